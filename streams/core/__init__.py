@@ -1,0 +1,1 @@
+"""Vocabulary of the whole project; imports nothing of ours."""

@@ -1,0 +1,96 @@
+"""Errors: one class per cause that a caller treats differently.
+
+Each message says what is wrong, where, and what to do.  Imports nothing of ours.
+"""
+
+
+class StreamsError(Exception):
+    """Root of every error that this package raises on purpose."""
+
+
+class TopologyError(StreamsError):
+    """A topology that cannot be built: a user's mistake, found before anything runs."""
+
+
+class ConfigError(StreamsError):
+    """An unknown setting, or a value that does not fit it."""
+
+
+class SerializationError(StreamsError):
+    """Bytes that a serde cannot read, or a value that it cannot write."""
+
+
+class ProcessingError(StreamsError):
+    """User code failed on a record.
+
+    Fields: ``node``, ``task_id``, ``topic``, ``partition``, ``offset`` (None where unknown).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        node: str | None = None,
+        task_id: object = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.node = node
+        self.task_id = task_id
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
+class InvalidTimestampError(StreamsError):
+    """A timestamp extractor gave a negative or missing time, and the policy is to fail."""
+
+
+class StoreError(StreamsError):
+    """A state store that cannot be opened, read or written."""
+
+
+class StoreClosedError(StoreError):
+    """A store was used after its task gave it up."""
+
+
+class StateLockedError(StoreError):
+    """The state directory is in use by another process or instance."""
+
+
+class InputError(StreamsError):
+    """An input file that cannot be read, with the file and the line in the message."""
+
+
+class BrokerError(StreamsError):
+    """A request that the broker refused; ``code`` is Kafka's error code."""
+
+    def __init__(self, message: str, *, code: int = -1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class UnknownTopicError(BrokerError):
+    """A topic or partition that does not exist."""
+
+
+class OffsetOutOfRangeError(BrokerError):
+    """A position outside the log, where no reset policy applies."""
+
+
+class MemberFencedError(BrokerError):
+    """A group member whose generation, member id or instance id is no longer valid."""
+
+
+class RebalanceInProgressError(BrokerError):
+    """A commit refused because the group is rebalancing; join again and retry."""
+
+
+class ClientClosedError(StreamsError):
+    """A consumer, producer or instance was used after close."""
+
+
+class RecordTooLargeError(BrokerError):
+    """A record above ``max_message_bytes`` of its topic."""

@@ -1,0 +1,1 @@
+"""State stores: specs, engines, write buffer, typed views; knowing nothing of topics."""

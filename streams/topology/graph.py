@@ -1,0 +1,297 @@
+"""The processor graph: sources, processors, sinks and stores, as values.
+
+``Topology`` is the low-level builder that the DSL writes into and that users of the
+Processor API call themselves.  It checks each node as it is added; what concerns the whole
+graph is checked in ``validate``.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from attrs import Factory, define, frozen
+
+from streams.core.errors import TopologyError
+from streams.core.serdes import Serde
+from streams.core.timestamps import Extractor
+from streams.core.topic import Sink, Topic
+from streams.state.specs import StoreSpec
+from streams.topology.inline import Inline
+from streams.topology.operator import Operator
+from streams.topology.processors import UNSET, ProcessorOperator, ProcessorSupplier, StoreBuilder, serde_of
+
+#: Chooses the partition of a record: (topic, key, value, number of partitions) -> partition or None.
+Partitioner = Callable[[str, Any, Any, int], int | None]
+
+
+@frozen
+class SourceNode:
+    """Reads topics, by names or by a pattern on names."""
+
+    name: str
+    topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    extractor: Extractor | None = None
+    offset_reset: str | None = None
+
+
+@frozen
+class ProcessorNode:
+    """Runs an operator on the records of its parents."""
+
+    name: str
+    operator: Operator | Inline
+    parents: tuple[str, ...]
+
+
+@frozen
+class SinkNode:
+    """Writes to one topic, or to the topic that ``topic_for(key, value, metadata)`` names."""
+
+    name: str
+    topic: str | None
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    parents: tuple[str, ...]
+    topic_for: Callable[..., str] | None = None
+    partitioner: Partitioner | None = None
+
+
+Node = SourceNode | ProcessorNode | SinkNode
+
+
+@frozen
+class InternalTopic:
+    """A repartition topic; ``partitions`` None = as many as the widest source of the writers."""
+
+    name: str
+    partitions: int | None = None
+
+
+@frozen
+class GlobalStore:
+    """A store that every instance fills from all partitions of a topic."""
+
+    spec: StoreSpec
+    source: SourceNode
+    processor: ProcessorNode
+
+
+@define
+class Topology:
+    """A graph of sources, processors, sinks and state stores.
+
+    Names are unique over all nodes.  Node order is the order of adding, which numbers the
+    sub-topologies.  Topic names of internal topics are without the application id.
+    """
+
+    nodes: dict[str, Node] = Factory(dict)
+    children: dict[str, list[str]] = Factory(dict)
+    stores: dict[str, StoreSpec] = Factory(dict)
+    #: Store name -> names of the nodes connected to it, in order of connecting.
+    store_users: dict[str, list[str]] = Factory(dict)
+    global_stores: dict[str, GlobalStore] = Factory(dict)
+    internal_topics: dict[str, InternalTopic] = Factory(dict)
+    #: Source names whose topics must have equal partition counts.
+    copartitioned: list[frozenset[str]] = Factory(list)
+    #: Store name -> source topic that serves as its changelog (optimized tables).
+    source_changelogs: dict[str, str] = Factory(dict)
+    #: Declared topics by name, as far as ``Topic`` objects were used.
+    topics: dict[str, Topic[Any, Any]] = Factory(dict)
+
+    def add_source(
+        self,
+        name: str,
+        *topics: str | Topic[Any, Any] | re.Pattern[str],
+        key: Any = UNSET,
+        value: Any = UNSET,
+        timestamp: Extractor | None = None,
+        offset_reset: str | None = None,
+    ) -> "Topology":
+        """Add a source that reads topics; serdes come from ``Topic`` objects or ``key``/``value``.
+
+        Raises:
+            TopologyError: a name is taken, no topic is given, or a topic has another source.
+        """
+        patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
+        if not topics or (patterns and len(topics) > 1):
+            raise TopologyError(f"source {name!r}: give one or more topics, or one pattern")
+        declared = [topic for topic in topics if isinstance(topic, Topic)]
+        for topic in declared:
+            self.declare(topic)
+        first = declared[0] if declared else None
+        self.add_node(
+            SourceNode(
+                name,
+                tuple(topic.name if isinstance(topic, Topic) else str(topic) for topic in topics if topic not in patterns),
+                patterns[0] if patterns else None,
+                first.key_serde if first and key is UNSET else serde_of(key),
+                first.value_serde if first and value is UNSET else serde_of(value),
+                timestamp or (first.extractor if first else None),
+                offset_reset,
+            )
+        )
+        return self
+
+    def add_processor(
+        self, name: str, processor: ProcessorSupplier, *parents: str, stores: Iterable[str] = ()
+    ) -> "Topology":
+        """Add a processor (a class or a function that makes one) behind its parents."""
+        operator = ProcessorOperator(processor)
+        self.add_node(ProcessorNode(name, operator, parents))
+        self.connect_declared(name, operator)
+        self.connect(name, *stores)
+        return self
+
+    def add_sink(
+        self,
+        name: str,
+        topic: str | Sink[Any, Any] | Callable[..., str],
+        *parents: str,
+        key: Any = UNSET,
+        value: Any = UNSET,
+        partitioner: Partitioner | None = None,
+    ) -> "Topology":
+        """Add a sink that writes the records of its parents to a topic."""
+        declared = topic if isinstance(topic, Topic) else None
+        if declared is not None:
+            self.declare(declared)
+        self.add_node(
+            SinkNode(
+                name,
+                declared.name if declared else topic if isinstance(topic, str) else None,
+                declared.key_serde if declared and key is UNSET else serde_of(key, name),
+                declared.value_serde if declared and value is UNSET else serde_of(value, name),
+                parents,
+                topic if callable(topic) and declared is None else None,
+                partitioner,
+            )
+        )
+        return self
+
+    def add_state_store(self, store: "StoreSpec | StoreBuilder[Any]", *processors: str) -> "Topology":
+        """Add a store and connect it to processors.
+
+        Raises:
+            TopologyError: another store has the name, or a processor is unknown.
+        """
+        spec = store.spec() if isinstance(store, StoreBuilder) else store
+        known = self.stores.get(spec.name)
+        if known is not None and known != spec:
+            raise TopologyError(f"state store {spec.name!r} is added twice with different settings; choose another name")
+        if spec.name in self.global_stores:
+            raise TopologyError(f"state store {spec.name!r}: a global store has this name")
+        self.stores[spec.name] = spec
+        self.store_users.setdefault(spec.name, [])
+        for processor in processors:
+            self.connect(processor, spec.name)
+        return self
+
+    def connect_declared(self, processor: str, operator: ProcessorOperator) -> None:
+        """Add and connect the stores that a processor class declares as attributes."""
+        for builder in operator.store_builders():
+            if self.store_users.get(builder.name) and not builder.is_named:
+                raise TopologyError(
+                    f"processor {processor!r}: its store {builder.name!r} is already that of "
+                    f"{self.store_users[builder.name][0]!r}; give it a name of its own, or the same name= to share it"
+                )
+            self.add_state_store(builder, processor)
+
+    def connect(self, processor: str, *stores: str) -> "Topology":
+        """Let a processor use stores."""
+        for store in stores:
+            if processor not in self.nodes:
+                raise TopologyError(f"cannot connect store {store!r}: there is no processor {processor!r}")
+            if store in self.global_stores:
+                continue  # Global stores are open to every node.
+            if store not in self.stores:
+                raise TopologyError(f"processor {processor!r}: there is no state store {store!r}; add it first")
+            users = self.store_users[store]
+            if processor not in users:
+                users.append(processor)
+        return self
+
+    def add_global_store(self, store: GlobalStore) -> "Topology":
+        """Add a store that is filled from all partitions of a topic on every instance."""
+        name = store.spec.name
+        if name in self.stores or name in self.global_stores:
+            raise TopologyError(f"global store {name!r}: a store of this name exists")
+        self._check_new(store.source.name)
+        self._check_topics(store.source)
+        self.global_stores[name] = store
+        return self
+
+    def add_internal_topic(self, topic: InternalTopic) -> None:
+        """Declare a repartition topic."""
+        self.internal_topics[topic.name] = topic
+
+    def declare(self, topic: Topic[Any, Any]) -> None:
+        """Remember a topic's declaration (serdes, partitions, key and time of plain rows)."""
+        self.topics.setdefault(topic.name, topic)
+
+    def require_copartitioning(self, sources: Iterable[str]) -> None:
+        """State that the topics of these source nodes need equal partition counts."""
+        self.copartitioned.append(frozenset(sources))
+
+    def add_node(self, node: Node) -> None:
+        """Add a node value behind its parents."""
+        self._check_new(node.name)
+        if isinstance(node, SourceNode):
+            self._check_topics(node)
+        else:
+            for parent in node.parents:
+                self._check_parent(node.name, parent)
+        self.nodes[node.name] = node
+        self.children[node.name] = []
+        if not isinstance(node, SourceNode):
+            for parent in node.parents:
+                self.children[parent].append(node.name)
+
+    def replace_node(self, node: Node) -> None:
+        """Put another value in the place of a node of the same name and parents."""
+        self.nodes[node.name] = node
+
+    def sources(self) -> list[SourceNode]:
+        """Return source nodes in order of adding."""
+        return [node for node in self.nodes.values() if isinstance(node, SourceNode)]
+
+    def sinks(self) -> list[SinkNode]:
+        """Return sink nodes in order of adding."""
+        return [node for node in self.nodes.values() if isinstance(node, SinkNode)]
+
+    def stores_of(self, node: str) -> list[str]:
+        """Return names of the stores connected to a node."""
+        return [store for store, users in self.store_users.items() if node in users]
+
+    def _check_new(self, name: str) -> None:
+        if not name:
+            raise TopologyError("a node needs a name")
+        taken = any(name in (store.source.name, store.processor.name) for store in self.global_stores.values())
+        if name in self.nodes or taken:
+            raise TopologyError(f"node {name!r} is added twice; node names are unique")
+
+    def _check_parent(self, name: str, parent: str) -> None:
+        if parent == name:
+            raise TopologyError(f"node {name!r} cannot be its own parent")
+        if parent not in self.nodes:
+            raise TopologyError(f"node {name!r}: there is no parent {parent!r}; add it first")
+        if isinstance(self.nodes[parent], SinkNode):
+            raise TopologyError(f"node {name!r}: its parent {parent!r} is a sink, which forwards nothing")
+
+    def _check_topics(self, source: SourceNode) -> None:
+        others = [*self.sources(), *(store.source for store in self.global_stores.values())]
+        for other in others:
+            both = set(source.topics) & set(other.topics)
+            if both:
+                raise TopologyError(
+                    f"source {source.name!r}: topic {min(both)!r} is already read by source {other.name!r}; "
+                    "use that stream twice instead"
+                )
+            for one, two in ((source, other), (other, source)):
+                if one.pattern and (match := next((t for t in two.topics if one.pattern.fullmatch(t)), None)):
+                    raise TopologyError(
+                        f"source {source.name!r}: pattern {one.pattern.pattern!r} and topic {match!r} overlap"
+                    )
+

@@ -1,0 +1,369 @@
+"""Processor API: user code that sees records one at a time, with stores and timers.
+
+A ``Processor`` is made once per task.  Here a ``Record`` object exists for each record,
+because user code asks for one.  KIP-478, KIP-820.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, Final, Generic, Self, TypeVar, overload
+
+from attrs import define, field, frozen
+from typing_extensions import TypeForm
+
+from streams.core.errors import ProcessingError, TopologyError
+from streams.core.records import Headers, Record, RecordMetadata, TaskId
+from streams.core.serdes import BYTES, PinnedSerde, Serde, serde_for
+from streams.state.specs import StoreKind, StoreSpec
+from streams.state.views import KeyValueStore, SessionStore, TimestampedKeyValueStore, VersionedStore, WindowStore
+from streams.topology.operator import Cancellable, NodeContext, Process, PunctuationType
+
+KI = TypeVar("KI", contravariant=True)
+VI = TypeVar("VI", contravariant=True)
+KO = TypeVar("KO")
+VO = TypeVar("VO")
+K = TypeVar("K")
+V = TypeVar("V")
+S = TypeVar("S")
+P = TypeVar("P", bound="Processor[Any, Any, Any, Any]")
+
+
+class _Unset:
+    """Marks an argument that was not given, where None is a meaningful type."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = _Unset()
+
+
+def serde_of(form: Any, node: str = "") -> Serde[Any]:
+    """Return the serde of a type expression or serde; unset = pinned by the first object at ``node``."""
+    if form is UNSET:
+        return PinnedSerde(node) if node else BYTES
+    return form if isinstance(form, Serde) else serde_for(form)
+
+
+def milliseconds(duration: timedelta) -> int:
+    """Return a duration in whole milliseconds."""
+    return duration // timedelta(milliseconds=1)
+
+
+class ProcessorContext(Generic[KO, VO]):
+    """What a processor may do besides handling a record.
+
+    ``forward`` and ``schedule`` are called on the task's thread only.
+    """
+
+    __slots__ = ("_children", "_fixed_key", "_forward", "_headers", "_key", "_node", "_now_ms")
+
+    def __init__(self, node: NodeContext, *, fixed_key: bool = False) -> None:
+        self._node = node
+        self._forward = node.forward
+        self._fixed_key = fixed_key
+        self._children: dict[str, Process] = {}
+        self._key: Any = None
+        self._now_ms = 0
+        self._headers: Headers | None = None
+
+    def forward(
+        self,
+        key: KO,
+        value: VO,
+        *,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+        to: str | None = None,
+    ) -> None:
+        """Send a record to all children, or to the child named ``to``.
+
+        ``timestamp_ms`` and ``headers`` default to those of the record being processed; within
+        a punctuation to its time and to none.
+
+        Raises:
+            ProcessingError: ``to`` is no child, the timestamp is negative, or a processor of
+                ``process_values`` changes the key.
+        """
+        if timestamp_ms is None:
+            timestamp_ms = self._now_ms
+        elif timestamp_ms < 0:
+            raise ProcessingError(f"forwarded timestamp {timestamp_ms} is negative", node=self._node.node)
+        if self._fixed_key and key != self._key:
+            raise ProcessingError(
+                f"process_values must keep the key {self._key!r}, got {key!r}; use process() to change it",
+                node=self._node.node,
+            )
+        if headers is None:
+            headers = self._headers
+        if to is None:
+            self._forward(key, value, timestamp_ms, headers or None)
+        else:
+            child = self._children.get(to)
+            if child is None:
+                child = self._children[to] = self._node.forward_to(to)
+            child(key, value, timestamp_ms, headers or None)
+
+    def schedule(
+        self,
+        interval: timedelta,
+        kind: PunctuationType,
+        callback: Callable[[int], None],
+        *,
+        start_ms: int | None = None,
+    ) -> Cancellable:
+        """Call ``callback(now_ms)`` every ``interval`` of stream or wall-clock time (KIP-138).
+
+        ``start_ms`` aligns the schedule (KIP-1146); by default stream time starts at the first
+        record and wall-clock time one interval from now.
+
+        Raises:
+            ValueError: the interval is below one millisecond.
+        """
+        interval_ms = milliseconds(interval)
+        if interval_ms < 1:
+            raise ValueError(f"punctuation interval must be at least 1 ms, got {interval}")
+
+        def fire(now_ms: int) -> None:
+            before = self._now_ms, self._headers, self._key, self._fixed_key
+            # A punctuation has no record, so there is no key to keep.
+            self._now_ms, self._headers, self._fixed_key = now_ms, None, False
+            try:
+                callback(now_ms)
+            finally:
+                self._now_ms, self._headers, self._key, self._fixed_key = before
+
+        return self._node.schedule(interval_ms, kind, fire, start_ms)
+
+    def commit(self) -> None:
+        """Ask for a commit as soon as the current record is done."""
+        self._node.commit()
+
+    def store(self, name: str) -> Any:
+        """Return a store connected to this processor, or a global store.
+
+        Raises:
+            TopologyError: the store is not connected.
+        """
+        return self._node.store(name)
+
+    @property
+    def application_id(self) -> str:
+        """Application id."""
+        return self._node.application_id
+
+    @property
+    def task_id(self) -> TaskId:
+        """Sub-topology and partition of the task."""
+        return self._node.task_id
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Topic, partition and offset of the record being processed; None within a punctuation."""
+        return self._node.record_metadata()
+
+    @property
+    def stream_time_ms(self) -> int:
+        """Highest timestamp taken by the task so far, epoch milliseconds; -1 before the first."""
+        return self._node.task_stream_time_ms()
+
+    @property
+    def wall_clock_ms(self) -> int:
+        """Wall-clock time of the driver, epoch milliseconds."""
+        return self._node.wall_clock_ms()
+
+
+class Processor(Generic[KI, VI, KO, VO]):
+    """Handles records one at a time; one instance per task.
+
+    ``context`` is set before ``init``.  State belongs into stores: a Python attribute is lost
+    when the task moves.
+    """
+
+    context: ProcessorContext[KO, VO]
+
+    def init(self, context: ProcessorContext[KO, VO]) -> None:
+        """Prepare; called once per task, in the order of the graph."""
+
+    def process(self, record: Record[KI, VI]) -> None:
+        """Handle one record."""
+        raise NotImplementedError(f"{type(self).__name__} must define process(self, record)")
+
+    def close(self) -> None:
+        """Release what ``init`` took."""
+
+
+ProcessorSupplier = Callable[[], Processor[Any, Any, Any, Any]]
+
+
+@frozen
+class StoreBuilder(Generic[S]):
+    """Declares a state store; as a class attribute of a processor it is the store itself."""
+
+    kind: StoreKind
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    options: dict[str, Any] = field(factory=dict)
+    _names: list[str] = field(factory=list, eq=False)
+    is_named: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the store: as given, else that of the class attribute."""
+        if not self._names:
+            raise TopologyError("a state store needs a name when it is no class attribute: key_value_store(..., name=...)")
+        return self._names[0]
+
+    def spec(self) -> StoreSpec:
+        """Return the store's spec."""
+        return StoreSpec(self.name, self.kind, self.key_serde, self.value_serde, **self.options)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        if not self._names:
+            self._names.append(name)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: Processor[Any, Any, Any, Any], owner: type) -> S: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        # The task puts the open store into the instance, which then hides this descriptor.
+        return self
+
+
+def _builder(
+    kind: StoreKind, key: Any, value: Any, name: str | None, options: dict[str, Any]
+) -> StoreBuilder[Any]:
+    return StoreBuilder(
+        kind, serde_of(key), serde_of(value), options, [] if name is None else [name], name is not None
+    )
+
+
+def key_value_store(
+    key: TypeForm[K] | Serde[K], value: TypeForm[V] | Serde[V], name: str | None = None, **options: Any
+) -> StoreBuilder[KeyValueStore[K, V]]:
+    """Declare a key-value store; options are those of ``StoreSpec`` (has_changelog, is_persistent ...)."""
+    return _builder(StoreKind.KEY_VALUE, key, value, name, options)
+
+
+def timestamped_key_value_store(
+    key: TypeForm[K] | Serde[K], value: TypeForm[V] | Serde[V], name: str | None = None, **options: Any
+) -> StoreBuilder[TimestampedKeyValueStore[K, V]]:
+    """Declare a key-value store whose values carry their timestamps (KIP-258)."""
+    return _builder(StoreKind.TIMESTAMPED_KEY_VALUE, key, value, name, options)
+
+
+def window_store(
+    key: TypeForm[K] | Serde[K],
+    value: TypeForm[V] | Serde[V],
+    name: str | None = None,
+    *,
+    size: timedelta,
+    retention: timedelta,
+    **options: Any,
+) -> StoreBuilder[WindowStore[K, V]]:
+    """Declare a window store; what starts before stream time minus ``retention`` is gone."""
+    sizes = {"window_size_ms": milliseconds(size), "retention_ms": milliseconds(retention)}
+    return _builder(StoreKind.WINDOW, key, value, name, sizes | options)
+
+
+def session_store(
+    key: TypeForm[K] | Serde[K],
+    value: TypeForm[V] | Serde[V],
+    name: str | None = None,
+    *,
+    retention: timedelta,
+    **options: Any,
+) -> StoreBuilder[SessionStore[K, V]]:
+    """Declare a session store."""
+    return _builder(StoreKind.SESSION, key, value, name, {"retention_ms": milliseconds(retention)} | options)
+
+
+def versioned_store(
+    key: TypeForm[K] | Serde[K],
+    value: TypeForm[V] | Serde[V],
+    name: str | None = None,
+    *,
+    history: timedelta,
+    **options: Any,
+) -> StoreBuilder[VersionedStore[K, V]]:
+    """Declare a store that keeps old versions for ``history`` (KIP-889)."""
+    return _builder(StoreKind.VERSIONED, key, value, name, {"history_ms": milliseconds(history)} | options)
+
+
+@frozen
+class Punctuation:
+    """A timer that a processor method asks for."""
+
+    interval: timedelta
+    kind: PunctuationType
+
+
+def punctuate(
+    interval: timedelta, kind: PunctuationType = PunctuationType.STREAM_TIME
+) -> Callable[[Callable[[P, int], None]], Callable[[P, int], None]]:
+    """Call the method with ``now_ms`` every ``interval`` of stream or wall-clock time (KIP-138)."""
+
+    def mark(method: Callable[[P, int], None]) -> Callable[[P, int], None]:
+        method.__dict__["punctuation"] = Punctuation(interval, kind)
+        return method
+
+    return mark
+
+
+def _members(owner: type) -> Iterator[tuple[str, Any]]:
+    """Yield class attributes in order of definition, base classes first."""
+    seen: dict[str, Any] = {}
+    for base in reversed(owner.__mro__):
+        seen.update(vars(base))
+    yield from seen.items()
+
+
+@frozen
+class ProcessorOperator:
+    """Runs a user's processor as a node."""
+
+    supplier: ProcessorSupplier
+    has_fixed_key: bool = False
+
+    def store_builders(self) -> list[StoreBuilder[Any]]:
+        """Return the stores that the processor class declares as attributes."""
+        owner = self.supplier if isinstance(self.supplier, type) else type(self._make())
+        return [value for _, value in _members(owner) if isinstance(value, StoreBuilder)]
+
+    def bind(self, context: NodeContext) -> Process:
+        """Make the task's instance; ``init`` runs when the whole graph is bound."""
+        processor = self._make()
+        user_context: ProcessorContext[Any, Any] = ProcessorContext(context, fixed_key=self.has_fixed_key)
+        processor.context = user_context
+        for attribute, value in _members(type(processor)):
+            if isinstance(value, StoreBuilder):
+                setattr(processor, attribute, context.store(value.name))
+
+        def init() -> None:
+            user_context._now_ms = max(context.task_stream_time_ms(), 0)
+            processor.init(user_context)
+            for attribute, value in _members(type(processor)):
+                punctuation = getattr(value, "punctuation", None)
+                if isinstance(punctuation, Punctuation):
+                    user_context.schedule(punctuation.interval, punctuation.kind, getattr(processor, attribute))
+
+        context.on_init(init)
+        context.on_close(processor.close)
+        handle = processor.process
+
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            user_context._key = key
+            user_context._now_ms = timestamp_ms
+            user_context._headers = headers
+            handle(Record(key, value, timestamp_ms, headers or ()))
+
+        return process
+
+    def _make(self) -> Processor[Any, Any, Any, Any]:
+        processor = self.supplier()
+        if not isinstance(processor, Processor):
+            raise TopologyError(
+                f"process() needs a Processor class or a function that makes one, got {processor!r} from {self.supplier!r}"
+            )
+        return processor
