@@ -1,0 +1,79 @@
+"""The default partitioner: murmur2 of the key's bytes, as every Kafka client of Java's family has it.
+
+Keys without bytes are the producer's business.  Imports nothing of ours.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+_M: Final = 0x5BD1E995
+_SEED: Final = 0x9747B28C
+_MASK: Final = 0xFFFFFFFF
+
+#: Hashes kept by the process; above it the memo starts anew.
+_MEMO_LIMIT: Final = 1 << 16
+#: Longer keys are hashed each time, so that the memo's memory stays bounded.
+_MEMO_KEY_BYTES: Final = 256
+
+#: Readers of n little-endian words, by n.
+_WORDS: Final[list[Callable[[bytes], tuple[Any, ...]]]] = [struct.Struct(f"<{n}I").unpack_from for n in range(65)]
+
+
+def murmur2(data: bytes) -> int:
+    """Return the 32-bit murmur2 hash of the bytes, signed as Java's.
+
+    >>> murmur2(b"21")
+    -973932308
+    """
+    hashed = _murmur2(data)
+    return hashed - (1 << 32) if hashed >> 31 else hashed
+
+
+def _murmur2(data: bytes) -> int:
+    """Return the hash, unsigned."""
+    size = len(data)
+    count = size >> 2
+    words = _WORDS[count](data) if count < 65 else struct.unpack_from(f"<{count}I", data)
+    hashed = _SEED ^ size
+    for word in words:
+        mixed = word * _M & _MASK
+        hashed = (hashed * _M ^ (mixed ^ mixed >> 24) * _M) & _MASK
+    if size & 3:
+        hashed = (hashed ^ int.from_bytes(data[count << 2 :], "little")) * _M & _MASK
+    hashed = (hashed ^ hashed >> 13) * _M & _MASK
+    return hashed ^ hashed >> 15
+
+
+class _Memo(dict[bytes, int]):
+    """Positive hash by key; computes what it lacks."""
+
+    __slots__ = ()
+
+    def __missing__(self, key: bytes) -> int:
+        positive = _murmur2(key) & 0x7FFFFFFF
+        if len(key) <= _MEMO_KEY_BYTES:
+            if len(self) >= _MEMO_LIMIT:
+                self.clear()
+            self[key] = positive
+        return positive
+
+
+_memo = _Memo()
+
+
+def partition_for(key: bytes, partitions: int) -> int:
+    """Return the partition of a key among so many.
+
+    >>> partition_for(b"21", 10)
+    0
+    """
+    return _memo[key] % partitions
+
+
+def partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
+    """Return the partition of each key; the block form of ``partition_for``."""
+    if partitions == 1:
+        return [0] * len(keys)
+    memo = _memo
+    return [memo[key] % partitions for key in keys]

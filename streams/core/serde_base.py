@@ -1,0 +1,228 @@
+"""What a serde is: a name and four functions between objects and bytes.
+
+The functions are attributes, not methods, so that a caller may take one out and call it with
+no frame of ours in between.  None stands for None on both sides, always.  Imports errors only.
+"""
+
+import reprlib
+from collections.abc import Callable, Sequence
+from types import NoneType
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from streams.core.errors import SerializationError, StreamsError
+
+T = TypeVar("T")
+
+#: What C encoders and decoders raise on bad input; anything else is a bug and passes through.
+CODEC_ERRORS = (ValueError, TypeError, OverflowError, RecursionError, LookupError)
+
+#: How to make an equal serde again in another process: a callable and its arguments.
+Recipe: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 80
+
+
+def shown(value: object) -> str:
+    """Return a bounded repr for messages."""
+    return _short.repr(value)
+
+
+def type_name(value: object) -> str:
+    """Return the name of a value's type as messages show it."""
+    return type(value).__qualname__
+
+
+class Serde(Generic[T]):
+    """How objects of one type become bytes and objects again.
+
+    Fields: ``name`` (for messages and metadata), ``is_immutable`` (objects may be shared without
+    a copy), ``key_suffix`` (trailing bytes that the partitioner leaves out: 8 and 16 for windowed
+    keys, else 0) and the functions ``serialize``, ``deserialize`` and, for whole columns,
+    ``serialize_all``, ``deserialize_all``.  All map None to None and raise SerializationError.
+
+    Make your own from two functions, which never see None:
+
+    >>> upper = Serde("upper", lambda text: text.upper().encode(), bytes.decode, is_immutable=True)
+    >>> upper.serialize("a"), upper.serialize(None), upper.deserialize_all([b"A", None])
+    (b'A', None, ['A', None])
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_recipe",
+        "deserialize",
+        "deserialize_all",
+        "is_immutable",
+        "key_suffix",
+        "name",
+        "serialize",
+        "serialize_all",
+    )
+
+    name: str
+    is_immutable: bool
+    key_suffix: int
+    serialize: Callable[[T | None], bytes | None]
+    deserialize: Callable[[bytes | None], T | None]
+    serialize_all: Callable[[Sequence[T | None]], list[bytes | None]]
+    deserialize_all: Callable[[Sequence[bytes | None]], list[T | None]]
+    _recipe: Recipe
+
+    def __init__(
+        self,
+        name: str,
+        serialize: Callable[[T], bytes],
+        deserialize: Callable[[bytes], T],
+        *,
+        is_immutable: bool = False,
+    ) -> None:
+        self.name = name
+        self.is_immutable = is_immutable
+        self.key_suffix = 0
+        self._recipe = (_custom, (name, serialize, deserialize, is_immutable))
+        self.serialize = guarded_writer(name, serialize)
+        self.deserialize = guarded_reader(name, deserialize)
+        self.serialize_all = one_by_one(self.serialize)
+        self.deserialize_all = one_by_one(self.deserialize)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def __reduce__(self) -> Recipe:
+        return self._recipe
+
+
+def _custom(
+    name: str, serialize: Callable[[T], bytes], deserialize: Callable[[bytes], T], is_immutable: bool
+) -> Serde[T]:
+    return Serde(name, serialize, deserialize, is_immutable=is_immutable)
+
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+def one_by_one(single: Callable[[A], B]) -> Callable[[Sequence[A]], list[B]]:
+    """Return the block form of a function that works value by value."""
+
+    def block(column: Sequence[A]) -> list[B]:
+        return [single(item) for item in column]
+
+    return block
+
+
+def guarded_writer(name: str, encode: Callable[[T], bytes]) -> Callable[[T | None], bytes | None]:
+    """Wrap a user's encoder: None passes, any failure names serde, type and value."""
+
+    def serialize(value: T | None) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            data = encode(value)
+        except StreamsError:
+            raise
+        except Exception as error:
+            raise write_error(name, value, error) from error
+        if type(data) is not bytes:
+            raise SerializationError(
+                f"serde {name!r} made {type_name(data)} of {shown(value)}: its serialize must return bytes"
+            )
+        return data
+
+    return serialize
+
+
+def guarded_reader(name: str, decode: Callable[[bytes], T]) -> Callable[[bytes | None], T | None]:
+    """Wrap a user's decoder: None passes, any failure names serde and bytes."""
+
+    def deserialize(data: bytes | None) -> T | None:
+        if data is None:
+            return None
+        try:
+            return decode(data)
+        except StreamsError:
+            raise
+        except Exception as error:
+            raise read_error(name, data, error) from error
+
+    return deserialize
+
+
+def write_error(name: str, value: object, why: object) -> SerializationError:
+    """Say which value a serde cannot write, its type, and why."""
+    return SerializationError(f"serde {name!r} cannot write {shown(value)} of type {type_name(value)}: {why}")
+
+
+def read_error(name: str, data: bytes, why: object) -> SerializationError:
+    """Say which bytes a serde cannot read, and why."""
+    return SerializationError(f"serde {name!r} cannot read {len(data)} bytes {shown(data)}: {why}")
+
+
+def assemble(
+    serde: Serde[T],
+    name: str,
+    recipe: Recipe,
+    *,
+    exact: type,
+    encode: Callable[[T], bytes],
+    decode: Callable[[bytes], T],
+    convert: Callable[[Any], T],
+    decode_all: Callable[[Sequence[bytes | None]], list[T | None]] | None = None,
+) -> Serde[T]:
+    """Fill a serde for values of one exact immutable type with a fast path for it.
+
+    ``encode`` and ``decode`` may be C functions.  ``convert`` takes a value of any other type
+    (a subclass, say) and returns one of the exact type, or raises TypeError with what is expected.
+    """
+
+    def serialize(value: T | None) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            return encode(value if type(value) is exact else convert(value))
+        except CODEC_ERRORS as error:
+            raise write_error(name, value, error) from error
+
+    def deserialize(data: bytes | None) -> T | None:
+        if data is None:
+            return None
+        try:
+            return decode(data)
+        except CODEC_ERRORS as error:
+            raise read_error(name, data, error) from error
+
+    only_exact = {exact}
+    exact_or_none = {exact, NoneType}
+
+    def serialize_all(values: Sequence[T | None]) -> list[bytes | None]:
+        kinds = set(map(type, values))
+        try:
+            if kinds == only_exact:
+                return list(map(encode, values))  # type: ignore[arg-type]
+            if kinds <= exact_or_none:
+                return [None if value is None else encode(value) for value in values]
+        except CODEC_ERRORS:
+            pass  # One by one again, for a message that names the value.
+        return [serialize(value) for value in values]
+
+    def deserialize_all(column: Sequence[bytes | None]) -> list[T | None]:
+        try:
+            return [None if data is None else decode(data) for data in column]
+        except CODEC_ERRORS:
+            return [deserialize(data) for data in column]
+
+    serde.name = name
+    serde.is_immutable = True
+    serde.key_suffix = 0
+    serde.serialize = serialize
+    serde.deserialize = deserialize
+    serde.serialize_all = serialize_all
+    serde.deserialize_all = decode_all or deserialize_all
+    serde._recipe = recipe
+    return serde
+
+
+def blank(kind: type[Serde[Any]] = Serde) -> Serde[Any]:
+    """Return a serde with nothing filled in."""
+    return kind.__new__(kind)

@@ -1,0 +1,192 @@
+"""Canonical JSON: keys sorted, no spaces, UTF-8; untyped, or typed by a class or type form.
+
+Equal values have equal bytes, because JSON keys are partitioned, looked up and compared as bytes.
+Encoding and decoding is msgspec's; its unions, constraints and tagged structs work.  Imports
+serde_base only.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from streams.core.serde_base import CODEC_ERRORS, Recipe, Serde, blank, one_by_one, read_error, write_error
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+#: Containers whose subclasses may be written where they are declared.
+_LOOSE = (str, int, float, bytes, dict, list, tuple, set, frozenset, Mapping)
+
+
+def canonical_json(value: Any) -> bytes:
+    """Return canonical JSON of a value.
+
+    Dict keys that are not text become text, as in any JSON.
+
+    >>> canonical_json({"b": 1, "a": ["é", None]}).decode()
+    '{"a":["é",null],"b":1}'
+
+    Raises:
+        TypeError, ValueError, OverflowError, RecursionError: it cannot be JSON; NaN and
+            infinity cannot either.
+    """
+    data = _encode_any(value)
+    if b"null" in data and _has_non_finite(value):
+        raise ValueError("JSON has no NaN and no infinity")
+    return data
+
+
+def _encode_any(value: Any) -> bytes:
+    try:
+        return _encode(value)
+    except TypeError:
+        # msgspec sorts text keys only; with keys as text, builtins sort as well.
+        return _encode(msgspec.to_builtins(value, str_keys=True))
+
+
+def _has_non_finite(value: Any) -> bool:
+    """Say whether a float in the value was written as null because JSON cannot hold it."""
+    pending = [msgspec.to_builtins(value, str_keys=True)]
+    while pending:
+        item = pending.pop()
+        if type(item) is float:
+            if not math.isfinite(item):
+                return True
+        elif type(item) is dict:
+            pending.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            pending.extend(item)
+    return False
+
+
+def typed_json(
+    name: str,
+    form: Any,
+    accepted: tuple[type, ...] | None,
+    recipe: Recipe,
+) -> Serde[Any]:
+    """Return the JSON serde of a type form.
+
+    ``accepted`` are the classes that a value's outermost type may have, None for any; what is
+    inside is trusted, for a full check costs more than the encoding.
+
+    Raises:
+        TypeError, NameError: msgspec cannot decode the form.
+    """
+    decode = msgspec.json.Decoder(form).decode
+    facts = list(_parts(inspect.type_info(form)))
+    check = None if accepted is None else _checker(form, accepted)
+    encode = canonical_json if _may_hold_float(facts) else _encode_any
+
+    def serialize(value: Any) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            if check is not None:
+                check(value)
+            return encode(value)
+        except (msgspec.MsgspecError, *CODEC_ERRORS) as error:
+            raise write_error(name, value, error) from error
+
+    def deserialize(data: bytes | None) -> Any:
+        if data is None:
+            return None
+        try:
+            return decode(data)
+        except (msgspec.MsgspecError, *CODEC_ERRORS) as error:
+            raise read_error(name, data, error) from error
+
+    def deserialize_all(column: Any) -> list[Any]:
+        try:
+            return [None if data is None else decode(data) for data in column]
+        except (msgspec.MsgspecError, *CODEC_ERRORS):
+            return [deserialize(data) for data in column]
+
+    serde = blank()
+    serde.name = name
+    serde.is_immutable = all(_is_immutable(fact) for fact in facts)
+    serde.key_suffix = 0
+    serde.serialize = serialize
+    serde.deserialize = deserialize
+    serde.serialize_all = one_by_one(serialize)
+    serde.deserialize_all = deserialize_all
+    serde._recipe = recipe
+    return serde
+
+
+def _checker(form: Any, accepted: tuple[type, ...]) -> Callable[[Any], None]:
+    """Return a check of a value's outermost type: cheap for the exact type, strict otherwise."""
+    exact = frozenset(accepted)
+    # A subclass of a class with fields would lose its own fields, so only containers may vary.
+    loose = tuple(cls for cls in accepted if cls in _LOOSE or cls.__module__ == "collections.abc")
+    expected = f"expected {getattr(form, '__qualname__', None) if type(form) is type else form}"
+
+    def check(value: Any) -> None:
+        kind = type(value)
+        if kind in exact:
+            return
+        if kind is not bool and issubclass(kind, loose):
+            return
+        raise TypeError(expected)
+
+    return check
+
+
+def _parts(info: inspect.Type) -> Iterator[inspect.Type]:
+    """Yield the description of a type and of all types in it, each once."""
+    pending: list[Any] = [info]
+    seen: set[int] = set()
+    while pending:
+        item = pending.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        yield item
+        for name in ("type", "item_type", "key_type", "value_type"):
+            inner = getattr(item, name, None)
+            if isinstance(inner, inspect.Type):
+                pending.append(inner)
+        for name in ("types", "item_types"):
+            pending.extend(getattr(item, name, ()))
+        pending.extend(part.type for part in getattr(item, "fields", ()))
+
+
+def unreadable_parts(form: Any) -> list[type]:
+    """Return the classes within a type form that JSON cannot be read into.
+
+    Raises:
+        TypeError, NameError: the form is no type, or names one that is not defined.
+    """
+    return [fact.cls for fact in _parts(inspect.type_info(form)) if isinstance(fact, inspect.CustomType)]
+
+
+def _may_hold_float(facts: list[inspect.Type]) -> bool:
+    return any(isinstance(fact, (inspect.FloatType, inspect.AnyType)) for fact in facts)
+
+
+_MUTABLE = (
+    inspect.AnyType,
+    inspect.ByteArrayType,
+    inspect.CollectionType,
+    inspect.CustomType,
+    inspect.DictType,
+    inspect.ListType,
+    inspect.RawType,
+    inspect.TypedDictType,
+)
+
+
+def _is_immutable(fact: inspect.Type) -> bool:
+    """Say whether objects of this type itself, without its parts, cannot be changed."""
+    if isinstance(fact, inspect.StructType):
+        return bool(fact.cls.__struct_config__.frozen)
+    if isinstance(fact, inspect.DataclassType):
+        parameters = getattr(fact.cls, "__dataclass_params__", None)
+        if parameters is not None:
+            return bool(parameters.frozen)
+        return getattr(fact.cls.__setattr__, "__name__", "") == "_frozen_setattrs"
+    if isinstance(fact, inspect.SetType):
+        return isinstance(fact, inspect.FrozenSetType)
+    return not isinstance(fact, _MUTABLE)

@@ -1,0 +1,233 @@
+"""Serdes of what lambdas make: the type is that of the first object seen at a node.
+
+Until then the serde is open.  Once pinned it writes exactly the bytes of the declared serde of
+that type, and refuses every other type; its ``type_name`` is kept with the store and in a header
+of internal records, so that a reader can pin before it has seen an object.  Imports core only.
+"""
+
+import importlib
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from streams.core.errors import SerializationError, TopologyError
+from streams.core.records import Windowed
+from streams.core.serde_base import Serde, one_by_one, shown
+from streams.core.serde_types import JSON, serde_for
+from streams.core.serde_windows import session_windowed, time_windowed_ms
+
+#: Objects whose contents JSON may change; they are written only if they read back equal.
+_CHECKED = (list, dict, tuple, set, frozenset)
+_JSON_KINDS = frozenset((dict, list))
+_PLAIN: dict[str, type] = {
+    serde_for(kind).name: kind for kind in (str, int, float, bool, bytes, uuid.UUID, datetime, tuple)
+}
+
+
+class PinnedSerde(Serde[Any]):
+    """The serde of a node whose type nobody declared.
+
+    Fields: ``node``, for messages, and ``type_name``, None while open.
+
+    >>> serde = PinnedSerde("group-by")
+    >>> serde.serialize("word"), serde.type_name
+    (b'word', 'string')
+    >>> serde.serialize(1)  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    SerializationError: node 'group-by' made 1 of type int, but first made string...
+    """
+
+    __slots__ = ("_inner", "_lock", "node", "type_name")
+
+    node: str
+    type_name: str | None
+
+    def __init__(self, node: str, type_name: str | None = None) -> None:
+        self.node = node
+        self.name = "pinned"
+        self.type_name = None
+        self.is_immutable = False
+        self.key_suffix = 0
+        self._inner: Serde[Any] | None = None
+        self._lock = threading.RLock()
+        self.serialize = self._serialize_first
+        self.deserialize = self._deserialize_unknown
+        self.serialize_all = self._serialize_all_first
+        self.deserialize_all = self._deserialize_all_unknown
+        if type_name is not None:
+            self.pin(type_name)
+
+    def __repr__(self) -> str:
+        return f"<PinnedSerde {self.type_name or 'open'} at {self.node}>"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return PinnedSerde, (self.node, self.type_name)
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the type is known."""
+        return self.type_name is not None
+
+    def pin(self, type_name: str) -> None:
+        """Fix the type by a name stored earlier, importing its class; harmless when repeated.
+
+        Raises:
+            SerializationError: another type is pinned already, or the class cannot be found.
+        """
+        with self._lock:
+            if self.type_name is not None:
+                if self.type_name != type_name:
+                    raise SerializationError(
+                        f"node {self.node!r} is pinned to {self.type_name}, but stored data is of {type_name}; "
+                        "declare its type with key= or value=, or start with a new application id"
+                    )
+                return
+            self._settle(*self._found(type_name))
+
+    def _pin_to(self, value: Any) -> None:
+        with self._lock:
+            if self.type_name is None:
+                self._settle(*self._serde_of(value))
+
+    def _settle(self, inner: Serde[Any], kinds: frozenset[type], type_name: str) -> None:
+        """Replace the open functions by those of the pinned type."""
+        is_checked = not kinds.isdisjoint(_CHECKED)
+        write = self._faithful(inner) if is_checked else inner.serialize
+        (only_kind,) = kinds if len(kinds) == 1 else (None,)
+
+        def serialize(value: Any) -> bytes | None:
+            kind = type(value)
+            if kind is only_kind or kind in kinds:
+                return write(value)
+            if value is None:
+                return None
+            raise self._mismatch(value)
+
+        def serialize_all(values: Sequence[Any]) -> list[bytes | None]:
+            if set(map(type, values)) <= allowed:
+                return inner.serialize_all(values)
+            return [serialize(value) for value in values]
+
+        allowed = kinds | {type(None)}
+        self.name = f"pinned:{type_name}"
+        self.is_immutable = inner.is_immutable
+        self.key_suffix = inner.key_suffix
+        self._inner = inner
+        self.serialize = serialize
+        self.deserialize = inner.deserialize
+        self.serialize_all = one_by_one(serialize) if is_checked else serialize_all
+        self.deserialize_all = inner.deserialize_all
+        # Last, because other threads go by it.
+        self.type_name = type_name
+
+    def _faithful(self, inner: Serde[Any]) -> Callable[[Any], bytes | None]:
+        """Return a writer that refuses what would read back as something else.
+
+        Nobody declared that these objects become JSON: a tuple or a class inside a dict must not
+        quietly come back as a list or a dict.
+        """
+        write, read = inner.serialize, inner.deserialize
+
+        def serialize(value: Any) -> bytes | None:
+            data = write(value)
+            if read(data) != value:
+                raise SerializationError(
+                    f"node {self.node!r} made {shown(value)}, which JSON would not give back as it is; "
+                    "declare its type with key= or value="
+                )
+            return data
+
+        return serialize
+
+    def _serde_of(self, value: Any) -> tuple[Serde[Any], frozenset[type], str]:
+        kind = type(value)
+        if kind is Windowed:
+            # Whether its windows are sessions is not known; this form keeps both ends.
+            inner = session_windowed(PinnedSerde(self.node))
+            inner.serialize(value)
+            return inner, frozenset((kind,)), f"session_windowed:{inner.inner.type_name}"  # type: ignore[attr-defined]
+        return self._serde_of_type(kind)
+
+    def _serde_of_type(self, kind: type) -> tuple[Serde[Any], frozenset[type], str]:
+        if kind in _JSON_KINDS:
+            return JSON, _JSON_KINDS, JSON.name
+        try:
+            serde = serde_for(kind)
+        except TopologyError as error:
+            raise SerializationError(
+                f"node {self.node!r} made an object of type {kind.__qualname__}: {error}; "
+                "declare its type with key= or value="
+            ) from error
+        return serde, frozenset((kind,)), serde.name
+
+    def _found(self, name: str) -> tuple[Serde[Any], frozenset[type], str]:
+        """Return the serde of a stored type name."""
+        if name == JSON.name:
+            return JSON, _JSON_KINDS, name
+        if name in _PLAIN:
+            return self._serde_of_type(_PLAIN[name])
+        form, _, rest = name.partition(":")
+        if form == "session_windowed" and rest:
+            return session_windowed(PinnedSerde(self.node, rest)), frozenset((Windowed,)), name
+        if form == "time_windowed" and rest:
+            size, _, key = rest.partition(":")
+            if size.isdecimal() and key:
+                return time_windowed_ms(PinnedSerde(self.node, key), int(size)), frozenset((Windowed,)), name
+        if form == "class" and rest:
+            return self._serde_of_type(self._imported(name))
+        raise SerializationError(f"node {self.node!r}: unknown type name {name!r} in stored data")
+
+    def _imported(self, name: str) -> type:
+        _, module, path = name.split(":", 2) if name.count(":") >= 2 else ("", "", name)
+        try:
+            found: Any = importlib.import_module(module)
+            for part in path.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise SerializationError(
+                f"node {self.node!r}: the class of stored data {name!r} cannot be imported ({error}); "
+                "define it at the top of a module, or declare the type with key= or value="
+            ) from error
+        if not isinstance(found, type):
+            raise SerializationError(f"node {self.node!r}: {name!r} of stored data is no class")
+        return found
+
+    def _mismatch(self, value: Any) -> SerializationError:
+        return SerializationError(
+            f"node {self.node!r} made {shown(value)} of type {type(value).__qualname__}, but first made "
+            f"{self.type_name}; declare one type for it with key= or value="
+        )
+
+    # The open forms.  A caller may have taken one out before the type was known,
+    # so each goes on to the pinned form by itself.
+
+    def _serialize_first(self, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if self.type_name is None:
+            self._pin_to(value)
+        return self.serialize(value)
+
+    def _serialize_all_first(self, values: Sequence[Any]) -> list[bytes | None]:
+        if self.type_name is None:
+            first = next((value for value in values if value is not None), None)
+            if first is None:
+                return [None] * len(values)
+            self._pin_to(first)
+        return self.serialize_all(values)
+
+    def _deserialize_unknown(self, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        if self.type_name is None:
+            raise SerializationError(
+                f"node {self.node!r} has stored bytes, but no type for them yet; "
+                "declare its type with key= or value="
+            )
+        return self.deserialize(data)
+
+    def _deserialize_all_unknown(self, column: Sequence[bytes | None]) -> list[Any]:
+        return [self._deserialize_unknown(data) for data in column]
+

@@ -1,0 +1,149 @@
+"""From a type expression to its serde.
+
+``serde_for`` is what ``Topic(key=..., value=...)`` and every ``key=`` and ``value=`` go through.
+Imports serde_base, serde_primitives, serde_json and errors only.
+"""
+
+import types
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, Literal, NewType, TypeVar, Union, get_args, get_origin, overload
+from uuid import UUID as Uuid
+
+import typing_extensions
+from typing_extensions import TypeForm
+
+from streams.core.errors import TopologyError
+from streams.core.serde_base import Serde
+from streams.core.serde_json import typed_json, unreadable_parts
+from streams.core.serde_primitives import BOOLEAN, BYTES, DATETIME, DOUBLE, LONG, NULL, STRING, UUID
+
+T = TypeVar("T")
+
+_BY_TYPE: dict[Any, Serde[Any]] = {
+    None: NULL,
+    type(None): NULL,
+    str: STRING,
+    int: LONG,
+    float: DOUBLE,
+    bool: BOOLEAN,
+    bytes: BYTES,
+    Uuid: UUID,
+    datetime: DATETIME,
+}
+#: Serdes already made for other forms, so that equal forms share one.
+_made: dict[Any, Serde[Any]] = {}
+
+
+@overload
+def serde_for(form: Serde[T]) -> Serde[T]: ...
+@overload
+def serde_for(form: TypeForm[T]) -> Serde[T]: ...
+def serde_for(form: Any) -> Serde[Any]:
+    """Return the serde of a type expression; a serde is returned as it is.
+
+    ``str``, ``int`` (64 bits), ``float``, ``bool``, ``bytes``, ``UUID`` and ``None`` have the bytes
+    of Kafka's own serdes, everything else is JSON.  ``X | None`` is X with None as tombstone.
+
+    >>> serde_for(int | None).serialize(1)
+    b'\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01'
+    >>> serde_for(dict[str, int]).serialize({"b": 1, "a": 2})
+    b'{"a":2,"b":1}'
+
+    Raises:
+        TopologyError: the form is no type, or one that JSON cannot be read into.
+    """
+    if isinstance(form, Serde):
+        return form
+    try:
+        known = _BY_TYPE.get(form) or _made.get(form)
+    except TypeError:  # An unhashable form, such as Literal of a list: made anew.
+        return _make(form)
+    if known is None:
+        known = _made[form] = _make(form)
+    return known
+
+
+def _make(form: Any) -> Serde[Any]:
+    if form is Any or form is object or form is dict or form is list:
+        return JSON
+    if isinstance(form, NewType):
+        return serde_for(form.__supertype__)
+    if isinstance(form, typing_extensions.TypeAliasType):
+        return serde_for(form.__value__)
+    origin = get_origin(form)
+    if origin is Annotated:
+        inner = serde_for(get_args(form)[0])
+        return inner if inner in _BY_TYPE.values() or inner is JSON else _json_of(form)
+    if origin is Union or origin is types.UnionType:
+        members = [member for member in get_args(form) if member is not type(None)]
+        if len(members) == 1:
+            return serde_for(members[0])
+        if any(member is Any or member is object for member in members):
+            return JSON
+        return _json_of(Union[tuple(members)])
+    if origin is Literal:
+        kinds = {type(choice) for choice in get_args(form)} - {type(None)}
+        if len(kinds) == 1 and kinds <= _BY_TYPE.keys():
+            return serde_for(kinds.pop())
+    if isinstance(form, str):
+        raise TopologyError(f"no serde for {form!r}: pass the type itself, not its name")
+    return _json_of(form)
+
+
+def _json_of(form: Any) -> Serde[Any]:
+    """Return the typed JSON serde of a form, or say why there is none."""
+    advice = "use a type that JSON can hold (attrs, dataclass, msgspec.Struct, containers of such), or pass a Serde"
+    try:
+        strange = unreadable_parts(form)
+        if strange:
+            names = ", ".join(sorted({f"{cls.__module__}.{cls.__qualname__}" for cls in strange}))
+            where = "" if form in strange else f" (within {form!r})"
+            raise TopologyError(f"no serde for {names}{where}: {advice}")
+        return typed_json(form_name(form), form, _outermost(form), (serde_for, (form,)))
+    except (TypeError, NameError, ValueError, AttributeError, RecursionError) as error:
+        raise TopologyError(f"no serde for {form!r}: {error}; {advice}") from error
+
+
+def form_name(form: Any) -> str:
+    """Return the name of a form's JSON serde: a class by where it lives, so that it can be found again."""
+    if form is tuple:
+        return "tuple"
+    if isinstance(form, type) and get_origin(form) is None:
+        return f"class:{form.__module__}:{form.__qualname__}"
+    return f"json:{form!r}"
+
+
+def _outermost(form: Any) -> tuple[type, ...] | None:
+    """Return the classes a value of the form may have, None for any."""
+    origin = get_origin(form)
+    if origin is Annotated:
+        return _outermost(get_args(form)[0])
+    if origin is Union or origin is types.UnionType:
+        return _merged(_outermost(member) for member in get_args(form))
+    if origin is Literal:
+        return tuple({type(choice) for choice in get_args(form)})
+    if isinstance(form, NewType):
+        return _outermost(form.__supertype__)
+    if isinstance(form, typing_extensions.TypeAliasType):
+        return _outermost(form.__value__)
+    if typing_extensions.is_typeddict(form):
+        return (dict,)
+    if origin is not None:
+        return (origin,) if isinstance(origin, type) else None
+    if form is float:
+        return (float, int)
+    return (form,) if isinstance(form, type) else None
+
+
+def _merged(parts: Iterable[tuple[type, ...] | None]) -> tuple[type, ...] | None:
+    merged: list[type] = []
+    for part in parts:
+        if part is None:
+            return None
+        merged.extend(part)
+    return tuple(merged)
+
+
+#: Any JSON value: canonical, untyped; reads dicts, lists and scalars.
+JSON: Serde[Any] = typed_json("json", Any, None, (serde_for, (Any,)))
