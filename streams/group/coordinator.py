@@ -1,0 +1,587 @@
+"""The coordinator's half of membership: Kafka's classic group protocol as a machine.
+
+Requests and the time go in, replies and records of the ``__consumer_offsets`` log come out;
+whoever drives it (a broker, a simulation) delivers the one and appends the other.  It knows
+nothing of what members mean by their metadata, so any protocol type is served.  Imports
+protocol and core only.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from random import Random
+from typing import NamedTuple, TypeAlias
+
+from attrs import field, frozen
+from attrs.validators import ge
+
+from streams.core.records import TopicPartition
+from streams.group.offsets import group_key, group_value, offset_key, offset_value, read_group, read_key, read_offset
+from streams.group.states import Group, GroupMember, GroupState
+from streams.group.timers import Timers
+from streams.protocol.messages import (
+    DeleteGroup,
+    DeleteGroupResponse,
+    DescribedMember,
+    DescribeGroup,
+    DescribeGroupResponse,
+    ErrorCode,
+    GroupRequest,
+    Heartbeat,
+    HeartbeatResponse,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    LeaveGroupResponse,
+    ListGroups,
+    ListGroupsResponse,
+    OffsetAndMetadata,
+    OffsetCommit,
+    OffsetCommitResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
+    Response,
+    SyncGroup,
+    SyncGroupResponse,
+)
+
+
+@frozen
+class CoordinatorConfig:
+    """Bounds and delays of groups; defaults fit a coordinator in process.
+
+    ``initial_rebalance_delay_ms`` is how long an empty group waits for more members before
+    its first generation (Kafka's ``group.initial.rebalance.delay.ms``, 3000 there).
+    """
+
+    min_session_timeout_ms: int = field(default=1, validator=ge(1))
+    max_session_timeout_ms: int = field(default=1_800_000, validator=ge(1))
+    initial_rebalance_delay_ms: int = field(default=0, validator=ge(0))
+    offset_metadata_max_bytes: int = field(default=4096, validator=ge(0))
+
+
+@frozen
+class Reply:
+    """Answer the request that came with this token."""
+
+    token: object
+    response: Response
+
+
+@frozen
+class Persist:
+    """Append to the compacted ``__consumer_offsets`` log, before any reply that follows; None deletes the key."""
+
+    key: bytes
+    value: bytes | None
+
+
+Effect: TypeAlias = Reply | Persist
+
+
+class _TimerKind(Enum):
+    SESSION = "session"
+    JOIN = "join"
+    SYNC = "sync"
+
+
+class _Timer(NamedTuple):
+    """What falls due: a member's session, or a group's join or sync phase (member "")."""
+
+    kind: _TimerKind
+    group_id: str
+    member_id: str = ""
+
+
+class Coordinator:
+    """All groups of one broker."""
+
+    def __init__(self, config: CoordinatorConfig, rng: Random) -> None:
+        self._config = config
+        self._rng = rng
+        self._groups: dict[str, Group] = {}
+        self._timers: Timers[_Timer] = Timers()
+        self._effects: list[Effect] = []
+        self._has_loaded_members = False
+
+    # --- what drives it ---------------------------------------------------------------
+
+    def handle(self, request: GroupRequest, now_ms: int, token: object) -> list[Effect]:
+        """Take a request; its reply carries ``token`` (not None) and may come in the effects of a later call."""
+        self._start_loaded_sessions(now_ms)
+        match request:
+            case Heartbeat():
+                self._reply(token, HeartbeatResponse(self._heartbeat(request, now_ms)))
+            case OffsetCommit():
+                self._reply(token, OffsetCommitResponse(self._commit(request, now_ms)))
+            case OffsetFetch():
+                self._reply(token, self._fetch_offsets(request))
+            case JoinGroup():
+                self._join(request, now_ms, token)
+            case SyncGroup():
+                self._sync(request, now_ms, token)
+            case LeaveGroup():
+                self._reply(token, LeaveGroupResponse(self._leave(request, now_ms)))
+            case ListGroups():
+                groups = self._groups.values()
+                self._reply(
+                    token, ListGroupsResponse(tuple((g.group_id, g.protocol_type, g.state.value) for g in groups))
+                )
+            case DescribeGroup():
+                self._reply(token, self._describe(request))
+            case DeleteGroup():
+                self._reply(token, DeleteGroupResponse(self._delete(request)))
+        return self._take_effects()
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when ``tick`` is due next, None when nothing waits for the time."""
+        if self._has_loaded_members:
+            return 0
+        return self._timers.next_ms()
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Let everything happen that is due by now: expired sessions, ended join and sync phases."""
+        self._start_loaded_sessions(now_ms)
+        while (timer := self._timers.pop_due(now_ms)) is not None:
+            group = self._groups.get(timer.group_id)
+            if group is None:
+                continue
+            match timer.kind:
+                case _TimerKind.SESSION:
+                    member = group.members.get(timer.member_id)
+                    if member is not None:
+                        self._remove_member(group, member, now_ms)
+                case _TimerKind.JOIN:
+                    self._complete_join(group, now_ms)
+                case _TimerKind.SYNC:
+                    self._expire_unsynced(group, now_ms)
+        return self._take_effects()
+
+    def load(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Rebuild groups from the ``__consumer_offsets`` log, in its order; sessions begin anew at the next call."""
+        for key_bytes, value in records:
+            key = read_key(key_bytes)
+            if key is None:
+                continue
+            group_id, partition = key
+            if partition is not None:
+                if value is not None:
+                    self._group(group_id).offsets[partition] = read_offset(value)
+                elif group_id in self._groups:
+                    self._groups[group_id].offsets.pop(partition, None)
+            elif value is None:
+                self._groups.pop(group_id, None)
+            else:
+                loaded = read_group(group_id, value)
+                loaded.offsets = self._group(group_id).offsets
+                loaded.state = GroupState.STABLE if loaded.members else GroupState.EMPTY
+                self._groups[group_id] = loaded
+        self._has_loaded_members = any(group.members for group in self._groups.values())
+
+    def forget_topics(self, topics: Iterable[str]) -> list[Effect]:
+        """Drop the committed offsets of deleted topics."""
+        gone = set(topics)
+        for group in self._groups.values():
+            for partition in [p for p in group.offsets if p.topic in gone]:
+                del group.offsets[partition]
+                self._effects.append(Persist(offset_key(group.group_id, partition), None))
+        return self._take_effects()
+
+    # --- join -------------------------------------------------------------------------
+
+    def _join(self, request: JoinGroup, now_ms: int, token: object) -> None:
+        if not request.group_id:
+            return self._refuse_join(token, ErrorCode.INVALID_GROUP_ID)
+        config = self._config
+        if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+            return self._refuse_join(token, ErrorCode.INVALID_SESSION_TIMEOUT)
+        group = self._groups.get(request.group_id)
+        member: GroupMember | None
+        if request.member_id:
+            error = self._validate(group, request.member_id, request.group_instance_id)
+            if group is None or error:
+                return self._refuse_join(token, error)
+            member = group.members[request.member_id]
+        else:
+            group = self._group(request.group_id) if group is None else group
+            member = group.members.get(group.static_members.get(request.group_instance_id or "", ""))
+        if not group.supports(request.protocol_type, request.protocols, member):
+            return self._refuse_join(token, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if member is None:
+            self._join_new(group, request, now_ms, token)
+        elif request.member_id:
+            self._rejoin(group, member, request, now_ms, token)
+        else:
+            self._replace_static(group, member, request, now_ms, token)
+
+    def _join_new(self, group: Group, request: JoinGroup, now_ms: int, token: object) -> None:
+        group.protocol_type = request.protocol_type
+        member = GroupMember(
+            self._new_member_id(request),
+            request.group_instance_id,
+            request.client_id,
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+            tuple(request.protocols),
+        )
+        group.add(member)
+        self._wait_for_join(group, member, token)
+        self._rebalance(group, now_ms)
+
+    def _rejoin(self, group: Group, member: GroupMember, request: JoinGroup, now_ms: int, token: object) -> None:
+        protocols = tuple(request.protocols)
+        is_same = protocols == tuple(member.protocols)
+        is_settled = is_same and (
+            group.state is GroupState.COMPLETING_REBALANCE
+            or (group.state is GroupState.STABLE and member.member_id != group.leader)
+        )
+        self._update(group, member, request)
+        if is_settled:
+            # Its answer was lost, or it asks without need: what the group has agreed upon holds.
+            self._reply(token, self._joined(group, member))
+            self._touch(group, member, now_ms)
+            return
+        self._wait_for_join(group, member, token)
+        self._rebalance(group, now_ms)
+
+    def _replace_static(
+        self, group: Group, old: GroupMember, request: JoinGroup, now_ms: int, token: object
+    ) -> None:
+        """A static member is back under a new member id, with its old assignment (KIP-345)."""
+        old_leader = group.leader
+        self._fence(group, old)
+        member = GroupMember(
+            self._new_member_id(request),
+            old.group_instance_id,
+            request.client_id,
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+            tuple(request.protocols),
+            old.assignment,
+            has_synced=True,
+        )
+        group.remove(old)
+        group.add(member)
+        if old_leader == old.member_id:
+            group.leader = member.member_id
+        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+            self._persist_group(group, now_ms)
+            # It is told the old leader's id: it must not assign, for nobody else would take part.
+            self._reply(token, self._joined(group, member, leader=old_leader))
+            self._touch(group, member, now_ms)
+            return
+        self._wait_for_join(group, member, token)
+        self._rebalance(group, now_ms)
+
+    def _update(self, group: Group, member: GroupMember, request: JoinGroup) -> None:
+        group.update_protocols(member, tuple(request.protocols))
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.client_id = request.client_id
+        if len(group.members) == 1:
+            group.protocol_type = request.protocol_type
+
+    def _wait_for_join(self, group: Group, member: GroupMember, token: object) -> None:
+        # A second join of the same member takes the place of the first, whose answer got lost.
+        if member.join_token is None:
+            group.joined += 1
+        member.join_token = token
+        self._timers.cancel(_Timer(_TimerKind.SESSION, group.group_id, member.member_id))
+
+    def _rebalance(self, group: Group, now_ms: int) -> None:
+        """Begin the join phase unless it runs; end it when all are there."""
+        timer = _Timer(_TimerKind.JOIN, group.group_id)
+        if group.state is GroupState.EMPTY and self._config.initial_rebalance_delay_ms:
+            group.become(GroupState.PREPARING_REBALANCE)
+            self._timers.set(timer, now_ms + self._config.initial_rebalance_delay_ms)
+            return
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            if group.state is GroupState.COMPLETING_REBALANCE:
+                self._drop_syncs(group, now_ms)
+            is_first = group.state is GroupState.EMPTY
+            group.become(GroupState.PREPARING_REBALANCE)
+            self._timers.set(timer, now_ms + (0 if is_first else group.rebalance_timeout_ms))
+        if group.joined == len(group.members) and not self._is_delayed(group):
+            self._complete_join(group, now_ms)
+
+    def _is_delayed(self, group: Group) -> bool:
+        """Whether this is the first generation's join phase, which lasts its whole delay."""
+        return bool(self._config.initial_rebalance_delay_ms) and not group.protocol_name and bool(group.members)
+
+    def _complete_join(self, group: Group, now_ms: int) -> None:
+        """End the join phase: who is not there is out, static members until their session ends."""
+        self._timers.cancel(_Timer(_TimerKind.JOIN, group.group_id))
+        for member in [m for m in group.members.values() if m.join_token is None and not m.is_static]:
+            self._forget_session(group, member)
+            group.remove(member)
+        if not group.members:
+            self._become_empty(group, now_ms)
+            return
+        if not group.joined:
+            # Only static members, none of them back: wait another round.
+            self._timers.set(_Timer(_TimerKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
+            return
+        if group.members[group.leader].join_token is None:
+            group.leader = next(m.member_id for m in group.members.values() if m.join_token is not None)
+        group.become(GroupState.COMPLETING_REBALANCE)
+        group.generation_id += 1
+        group.protocol_name = group.select_protocol()
+        for member in group.members.values():
+            token, member.join_token = member.join_token, None
+            # A static member that is away has its session to come back in, and nothing to sync.
+            member.has_synced = token is None
+            if token is not None:
+                self._reply(token, self._joined(group, member))
+                self._touch(group, member, now_ms)
+        group.joined = 0
+        self._timers.set(_Timer(_TimerKind.SYNC, group.group_id), now_ms + group.rebalance_timeout_ms)
+
+    def _joined(self, group: Group, member: GroupMember, leader: str | None = None) -> JoinGroupResponse:
+        leader = group.leader if leader is None else leader
+        return JoinGroupResponse(
+            ErrorCode.NONE,
+            group.generation_id,
+            group.protocol_name,
+            leader,
+            member.member_id,
+            group.member_list() if leader == member.member_id else (),
+        )
+
+    def _refuse_join(self, token: object, error: ErrorCode) -> None:
+        self._reply(token, JoinGroupResponse(error))
+
+    def _new_member_id(self, request: JoinGroup) -> str:
+        name = request.group_instance_id or request.client_id or "member"
+        return f"{name}-{uuid.UUID(int=self._rng.getrandbits(128), version=4)}"
+
+    # --- sync and heartbeat -----------------------------------------------------------
+
+    def _sync(self, request: SyncGroup, now_ms: int, token: object) -> None:
+        group = self._groups.get(request.group_id)
+        error = self._validate(group, request.member_id, request.group_instance_id)
+        if group is None or error:
+            self._reply(token, SyncGroupResponse(error))
+            return
+        member = group.members[request.member_id]
+        if request.generation_id != group.generation_id:
+            self._reply(token, SyncGroupResponse(ErrorCode.ILLEGAL_GENERATION))
+        elif group.state is GroupState.PREPARING_REBALANCE:
+            self._reply(token, SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS))
+        elif group.state is GroupState.STABLE:
+            member.has_synced = True
+            self._reply(token, SyncGroupResponse(ErrorCode.NONE, member.assignment))
+            self._touch(group, member, now_ms)
+        else:
+            member.sync_token = token
+            member.has_synced = True
+            self._timers.cancel(_Timer(_TimerKind.SESSION, group.group_id, member.member_id))
+            if member.member_id == group.leader:
+                self._become_stable(group, request, now_ms)
+
+    def _become_stable(self, group: Group, request: SyncGroup, now_ms: int) -> None:
+        for member in group.members.values():
+            member.assignment = request.assignments.get(member.member_id, b"")
+        group.become(GroupState.STABLE)
+        self._persist_group(group, now_ms)
+        for member in group.members.values():
+            token, member.sync_token = member.sync_token, None
+            if token is not None:
+                self._reply(token, SyncGroupResponse(ErrorCode.NONE, member.assignment))
+                self._touch(group, member, now_ms)
+
+    def _drop_syncs(self, group: Group, now_ms: int) -> None:
+        """The assignment will not come: who waits for it must join again."""
+        self._timers.cancel(_Timer(_TimerKind.SYNC, group.group_id))
+        for member in group.members.values():
+            member.assignment = b""
+            token, member.sync_token = member.sync_token, None
+            if token is not None:
+                self._reply(token, SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS))
+                self._touch(group, member, now_ms)
+
+    def _expire_unsynced(self, group: Group, now_ms: int) -> None:
+        """The sync phase is over: who joined but never asked for its assignment is out."""
+        if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            return
+        lost = [m for m in group.members.values() if not m.has_synced]
+        if not lost:
+            return
+        for member in lost:
+            self._forget_session(group, member)
+            group.remove(member)
+        self._rebalance(group, now_ms)
+
+    def _heartbeat(self, request: Heartbeat, now_ms: int) -> ErrorCode:
+        group = self._groups.get(request.group_id)
+        error = self._validate(group, request.member_id, request.group_instance_id)
+        if group is None or error:
+            return error
+        if request.generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        self._touch(group, group.members[request.member_id], now_ms)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _validate(self, group: Group | None, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """Return why this member may not speak for the group, or NONE."""
+        if group is None or group.state is GroupState.DEAD:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if group_instance_id is not None:
+            current = group.static_members.get(group_instance_id)
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    # --- leaving ----------------------------------------------------------------------
+
+    def _leave(self, request: LeaveGroup, now_ms: int) -> ErrorCode:
+        group = self._groups.get(request.group_id)
+        member_id = request.member_id
+        if group is not None and not member_id and request.group_instance_id is not None:
+            # An administrator removes a static member by its instance id.
+            member_id = group.static_members.get(request.group_instance_id, "")
+        error = self._validate(group, member_id, request.group_instance_id)
+        if group is None or error:
+            return error
+        self._remove_member(group, group.members[member_id], now_ms)
+        return ErrorCode.NONE
+
+    def _remove_member(self, group: Group, member: GroupMember, now_ms: int) -> None:
+        """A member has left or is lost; the others share what it had."""
+        self._forget_session(group, member)
+        for token, response in (
+            (member.join_token, JoinGroupResponse(ErrorCode.UNKNOWN_MEMBER_ID)),
+            (member.sync_token, SyncGroupResponse(ErrorCode.UNKNOWN_MEMBER_ID)),
+        ):
+            if token is not None:
+                self._reply(token, response)
+        group.remove(member)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            if group.joined == len(group.members) and not self._is_delayed(group):
+                self._complete_join(group, now_ms)
+        else:
+            self._rebalance(group, now_ms)
+
+    def _fence(self, group: Group, member: GroupMember) -> None:
+        """Another process runs under this instance id now: who waits under the old member id learns so."""
+        self._forget_session(group, member)
+        if member.join_token is not None:
+            self._refuse_join(member.join_token, ErrorCode.FENCED_INSTANCE_ID)
+        if member.sync_token is not None:
+            self._reply(member.sync_token, SyncGroupResponse(ErrorCode.FENCED_INSTANCE_ID))
+
+    def _become_empty(self, group: Group, now_ms: int) -> None:
+        self._timers.cancel(_Timer(_TimerKind.SYNC, group.group_id))
+        group.become(GroupState.EMPTY)
+        group.generation_id += 1
+        group.protocol_name = ""
+        self._persist_group(group, now_ms)
+
+    # --- offsets ----------------------------------------------------------------------
+
+    def _commit(self, request: OffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
+        error = self._validate_commit(request, now_ms)
+        if error:
+            return dict.fromkeys(request.offsets, error)
+        offsets = self._group(request.group_id).offsets
+        errors: dict[TopicPartition, ErrorCode] = {}
+        for partition, committed in request.offsets.items():
+            if len(committed.metadata.encode()) > self._config.offset_metadata_max_bytes:
+                errors[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            offsets[partition] = committed
+            errors[partition] = ErrorCode.NONE
+            self._effects.append(Persist(offset_key(request.group_id, partition), offset_value(committed, now_ms)))
+        return errors
+
+    def _validate_commit(self, request: OffsetCommit, now_ms: int) -> ErrorCode:
+        """Only who is in the group, in its generation, may commit; anybody for a group without members."""
+        group = self._groups.get(request.group_id)
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if request.generation_id < 0 and not request.member_id and (group is None or not group.members):
+            return ErrorCode.NONE
+        error = self._validate(group, request.member_id, request.group_instance_id)
+        if group is None or error:
+            return error
+        if request.generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        self._touch(group, group.members[request.member_id], now_ms)
+        # Between join and sync nobody knows yet what is whose.
+        return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING_REBALANCE else ErrorCode.NONE
+
+    def _fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
+        group = self._groups.get(request.group_id)
+        found: dict[TopicPartition, OffsetAndMetadata] = {} if group is None else group.offsets
+        if request.partitions is None:
+            return OffsetFetchResponse(ErrorCode.NONE, dict(found))
+        return OffsetFetchResponse(ErrorCode.NONE, {p: found[p] for p in request.partitions if p in found})
+
+    # --- administration ---------------------------------------------------------------
+
+    def _describe(self, request: DescribeGroup) -> DescribeGroupResponse:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return DescribeGroupResponse(ErrorCode.NONE)
+        members = tuple(
+            DescribedMember(
+                m.member_id, m.group_instance_id, m.client_id, m.metadata(group.protocol_name), m.assignment
+            )
+            for m in group.members.values()
+        )
+        return DescribeGroupResponse(
+            ErrorCode.NONE, group.state.value, group.protocol_type, group.protocol_name, group.generation_id, members
+        )
+
+    def _delete(self, request: DeleteGroup) -> ErrorCode:
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.members:
+            return ErrorCode.NON_EMPTY_GROUP
+        group.become(GroupState.DEAD)
+        del self._groups[request.group_id]
+        for partition in group.offsets:
+            self._effects.append(Persist(offset_key(request.group_id, partition), None))
+        self._effects.append(Persist(group_key(request.group_id), None))
+        return ErrorCode.NONE
+
+    # --- small change -----------------------------------------------------------------
+
+    def _group(self, group_id: str) -> Group:
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = Group(group_id)
+        return group
+
+    def _touch(self, group: Group, member: GroupMember, now_ms: int) -> None:
+        """The member is alive; while it waits for an answer of ours its session cannot end."""
+        if member.join_token is None and member.sync_token is None:
+            self._timers.set(
+                _Timer(_TimerKind.SESSION, group.group_id, member.member_id), now_ms + member.session_timeout_ms
+            )
+
+    def _forget_session(self, group: Group, member: GroupMember) -> None:
+        self._timers.cancel(_Timer(_TimerKind.SESSION, group.group_id, member.member_id))
+
+    def _start_loaded_sessions(self, now_ms: int) -> None:
+        if self._has_loaded_members:
+            self._has_loaded_members = False
+            for group, member in self._all_members():
+                self._touch(group, member, now_ms)
+
+    def _all_members(self) -> Iterator[tuple[Group, GroupMember]]:
+        return ((group, member) for group in self._groups.values() for member in group.members.values())
+
+    def _persist_group(self, group: Group, now_ms: int) -> None:
+        self._effects.append(Persist(group_key(group.group_id), group_value(group, now_ms)))
+
+    def _reply(self, token: object, response: Response) -> None:
+        self._effects.append(Reply(token, response))
+
+    def _take_effects(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects

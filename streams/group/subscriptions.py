@@ -1,0 +1,116 @@
+"""What a consumer says when it joins and what it is given: Kafka's ConsumerProtocol v0 to v3.
+
+The embedded protocol of groups of type ``consumer``; the coordinator passes these bytes on
+unread.  Imports core only.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from attrs import field, frozen
+
+from streams.core.errors import SerializationError
+from streams.core.records import TopicPartition
+from streams.group.wire import Reader, Writer
+
+#: Protocol type of groups of consumers.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+_VERSION = 3
+
+
+@frozen
+class Subscription:
+    """What a member wants and has.
+
+    ``owned`` was assigned in ``generation`` (-1 = nothing ever); ``user_data`` is the
+    assignor's own.
+    """
+
+    topics: Sequence[str]
+    owned: Sequence[TopicPartition] = ()
+    generation: int = -1
+    user_data: bytes | None = None
+    group_instance_id: str | None = None
+
+
+@frozen
+class Assignment:
+    """What a member is given; ``user_data`` is the assignor's own."""
+
+    partitions: Sequence[TopicPartition] = field(default=())
+    user_data: bytes | None = None
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    """Return the bytes with which a consumer joins; the instance id travels beside them."""
+    writer = Writer().int16(_VERSION).int32(len(subscription.topics))
+    for topic in subscription.topics:
+        writer.string(topic)
+    writer.nullable_bytes(subscription.user_data)
+    _write_partitions(writer, subscription.owned)
+    return writer.int32(subscription.generation).nullable_string(None).finish()
+
+
+def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Subscription:
+    """Return a subscription from its bytes of any version.
+
+    Raises:
+        SerializationError: these are not such bytes.
+    """
+    try:
+        reader = Reader(data)
+        version = reader.int16()
+        topics = tuple(reader.string() for _ in range(reader.int32()))
+        user_data = reader.nullable_bytes()
+        owned = _read_partitions(reader) if version >= 1 else ()
+        generation = reader.int32() if version >= 2 else -1
+    except (struct.error, UnicodeDecodeError) as error:
+        raise SerializationError(
+            f"subscription of a group member, {len(data)} bytes: {error}; is another kind of client in this group?"
+        ) from error
+    return Subscription(topics, owned, generation, user_data, group_instance_id)
+
+
+def encode_assignment(assignment: Assignment) -> bytes:
+    """Return the bytes that bring a consumer its assignment."""
+    writer = Writer().int16(_VERSION)
+    _write_partitions(writer, assignment.partitions)
+    return writer.nullable_bytes(assignment.user_data).finish()
+
+
+def decode_assignment(data: bytes) -> Assignment:
+    """Return an assignment from its bytes of any version; none at all is an empty one.
+
+    Raises:
+        SerializationError: these are not such bytes.
+    """
+    if not data:
+        return Assignment()
+    try:
+        reader = Reader(data)
+        reader.int16()
+        return Assignment(_read_partitions(reader), reader.nullable_bytes())
+    except (struct.error, UnicodeDecodeError) as error:
+        raise SerializationError(
+            f"assignment of a group member, {len(data)} bytes: {error}; is another kind of client in this group?"
+        ) from error
+
+
+def _write_partitions(writer: Writer, partitions: Sequence[TopicPartition]) -> None:
+    by_topic: Mapping[str, list[int]] = {
+        topic: [partition for _, partition in group]
+        for topic, group in groupby(sorted(partitions), key=lambda partition: partition.topic)
+    }
+    writer.int32(len(by_topic))
+    for topic, numbers in by_topic.items():
+        writer.string(topic).int32s(numbers)
+
+
+def _read_partitions(reader: Reader) -> tuple[TopicPartition, ...]:
+    partitions: list[TopicPartition] = []
+    for _ in range(reader.int32()):
+        topic = reader.string()
+        partitions += [TopicPartition(topic, number) for number in reader.int32s()]
+    return tuple(partitions)

@@ -1,0 +1,64 @@
+"""Deadlines of many keys, with the earliest at hand.
+
+Moving a deadline later, as each heartbeat does, costs one dict write: the heap is put right
+only when its top is looked at.  Pure: the time is an argument.
+"""
+
+import heapq
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from attrs import define, field
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@define(eq=False)
+class Timers(Generic[Key]):
+    """Deadline per key in milliseconds; ties fire in the order in which they were set."""
+
+    _deadlines: dict[Key, int] = field(factory=dict)
+    _heap: list[tuple[int, int, Key]] = field(factory=list)
+    _sequence: int = 0
+
+    def set(self, key: Key, deadline_ms: int) -> None:
+        """Set or move the deadline of a key."""
+        old = self._deadlines.get(key)
+        self._deadlines[key] = deadline_ms
+        if old is None or deadline_ms < old:
+            self._push(key, deadline_ms)
+
+    def cancel(self, key: Key) -> None:
+        """Forget a key; harmless when it has no deadline."""
+        self._deadlines.pop(key, None)
+
+    def deadline_ms(self, key: Key) -> int | None:
+        """Return the deadline of a key."""
+        return self._deadlines.get(key)
+
+    def next_ms(self) -> int | None:
+        """Return the earliest deadline, None without any."""
+        heap = self._heap
+        while heap:
+            noted, _, key = heap[0]
+            actual = self._deadlines.get(key)
+            if actual == noted:
+                return noted
+            heapq.heappop(heap)
+            # An entry below its key's deadline is late news; one above it has a newer entry.
+            if actual is not None and actual > noted:
+                self._push(key, actual)
+        return None
+
+    def pop_due(self, now_ms: int) -> Key | None:
+        """Remove and return the key with the earliest deadline at or before ``now_ms``."""
+        due = self.next_ms()
+        if due is None or due > now_ms:
+            return None
+        _, _, key = heapq.heappop(self._heap)
+        del self._deadlines[key]
+        return key
+
+    def _push(self, key: Key, deadline_ms: int) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (deadline_ms, self._sequence, key))
