@@ -1,0 +1,136 @@
+"""What a consumer's membership does about partitions: eager and cooperative rebalancing.
+
+Eager members give everything up before they join; cooperative ones keep it, give up what
+the new assignment takes from them, and join once more so that it can be given on (KIP-429).
+Pure; imports core only.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+from streams.core.errors import ConfigError
+from streams.core.records import TopicPartition
+from streams.group.assignors import Assignor, RebalanceProtocol
+from streams.group.subscriptions import (
+    CONSUMER_PROTOCOL_TYPE,
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from streams.protocol.messages import JoinGroupMember
+
+
+@frozen
+class Revoke:
+    """Give these partitions up, in order: still ours until this is done."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@frozen
+class Assign:
+    """The assignment is now ``partitions``; ``added`` are new among them."""
+
+    partitions: tuple[TopicPartition, ...]
+    added: tuple[TopicPartition, ...]
+
+
+@frozen
+class Lose:
+    """These partitions are ours no longer; others may have them already."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+class ConsumerMembership:
+    """Subscription and assignment of one consumer, as its membership sees them."""
+
+    protocol_type = CONSUMER_PROTOCOL_TYPE
+
+    def __init__(self, assignors: Sequence[Assignor], group_instance_id: str | None = None) -> None:
+        if not assignors:
+            raise ConfigError("a consumer in a group needs at least one assignor; pass assignors=[RangeAssignor()]")
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._group_instance_id = group_instance_id
+        common = set(RebalanceProtocol).intersection(*(assignor.protocols for assignor in assignors))
+        if not common:
+            names = ", ".join(self._assignors)
+            raise ConfigError(
+                f"assignors {names}: no rebalance protocol that all support; list eager and cooperative ones apart"
+            )
+        self.rebalance_protocol = (
+            RebalanceProtocol.COOPERATIVE if RebalanceProtocol.COOPERATIVE in common else RebalanceProtocol.EAGER
+        )
+        self.topics: tuple[str, ...] = ()
+        self.owned: tuple[TopicPartition, ...] = ()
+        self._owned_generation = -1
+        self._joined_topics: frozenset[str] = frozenset()
+
+    # --- the policy of a Member -------------------------------------------------------
+
+    def prepare_join(self) -> list[object]:
+        """Give up all (eager), or what is no longer subscribed to (cooperative)."""
+        if self.rebalance_protocol is RebalanceProtocol.EAGER:
+            return self.leaving()
+        # An assignor may give partitions of topics that were never subscribed to: these stay.
+        dropped = self._joined_topics.difference(self.topics)
+        revoked = tuple(partition for partition in self.owned if partition.topic in dropped)
+        self.owned = tuple(partition for partition in self.owned if partition.topic not in dropped)
+        return [Revoke(revoked)] if revoked else []
+
+    def metadata(self) -> Sequence[tuple[str, bytes]]:
+        """Return the subscription once for each assignor, with its user data."""
+        self._joined_topics = frozenset(self.topics)
+        return tuple(
+            (
+                name,
+                encode_subscription(
+                    Subscription(self.topics, self.owned, self._owned_generation, assignor.subscription_user_data())
+                ),
+            )
+            for name, assignor in self._assignors.items()
+        )
+
+    def assigned(self, protocol_name: str, generation_id: int, assignment: bytes) -> tuple[list[object], bool]:
+        """Take an assignment; a cooperative member that had to give up something rejoins."""
+        given = decode_assignment(assignment)
+        self._assignors[protocol_name].on_assignment(given)
+        before, now = set(self.owned), set(given.partitions)
+        revoked = tuple(partition for partition in self.owned if partition not in now)
+        added = tuple(partition for partition in given.partitions if partition not in before)
+        self.owned = tuple(given.partitions)
+        self._owned_generation = generation_id
+        events: list[object] = [Revoke(revoked)] if revoked else []
+        events.append(Assign(self.owned, added))
+        return events, bool(revoked) and self.rebalance_protocol is RebalanceProtocol.COOPERATIVE
+
+    def lost(self) -> list[object]:
+        """Everything is gone."""
+        owned, self.owned = self.owned, ()
+        self._owned_generation = -1
+        return [Lose(owned)] if owned else []
+
+    def leaving(self) -> list[object]:
+        """Give everything up."""
+        owned, self.owned = self.owned, ()
+        return [Revoke(owned)] if owned else []
+
+    # --- the leader's work ------------------------------------------------------------
+
+    def wanted_topics(self, members: Sequence[JoinGroupMember]) -> set[str]:
+        """Return the topics that anybody in the group subscribes to."""
+        return {topic for member in members for topic in decode_subscription(member.metadata).topics}
+
+    def assign(
+        self, protocol_name: str, members: Sequence[JoinGroupMember], partitions_per_topic: Mapping[str, int]
+    ) -> dict[str, bytes]:
+        """Run the chosen assignor; returns the bytes for each member."""
+        subscriptions = {
+            member.member_id: decode_subscription(member.metadata, member.group_instance_id) for member in members
+        }
+        result = self._assignors[protocol_name].assign(partitions_per_topic, subscriptions)
+        return {member: encode_assignment(result.get(member, Assignment())) for member in subscriptions}

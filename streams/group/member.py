@@ -1,0 +1,432 @@
+"""The member's half of membership: find the coordinator, join, sync, heartbeat, leave.
+
+A machine without I/O: whoever drives it asks ``poll`` what is to be done, does it in that
+order, brings the responses and asks again until there is nothing.  What is done about
+partitions on the way is the policy's business.  Imports protocol and core only.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Protocol, TypeAlias
+
+from attrs import field, frozen
+from attrs.validators import ge
+
+from streams.core.errors import BrokerError, MemberFencedError
+from streams.protocol.messages import (
+    ErrorCode,
+    FindCoordinator,
+    FindCoordinatorResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    JoinGroup,
+    JoinGroupMember,
+    JoinGroupResponse,
+    LeaveGroup,
+    Request,
+    Response,
+    SyncGroup,
+    SyncGroupResponse,
+)
+
+#: Any broker will do.
+ANY_NODE = -1
+
+#: Generation of a member that is in none.
+NO_GENERATION = -1
+
+
+@frozen
+class MemberConfig:
+    """Who joins which group, and the times of its membership."""
+
+    group_id: str
+    client_id: str = ""
+    group_instance_id: str | None = None
+    session_timeout_ms: int = field(default=45_000, validator=ge(1))
+    heartbeat_interval_ms: int = field(default=3_000, validator=ge(1))
+    max_poll_interval_ms: int = field(default=300_000, validator=ge(1))
+    retry_backoff_ms: int = field(default=100, validator=ge(0))
+
+
+class MemberState(Enum):
+    """Where a member is in its membership."""
+
+    UNJOINED = "unjoined"
+    PREPARING = "preparing"
+    JOINING = "joining"
+    ASSIGNING = "assigning"
+    SYNCING = "syncing"
+    STABLE = "stable"
+    LEFT = "left"
+    FAILED = "failed"
+
+
+_LEGAL_NEXT: Mapping[MemberState, frozenset[MemberState]] = {
+    MemberState.UNJOINED: frozenset({MemberState.PREPARING}),
+    MemberState.PREPARING: frozenset({MemberState.JOINING, MemberState.UNJOINED}),
+    MemberState.JOINING: frozenset({MemberState.ASSIGNING, MemberState.SYNCING, MemberState.UNJOINED}),
+    MemberState.ASSIGNING: frozenset({MemberState.SYNCING, MemberState.UNJOINED}),
+    MemberState.SYNCING: frozenset({MemberState.STABLE, MemberState.UNJOINED}),
+    MemberState.STABLE: frozenset({MemberState.UNJOINED}),
+    MemberState.LEFT: frozenset(),
+    MemberState.FAILED: frozenset(),
+}
+_ALWAYS_LEGAL = frozenset({MemberState.LEFT, MemberState.FAILED})
+
+
+@frozen
+class Send:
+    """Send a request to a node, and bring what comes of it to ``on_response``."""
+
+    node_id: int
+    request: Request
+
+
+@frozen
+class PerformAssignment:
+    """This member leads: work out everybody's assignment and call ``complete_assignment``."""
+
+    generation_id: int
+    protocol_name: str
+    members: Sequence[JoinGroupMember]
+
+
+@frozen
+class Failed:
+    """The membership cannot go on without the user."""
+
+    error: BrokerError
+
+
+Action: TypeAlias = Send | PerformAssignment | Failed | object
+
+
+class MembershipPolicy(Protocol):
+    """What membership is for: what is said on joining and done about what is given.
+
+    Its events are handed to the driver in order, among the machine's own actions.
+    """
+
+    @property
+    def protocol_type(self) -> str:
+        """Kafka's protocol type of the group."""
+        ...
+
+    def prepare_join(self) -> list[object]:
+        """Return what must be done before the member may join (again), such as giving up partitions."""
+        ...
+
+    def metadata(self) -> Sequence[tuple[str, bytes]]:
+        """Return (name, bytes) of each supported protocol, the preferred one first."""
+        ...
+
+    def assigned(self, protocol_name: str, generation_id: int, assignment: bytes) -> tuple[list[object], bool]:
+        """Take an assignment: return what is to be done, and whether to rejoin after it."""
+        ...
+
+    def lost(self) -> list[object]:
+        """The coordinator has dropped this member: return what is to be done about what it had."""
+        ...
+
+    def leaving(self) -> list[object]:
+        """Return what is to be done before the member leaves."""
+        ...
+
+
+#: Errors after which another broker may coordinate the group.
+_MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+
+
+class Member:
+    """Membership of one client in one group."""
+
+    def __init__(self, config: MemberConfig, policy: MembershipPolicy) -> None:
+        self.config = config
+        self.state = MemberState.UNJOINED
+        self.member_id = ""
+        self.generation_id = NO_GENERATION
+        self.leader = ""
+        self.coordinator: int | None = None
+        self._policy = policy
+        self._protocol_name = ""
+        self._todo: list[Action] = []
+        self._rejoin_reason: str | None = None
+        self._finding: Request | None = None
+        self._awaited: Request | None = None
+        self._heartbeat: Request | None = None
+        self._next_heartbeat_ms = 0
+        self._retry_at_ms = 0
+        self._polled_ms: int | None = None
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this member assigns."""
+        return self.leader != "" and self.leader == self.member_id
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether the member is on its way into a generation."""
+        return self.state in (MemberState.JOINING, MemberState.ASSIGNING, MemberState.SYNCING)
+
+    # --- what drives it ---------------------------------------------------------------
+
+    def poll(self, now_ms: int, *, by_application: bool = True) -> list[Action]:
+        """Return what is to be done now, in order; everything returned before is done by now.
+
+        ``by_application`` says that the application has asked for records, which it must
+        within ``max_poll_interval_ms``.
+        """
+        self._check_poll_interval(now_ms, by_application)
+        todo, self._todo = self._todo, []
+        if todo or self.state in (MemberState.LEFT, MemberState.FAILED):
+            return todo
+        if self.coordinator is None:
+            return self._find(now_ms)
+        if self.state is MemberState.STABLE and self._rejoin_reason is not None:
+            self._become(MemberState.UNJOINED)
+        if self.state is MemberState.UNJOINED and now_ms >= self._retry_at_ms:
+            self._become(MemberState.PREPARING)
+            if events := self._policy.prepare_join():
+                return events
+        if self.state is MemberState.PREPARING:
+            return [self._join()]
+        if self.state is MemberState.STABLE and self._heartbeat is None and now_ms >= self._next_heartbeat_ms:
+            config = self.config
+            heartbeat = Heartbeat(config.group_id, self.generation_id, self.member_id, config.group_instance_id)
+            self._heartbeat = heartbeat
+            return [Send(self.coordinator, heartbeat)]
+        return []
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when ``poll`` may have something to do without a response having come."""
+        if self.state in (MemberState.LEFT, MemberState.FAILED):
+            return None
+        if self.coordinator is None:
+            return self._retry_at_ms if self._finding is None else None
+        if self.state is MemberState.UNJOINED:
+            return self._retry_at_ms
+        if self.state is MemberState.STABLE and self._heartbeat is None:
+            return self._next_heartbeat_ms
+        return None
+
+    def on_response(self, request: Request, response: Response | Exception, now_ms: int) -> None:
+        """Take what has come of a request; what is no longer waited for is dropped."""
+        if request is self._finding:
+            self._finding = None
+            if isinstance(response, FindCoordinatorResponse) and not response.error:
+                self.coordinator = response.node_id
+            else:
+                self._retry_at_ms = now_ms + self.config.retry_backoff_ms
+        elif request is self._heartbeat:
+            self._heartbeat = None
+            if self.state is MemberState.STABLE:
+                self._next_heartbeat_ms = now_ms + self.config.heartbeat_interval_ms
+                self._on_heartbeat(response, now_ms)
+        elif request is self._awaited:
+            self._awaited = None
+            if isinstance(response, JoinGroupResponse):
+                self._on_joined(response, now_ms)
+            elif isinstance(response, SyncGroupResponse):
+                self._on_synced(response, now_ms)
+            else:
+                self._coordinator_lost(now_ms)
+
+    def complete_assignment(self, generation_id: int, assignments: Mapping[str, bytes]) -> None:
+        """Bring what ``PerformAssignment`` asked for; late results of an earlier generation are dropped."""
+        if self.state is MemberState.ASSIGNING and generation_id == self.generation_id:
+            self._sync(assignments)
+
+    def fail_assignment(self, now_ms: int) -> None:
+        """The assignment could not be worked out: join again after the backoff."""
+        if self.state is MemberState.ASSIGNING:
+            self._retry(now_ms)
+
+    def request_rejoin(self, reason: str) -> None:
+        """Join again at the next ``poll``: subscription or partitions have changed."""
+        self._rejoin_reason = reason
+
+    def leave(self) -> list[Action]:
+        """Return what is to be done to leave for good; a static member just goes, to come back in time."""
+        events: list[Action] = [*self._todo, *self._policy.leaving()]
+        self._todo = []
+        if (request := self._leave_request()) is not None:
+            events.append(request)
+        self._become(MemberState.LEFT)
+        return events
+
+    def on_commit_error(self, error: ErrorCode) -> None:
+        """A commit in the current generation was refused: the membership is no longer what it was."""
+        if error in _MOVED:
+            self.coordinator = None
+        elif error is ErrorCode.FENCED_INSTANCE_ID:
+            self._fenced()
+        elif self.state is MemberState.STABLE and error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._reset(keep_member_id=error is ErrorCode.ILLEGAL_GENERATION)
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _check_poll_interval(self, now_ms: int, by_application: bool) -> None:
+        """Leave where the application has stalled: others shall have its partitions (KIP-62)."""
+        polled = self._polled_ms
+        if by_application or polled is None:
+            self._polled_ms = now_ms
+        is_stalled = polled is not None and now_ms - polled > self.config.max_poll_interval_ms
+        if is_stalled and self.generation_id != NO_GENERATION and self.config.group_instance_id is None:
+            if (request := self._leave_request()) is not None:
+                self._todo.append(request)
+            self._reset(keep_member_id=False)
+
+    def _leave_request(self) -> Send | None:
+        config = self.config
+        if self.coordinator is None or not self.member_id or config.group_instance_id is not None:
+            return None
+        return Send(self.coordinator, LeaveGroup(config.group_id, self.member_id))
+
+    def _find(self, now_ms: int) -> list[Action]:
+        if self._finding is not None or now_ms < self._retry_at_ms:
+            return []
+        self._finding = FindCoordinator(self.config.group_id)
+        return [Send(ANY_NODE, self._finding)]
+
+    def _join(self) -> Action:
+        config = self.config
+        assert self.coordinator is not None
+        self._rejoin_reason = None
+        request = JoinGroup(
+            config.group_id,
+            self.member_id,
+            self._policy.protocol_type,
+            self._policy.metadata(),
+            config.session_timeout_ms,
+            config.max_poll_interval_ms,
+            config.group_instance_id,
+            config.client_id,
+        )
+        self._become(MemberState.JOINING)
+        self._awaited = request
+        return Send(self.coordinator, request)
+
+    def _on_joined(self, response: JoinGroupResponse, now_ms: int) -> None:
+        error = response.error
+        if error is ErrorCode.NONE:
+            self.member_id = response.member_id
+            self.generation_id = response.generation_id
+            self.leader = response.leader
+            self._protocol_name = response.protocol_name
+            if self.is_leader:
+                self._become(MemberState.ASSIGNING)
+                self._todo.append(
+                    PerformAssignment(response.generation_id, response.protocol_name, response.members)
+                )
+            else:
+                self._sync({})
+        elif error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+            self._become(MemberState.UNJOINED)
+        else:
+            self._on_error(error, "joining", now_ms)
+
+    def _sync(self, assignments: Mapping[str, bytes]) -> None:
+        config = self.config
+        if self.coordinator is None:
+            # It was lost while the leader worked: what it had joined is stale by the time it is found.
+            self._become(MemberState.UNJOINED)
+            return
+        request = SyncGroup(
+            config.group_id, self.generation_id, self.member_id, config.group_instance_id, assignments
+        )
+        self._become(MemberState.SYNCING)
+        self._awaited = request
+        self._todo.append(Send(self.coordinator, request))
+
+    def _on_synced(self, response: SyncGroupResponse, now_ms: int) -> None:
+        if response.error is not ErrorCode.NONE:
+            self._on_error(response.error, "syncing", now_ms)
+            return
+        events, is_rejoin_needed = self._policy.assigned(
+            self._protocol_name, self.generation_id, response.assignment
+        )
+        self._become(MemberState.STABLE)
+        self._next_heartbeat_ms = now_ms + self.config.heartbeat_interval_ms
+        self._todo += events
+        if is_rejoin_needed:
+            self.request_rejoin("partitions were given up for others")
+
+    def _on_heartbeat(self, response: Response | Exception, now_ms: int) -> None:
+        if not isinstance(response, HeartbeatResponse):
+            self._coordinator_lost(now_ms)
+        elif response.error is ErrorCode.REBALANCE_IN_PROGRESS:
+            self.request_rejoin("the group is rebalancing")
+        elif response.error is not ErrorCode.NONE:
+            self._on_error(response.error, "sending a heartbeat", now_ms)
+
+    def _on_error(self, error: ErrorCode, doing: str, now_ms: int) -> None:
+        """What follows from an error code is the same wherever it comes from."""
+        if error in _MOVED:
+            self._coordinator_lost(now_ms)
+        elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._reset(keep_member_id=error is ErrorCode.ILLEGAL_GENERATION)
+        elif error is ErrorCode.REBALANCE_IN_PROGRESS:
+            self._become(MemberState.UNJOINED)
+        elif error is ErrorCode.FENCED_INSTANCE_ID:
+            self._fenced()
+        else:
+            self._fail(
+                BrokerError(
+                    f"group {self.config.group_id!r}, member {self.member_id or self.config.client_id!r}: "
+                    f"{doing} was refused with {error.name}; {_ADVICE.get(error, 'see the log of the broker')}",
+                    code=error,
+                )
+            )
+
+    def _fenced(self) -> None:
+        self._fail(
+            MemberFencedError(
+                f"group {self.config.group_id!r}: another process has joined as group_instance_id "
+                f"{self.config.group_instance_id!r}; give every instance an id of its own",
+                code=ErrorCode.FENCED_INSTANCE_ID,
+            )
+        )
+
+    def _fail(self, error: BrokerError) -> None:
+        self._todo += [*self._policy.lost(), Failed(error)]
+        self._forget_generation()
+        self._become(MemberState.FAILED)
+
+    def _coordinator_lost(self, now_ms: int) -> None:
+        self.coordinator = None
+        self._retry_at_ms = now_ms + self.config.retry_backoff_ms
+        if self.is_rebalancing:
+            self._become(MemberState.UNJOINED)
+
+    def _retry(self, now_ms: int) -> None:
+        self._retry_at_ms = now_ms + self.config.retry_backoff_ms
+        self._become(MemberState.UNJOINED)
+
+    def _reset(self, *, keep_member_id: bool) -> None:
+        """The group goes on without this member: what it had may belong to others already."""
+        self._todo += self._policy.lost()
+        self._forget_generation()
+        if not keep_member_id:
+            self.member_id = ""
+        self._become(MemberState.UNJOINED)
+
+    def _forget_generation(self) -> None:
+        self.generation_id = NO_GENERATION
+        self.leader = ""
+        self._awaited = self._heartbeat = None
+
+    def _become(self, state: MemberState) -> None:
+        was = self.state
+        legal = state is was or state in _ALWAYS_LEGAL or state in _LEGAL_NEXT[was]
+        assert legal, f"member {self.member_id!r}: {was.value} -> {state.value}"
+        self.state = state
+
+
+_ADVICE: Mapping[ErrorCode, str] = {
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "its members share no assignor with this one, or are no consumers: "
+    "use one assignor in all of them, or another group id",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "choose session_timeout_ms within the broker's bounds",
+    ErrorCode.INVALID_GROUP_ID: "a group id must not be empty",
+}
