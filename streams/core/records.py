@@ -65,6 +65,16 @@ class RecordMetadata(NamedTuple):
     offset: int
 
 
+class RecordContext(NamedTuple):
+    """Origin, event time and headers of a record: what a function that chooses a topic may see."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    headers: Headers
+
+
 @define
 class Record(Generic[K, V]):
     """One record as user code sees it in the Processor API.

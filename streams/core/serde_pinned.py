@@ -154,7 +154,7 @@ class PinnedSerde(Serde[Any]):
         if kind in _JSON_KINDS:
             return JSON, _JSON_KINDS, JSON.name
         try:
-            serde = serde_for(kind)
+            serde: Serde[Any] = serde_for(kind)
         except TopologyError as error:
             raise SerializationError(
                 f"node {self.node!r} made an object of type {kind.__qualname__}: {error}; "
@@ -223,11 +223,9 @@ class PinnedSerde(Serde[Any]):
             return None
         if self.type_name is None:
             raise SerializationError(
-                f"node {self.node!r} has stored bytes, but no type for them yet; "
-                "declare its type with key= or value="
+                f"node {self.node!r} has stored bytes, but no type for them yet; declare its type with key= or value="
             )
         return self.deserialize(data)
 
     def _deserialize_all_unknown(self, column: Sequence[bytes | None]) -> list[Any]:
         return [self._deserialize_unknown(data) for data in column]
-

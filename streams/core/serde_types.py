@@ -4,6 +4,8 @@
 Imports serde_base, serde_primitives, serde_json and errors only.
 """
 
+import functools
+import operator
 import types
 from collections.abc import Iterable
 from datetime import datetime
@@ -68,7 +70,8 @@ def _make(form: Any) -> Serde[Any]:
     if form is Any or form is object or form is dict or form is list:
         return JSON
     if isinstance(form, NewType):
-        return serde_for(form.__supertype__)
+        base: Any = form.__supertype__
+        return serde_for(base)
     if isinstance(form, typing_extensions.TypeAliasType):
         return serde_for(form.__value__)
     origin = get_origin(form)
@@ -81,7 +84,7 @@ def _make(form: Any) -> Serde[Any]:
             return serde_for(members[0])
         if any(member is Any or member is object for member in members):
             return JSON
-        return _json_of(Union[tuple(members)])
+        return _json_of(functools.reduce(operator.or_, members))
     if origin is Literal:
         kinds = {type(choice) for choice in get_args(form)} - {type(None)}
         if len(kinds) == 1 and kinds <= _BY_TYPE.keys():

@@ -1,0 +1,241 @@
+"""Event time of input records: where it comes from, and what becomes of an invalid one.
+
+Between a partition's block and the queue of its task.  An extractor is asked for a whole block
+first; where it cannot answer (None), record by record, so that the records before a bad one are
+still processed.  A negative time means: drop the record, and count it.  Policies as in Kafka
+Streams' TimestampExtractor family.  Imports clock, records and errors.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from types import NoneType
+from typing import Any, Literal, NoReturn, Protocol, TypeAlias, cast
+
+from attrs import frozen
+
+from streams.core.clock import Clock
+from streams.core.errors import InvalidTimestampError
+
+logger = logging.getLogger(__name__)
+
+#: A user's own extractor: (key, value, record timestamp, partition time) to milliseconds or datetime.
+TimestampFunction: TypeAlias = Callable[[Any, Any, int, int], "int | datetime"]
+
+#: Names of the extractors that need no function.
+ExtractorName: TypeAlias = Literal["fail_on_invalid", "log_and_skip", "use_partition_time", "wall_clock"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_NAIVE = datetime(1970, 1, 1)
+_MAX_MS = (1 << 63) - 1
+
+
+class Extractor(Protocol):
+    """Gives records their event time."""
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return the times of a block, or None if it must go record by record; never raises."""
+        ...
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the time of one record; negative: drop it.
+
+        ``partition_time_ms`` is the highest time taken from its partition, -1 at first.
+
+        Raises:
+            InvalidTimestampError: there is no valid time, and the policy is to fail.
+        """
+        ...
+
+
+def to_milliseconds(time: object) -> int:
+    """Return epoch milliseconds of a datetime (naive = UTC) or an integer, rounded down.
+
+    >>> to_milliseconds(datetime(1970, 1, 1, 0, 0, 1))
+    1000
+
+    Raises:
+        TypeError: it is neither.
+        OverflowError: it does not fit 64 bits.
+    """
+    if isinstance(time, datetime):
+        since = time - (_EPOCH_NAIVE if time.tzinfo is None else _EPOCH)
+        return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+    if type(time) is not int:
+        if isinstance(time, bool) or not hasattr(time, "__index__"):
+            raise TypeError(
+                f"a timestamp must be a datetime or an int of epoch milliseconds, not {time!r} "
+                f"of type {type(time).__qualname__}"
+            )
+        time = int(time.__index__())
+    if not -_MAX_MS <= time <= _MAX_MS:
+        raise OverflowError(f"timestamp {time} does not fit 64 bits")
+    return time
+
+
+def _all_valid(timestamps: Sequence[int]) -> Sequence[int] | None:
+    return timestamps if not timestamps or min(timestamps) >= 0 else None
+
+
+@frozen
+class FailOnInvalid:
+    """The record's own timestamp; a negative one is an error.  The default."""
+
+    topic: str
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return the timestamps if all are valid."""
+        return _all_valid(timestamps)
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the record's timestamp."""
+        if timestamp_ms < 0:
+            raise InvalidTimestampError(
+                f"topic {self.topic!r}: a record has the invalid timestamp {timestamp_ms}; declare "
+                "Topic(timestamp=...) or set default_timestamp_extractor to log_and_skip or use_partition_time"
+            )
+        return timestamp_ms
+
+
+@frozen
+class LogAndSkipInvalid:
+    """The record's own timestamp; a record with a negative one is dropped with a warning."""
+
+    topic: str
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return the timestamps if all are valid."""
+        return _all_valid(timestamps)
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the record's timestamp, negative or not."""
+        if timestamp_ms < 0:
+            logger.warning("topic %r: a record is dropped for its invalid timestamp %d", self.topic, timestamp_ms)
+        return timestamp_ms
+
+
+@frozen
+class UsePartitionTime:
+    """The record's own timestamp; where it is negative, the partition time."""
+
+    topic: str
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return the timestamps if all are valid."""
+        return _all_valid(timestamps)
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the record's timestamp or the partition time."""
+        if timestamp_ms >= 0:
+            return timestamp_ms
+        if partition_time_ms < 0:
+            raise InvalidTimestampError(
+                f"topic {self.topic!r}: a record has the invalid timestamp {timestamp_ms}, and no record "
+                "before it gives its partition a time to use instead"
+            )
+        return partition_time_ms
+
+
+@frozen
+class WallClock:
+    """The time at which the record is taken from its block."""
+
+    clock: Clock
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return one time for the whole block."""
+        return [self.clock.now_ms()] * len(timestamps)
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the wall-clock time."""
+        return self.clock.now_ms()
+
+
+@frozen
+class FromValue:
+    """Event time out of the value, by ``Topic(timestamp=...)``.
+
+    A tombstone has no value to ask, so it keeps its record's timestamp, which must be valid.
+    """
+
+    topic: str
+    function: Callable[[Any], "int | datetime"]
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return the times of all values, or None after any failure or for a tombstone."""
+        if NoneType in set(map(type, values)):
+            return None
+        function = self.function
+        try:
+            return [to_milliseconds(function(value)) for value in values]
+        except Exception:
+            return None  # Asked again record by record, where the failure has its place.
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return the time of the value."""
+        if value is None:
+            if timestamp_ms < 0:
+                raise InvalidTimestampError(
+                    f"topic {self.topic!r}: a tombstone has the invalid timestamp {timestamp_ms}, "
+                    "and no value to take its time from"
+                )
+            return timestamp_ms
+        try:
+            return to_milliseconds(self.function(value))
+        except Exception as error:
+            _refuse(self.topic, value, error)
+
+
+@frozen
+class Custom:
+    """A user's own function of key, value, record timestamp and partition time."""
+
+    topic: str
+    function: TimestampFunction
+
+    def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
+        """Return None: the partition time moves from record to record."""
+        return None
+
+    def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
+        """Return what the function gives."""
+        try:
+            return to_milliseconds(self.function(key, value, timestamp_ms, partition_time_ms))
+        except Exception as error:
+            _refuse(self.topic, value, error)
+
+
+def _refuse(topic: str, value: object, error: Exception) -> NoReturn:
+    raise InvalidTimestampError(
+        f"topic {topic!r}: the timestamp extractor failed on a value of type {type(value).__qualname__}: "
+        f"{type(error).__name__}: {error}"
+    ) from error
+
+
+def extractor_for(
+    topic: str,
+    *,
+    from_value: Callable[[Any], "int | datetime"] | None = None,
+    policy: ExtractorName | TimestampFunction | Extractor = "fail_on_invalid",
+    clock: Clock,
+) -> Extractor:
+    """Return the extractor of a topic: from the value if it declares so, else by policy.
+
+    Raises:
+        ValueError: there is no policy of that name.
+    """
+    if from_value is not None:
+        return FromValue(topic, from_value)
+    if isinstance(policy, str):
+        if policy == "fail_on_invalid":
+            return FailOnInvalid(topic)
+        if policy == "log_and_skip":
+            return LogAndSkipInvalid(topic)
+        if policy == "use_partition_time":
+            return UsePartitionTime(topic)
+        if policy == "wall_clock":
+            return WallClock(clock)
+        raise ValueError(f"unknown timestamp extractor {policy!r}")
+    if hasattr(policy, "block"):
+        return cast(Extractor, policy)
+    return Custom(topic, cast(TimestampFunction, policy))

@@ -1,0 +1,197 @@
+"""Topics as users declare them: the one place for name, types, serdes and event time.
+
+Between user code and the graph; a topic is a value that may serve as dict key, by identity.
+Imports serdes and errors.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Generic, TypeVar, overload
+
+from typing_extensions import TypeForm
+
+from streams.core.errors import TopologyError
+from streams.core.serdes import Serde, serde_for
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+K_contra = TypeVar("K_contra", contravariant=True)
+V_contra = TypeVar("V_contra", contravariant=True)
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+_MAX_NAME = 249
+
+
+def check_topic_name(name: str) -> str:
+    """Return the name if Kafka allows it for a topic.
+
+    Raises:
+        TopologyError: it is empty, too long, ``.``, ``..`` or has other characters than
+            letters, digits, dot, underscore and hyphen.
+    """
+    if not isinstance(name, str):
+        raise TopologyError(f"topic name {name!r} must be text, not {type(name).__qualname__}")
+    if not name:
+        raise TopologyError("topic name must not be empty")
+    if name in (".", ".."):
+        raise TopologyError(f"topic name must not be {name!r}")
+    if len(name) > _MAX_NAME:
+        raise TopologyError(f"topic name {name[:40]!r}... has {len(name)} characters; Kafka allows {_MAX_NAME}")
+    if _LEGAL.fullmatch(name) is None:
+        strange = "".join(sorted({char for char in name if _LEGAL.fullmatch(char) is None}))
+        raise TopologyError(
+            f"topic name {name!r} has {strange!r}: only ASCII letters, digits, '.', '_' and '-' are allowed"
+        )
+    return name
+
+
+class Sink(Generic[K_contra, V_contra]):
+    """What records are written to: a topic, seen from the writing side.
+
+    Contravariant, so that a stream of ints may go to a topic of floats.
+    """
+
+    __slots__ = ("__weakref__", "_key_serde", "_value_serde", "name", "partitions")
+
+    name: str
+    partitions: int | None
+    _key_serde: Serde[Any]
+    _value_serde: Serde[Any]
+
+    @property
+    def key_serde(self) -> Serde[Any]:
+        """Serde of the keys."""
+        return self._key_serde
+
+    @property
+    def value_serde(self) -> Serde[Any]:
+        """Serde of the values."""
+        return self._value_serde
+
+
+class Topic(Sink[K, V]):
+    """A topic with the types of its keys and values.
+
+    ``key`` and ``value`` take any type expression or a Serde; without ``key`` it is None.
+    ``timestamp`` takes event time out of a value: a datetime (naive = UTC) or epoch milliseconds.
+    ``key_from`` gives the rows of plain files their key.  ``partitions`` fixes their number,
+    otherwise it is that of the run or of the existing topic.
+
+    >>> orders = Topic("orders", key=str, value=dict[str, int], timestamp=lambda order: order["at"])
+    >>> orders
+    Topic('orders', key=string, value=json:dict[str, int])
+
+    Raises:
+        TopologyError: Kafka does not allow the name, a type has no serde, or there is no partition.
+    """
+
+    __slots__ = ("key_from", "timestamp")
+
+    timestamp: Callable[[Any], datetime | int] | None
+    key_from: Callable[[Any], Any] | None
+
+    @overload
+    def __init__(
+        self: "Topic[None, T]",
+        name: str,
+        *,
+        value: TypeForm[T],
+        timestamp: Callable[[T], datetime | int] | None = None,
+        partitions: int | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: TypeForm[K],
+        value: TypeForm[V],
+        timestamp: Callable[[V], datetime | int] | None = None,
+        key_from: Callable[[V], K] | None = None,
+        partitions: int | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "Topic[None, T]",
+        name: str,
+        *,
+        value: Serde[T],
+        timestamp: Callable[[T], datetime | int] | None = None,
+        partitions: int | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: TypeForm[K] | Serde[K],
+        value: TypeForm[V] | Serde[V],
+        timestamp: Callable[[V], datetime | int] | None = None,
+        key_from: Callable[[V], K] | None = None,
+        partitions: int | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        *,
+        key: Any = None,
+        value: Any,
+        timestamp: Callable[[Any], datetime | int] | None = None,
+        key_from: Callable[[Any], Any] | None = None,
+        partitions: int | None = None,
+    ) -> None:
+        self.name = check_topic_name(name)
+        self._key_serde = _serde_of(name, "key", key)
+        self._value_serde = _serde_of(name, "value", value)
+        if partitions is not None and (type(partitions) is not int or partitions < 1):
+            raise TopologyError(f"topic {name!r}: partitions must be an int of at least 1, not {partitions!r}")
+        self.partitions = partitions
+        self.timestamp = _function(name, "timestamp", timestamp)
+        self.key_from = _function(name, "key_from", key_from)
+        if key_from is not None and self._key_serde.name == "null":
+            raise TopologyError(f"topic {name!r}: key_from makes keys, but no type is declared for them; add key=")
+
+    @property
+    def key_serde(self) -> Serde[K]:
+        """Serde of the keys."""
+        return self._key_serde
+
+    @property
+    def value_serde(self) -> Serde[V]:
+        """Serde of the values."""
+        return self._value_serde
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name!r}, key={self._key_serde.name}, value={self._value_serde.name})"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _remake, (
+            type(self),
+            self.name,
+            self._key_serde,
+            self._value_serde,
+            self.timestamp,
+            self.key_from,
+            self.partitions,
+        )
+
+
+def _remake(cls: type[Topic[Any, Any]], name: str, key: Any, value: Any, *rest: Any) -> Topic[Any, Any]:
+    timestamp, key_from, partitions = rest
+    return cls(name, key=key, value=value, timestamp=timestamp, key_from=key_from, partitions=partitions)
+
+
+def _serde_of(topic: str, side: str, form: Any) -> Serde[Any]:
+    try:
+        serde: Serde[Any] = serde_for(form)
+    except TopologyError as error:
+        raise TopologyError(f"topic {topic!r}, {side}: {error}") from error
+    return serde
+
+
+def _function(topic: str, what: str, function: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    if function is not None and not callable(function):
+        raise TopologyError(f"topic {topic!r}: {what} must be a function of the value, not {function!r}")
+    return function
