@@ -1,0 +1,59 @@
+"""Bytes of a table's changes in repartition topics, as Kafka Streams 4 writes them (KIP-904).
+
+A deletion is the old value and 0, an insertion the new value and 1; an update is the new value's
+length as zigzag varint, the new value, the old value and 2.  Imports core only.
+"""
+
+from typing import Any
+
+from streams.core.errors import SerializationError
+from streams.core.serdes import Serde
+
+_OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
+
+
+def change_serde(inner: Serde[Any]) -> Serde[Any]:
+    """Return the serde of changes ``(new, old, is_latest)`` over values of ``inner``; read back, all are latest."""
+    write_value, read_value = inner.serialize, inner.deserialize
+
+    def write(change: Any) -> bytes:
+        new, old = write_value(change[0]), write_value(change[1])
+        if new is not None and old is not None:
+            return _varint(len(new)) + new + old + _BOTH
+        if new is not None:
+            return new + _NEW
+        if old is not None:
+            return old + _OLD
+        raise SerializationError("a change of a grouped table has neither an old nor a new value")
+
+    def read(data: bytes) -> Any:
+        flag, body = data[-1:], data[:-1]
+        if flag == _NEW:
+            return read_value(body), None, True
+        if flag == _OLD:
+            return None, read_value(body), True
+        if flag != _BOTH:
+            raise SerializationError(f"change of a table ends in the unknown flag {flag!r}")
+        length, start = _read_varint(body)
+        return read_value(body[start : start + length]), read_value(body[start + length :]), True
+
+    return Serde(f"change:{inner.name}", write, read, is_immutable=inner.is_immutable)
+
+
+def _varint(number: int) -> bytes:
+    rest, out = number << 1, bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def _read_varint(data: bytes) -> tuple[int, int]:
+    """Return the number and the position behind it."""
+    number = shift = position = 0
+    while data[position] & 0x80:
+        number |= (data[position] & 0x7F) << shift
+        shift += 7
+        position += 1
+    return (number | data[position] << shift) >> 1, position + 1

@@ -1,0 +1,287 @@
+"""Where a table's current rows can be read: a store, or a function of other tables' rows.
+
+A KTable carries one of these values as its source for lookups.  ``getter(context)`` opens it in
+one task: a function from a key to ``(value, timestamp_ms)``, None where there is no row.  The
+node that reads must be connected to ``stores``.  Between stores and the operators that look up.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+from attrs import frozen
+
+from streams.dsl.operators.joining import JoinKind, two_value_joiner
+from streams.state.views import SessionStore, TimestampedKeyValueStore, VersionedStore, WindowStore
+from streams.topology.operator import NodeContext
+
+#: A value and the event time of its last change.
+Pair: TypeAlias = tuple[Any, int]
+Getter: TypeAlias = Callable[[Any], Pair | None]
+#: Reads the row that was valid at a time: (key, timestamp_ms).
+TimeGetter: TypeAlias = Callable[[Any, int], Pair | None]
+
+#: What a versioned store answers to a put that was too old (Java's Long.MIN_VALUE).
+NOT_PUT = -(1 << 63)
+#: What it answers where the new version is the latest of its key.
+IS_LATEST = -1
+
+_NO_TIME = -1
+
+
+class TableValues(Protocol):
+    """A table's rows, to be looked up by key."""
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Names of the stores that a reading node must be connected to."""
+        ...
+
+    def getter(self, context: NodeContext) -> Getter:
+        """Open for reads of the current row."""
+        ...
+
+    def time_getter(self, context: NodeContext) -> TimeGetter | None:
+        """Open for reads as of a time; None where the table keeps no history."""
+        ...
+
+
+def open_rows(context: NodeContext, name: str) -> tuple[Getter, Callable[[Any, Any, int], int | None]]:
+    """Return ``get(key)`` and ``put(key, value, timestamp_ms)`` of a timestamped or versioned store.
+
+    ``put`` answers None where the row always becomes the latest, else the versioned store's code.
+    """
+    store = context.store(name)
+    if isinstance(store, VersionedStore):
+        return _versioned_getter(store), store.put
+    return store.get_pair, store.put_pair
+
+
+def _versioned_getter(store: "VersionedStore[Any, Any]") -> Getter:
+    read = store.get
+
+    def get(key: Any) -> Pair | None:
+        version = read(key)
+        return None if version is None else (version.value, version.timestamp_ms)
+
+    return get
+
+
+@frozen
+class StoreValues:
+    """Rows of a materialized table, windowed ones included."""
+
+    store: str
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Just the store."""
+        return (self.store,)
+
+    def getter(self, context: NodeContext) -> Getter:
+        """Open for reads of the current row."""
+        store = context.store(self.store)
+        if isinstance(store, TimestampedKeyValueStore):
+            return store.get_pair
+        if isinstance(store, VersionedStore):
+            return _versioned_getter(store)
+        if isinstance(store, SessionStore):
+            return _session_getter(store)
+        if isinstance(store, WindowStore):
+            return _window_getter(store)
+        get_pair: Getter = store.get_pair
+        return get_pair
+
+    def time_getter(self, context: NodeContext) -> TimeGetter | None:
+        """Open a versioned store for reads as of a time."""
+        store = context.store(self.store)
+        if not isinstance(store, VersionedStore):
+            return None
+        read = store.get
+
+        def get(key: Any, timestamp_ms: int) -> Pair | None:
+            version = read(key, timestamp_ms)
+            return None if version is None else (version.value, version.timestamp_ms)
+
+        return get
+
+
+def _window_getter(store: Any) -> Getter:
+    fetch = store.fetch_pair
+
+    def get(key: Any) -> Pair | None:
+        pair: Pair | None = fetch(key.key, key.window.start_ms)
+        return pair
+
+    return get
+
+
+def _session_getter(store: "SessionStore[Any, Any]") -> Getter:
+    fetch = store.fetch_session
+
+    def get(key: Any) -> Pair | None:
+        start_ms, end_ms = key.window
+        value = fetch(key.key, start_ms, end_ms)
+        return None if value is None else (value, end_ms)
+
+    return get
+
+
+@frozen
+class FilteredValues:
+    """Rows of another table for which a predicate holds (does not hold if ``negate``)."""
+
+    parent: TableValues
+    predicate: Callable[[Any, Any], object]
+    negate: bool = False
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Those of the parent."""
+        return self.parent.stores
+
+    def getter(self, context: NodeContext) -> Getter:
+        """Open for reads of the current row."""
+        read, predicate, negate = self.parent.getter(context), self.predicate, self.negate
+
+        def get(key: Any) -> Pair | None:
+            pair = read(key)
+            return pair if pair is not None and bool(predicate(key, pair[0])) is not negate else None
+
+        return get
+
+    def time_getter(self, context: NodeContext) -> TimeGetter | None:
+        """Open for reads as of a time, if the parent keeps history."""
+        read, predicate, negate = self.parent.time_getter(context), self.predicate, self.negate
+        if read is None:
+            return None
+
+        def get(key: Any, timestamp_ms: int) -> Pair | None:
+            pair = read(key, timestamp_ms)
+            return pair if pair is not None and bool(predicate(key, pair[0])) is not negate else None
+
+        return get
+
+
+@frozen
+class MappedValues:
+    """Rows of another table with values mapped by ``mapper(value)`` or ``mapper(key, value)``."""
+
+    parent: TableValues
+    mapper: Callable[..., Any]
+    with_key: bool = False
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Those of the parent."""
+        return self.parent.stores
+
+    def _mapped(self) -> Callable[[Any, Pair | None], Pair | None]:
+        mapper, with_key = self.mapper, self.with_key
+
+        def mapped(key: Any, pair: Pair | None) -> Pair | None:
+            if pair is None:
+                return None
+            value = mapper(key, pair[0]) if with_key else mapper(pair[0])
+            return None if value is None else (value, pair[1])
+
+        return mapped
+
+    def getter(self, context: NodeContext) -> Getter:
+        """Open for reads of the current row."""
+        read, mapped = self.parent.getter(context), self._mapped()
+        return lambda key: mapped(key, read(key))
+
+    def time_getter(self, context: NodeContext) -> TimeGetter | None:
+        """Open for reads as of a time, if the parent keeps history."""
+        read, mapped = self.parent.time_getter(context), self._mapped()
+        return None if read is None else lambda key, timestamp_ms: mapped(key, read(key, timestamp_ms))
+
+
+@frozen
+class TransformedValues:
+    """Rows of another table transformed by what ``supplier(context)`` makes; absent rows too.
+
+    ``own_stores`` are those that the transformer uses.
+    """
+
+    parent: TableValues
+    supplier: Callable[[NodeContext], Callable[[Any, Any], Any]]
+    own_stores: tuple[str, ...] = ()
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Those of the parent and the transformer's own."""
+        return (*self.parent.stores, *self.own_stores)
+
+    def getter(self, context: NodeContext) -> Getter:
+        """Open for reads of the current row."""
+        read, transform = self.parent.getter(context), self.supplier(context)
+
+        def get(key: Any) -> Pair | None:
+            pair = read(key)
+            value = transform(key, None if pair is None else pair[0])
+            if value is None:
+                return None
+            return value, _NO_TIME if pair is None else pair[1]
+
+        return get
+
+    def time_getter(self, context: NodeContext) -> TimeGetter | None:
+        """Open for reads as of a time, if the parent keeps history."""
+        read, transform = self.parent.time_getter(context), self.supplier(context)
+        if read is None:
+            return None
+
+        def get(key: Any, timestamp_ms: int) -> Pair | None:
+            pair = read(key, timestamp_ms)
+            value = transform(key, None if pair is None else pair[0])
+            if value is None:
+                return None
+            return value, _NO_TIME if pair is None else pair[1]
+
+        return get
+
+
+@frozen
+class JoinedValues:
+    """Rows of a table-table join that is not materialized; it keeps no history (KIP-914)."""
+
+    left: TableValues
+    right: TableValues
+    joiner: Callable[..., Any]
+    kind: JoinKind
+    with_key: bool = False
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Those of both tables."""
+        return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
+
+    def getter(self, context: NodeContext) -> Getter:
+        """Open for reads of the current row."""
+        read_left, read_right = self.left.getter(context), self.right.getter(context)
+        join = two_value_joiner(self.joiner, self.with_key)
+        needs_left = self.kind is not JoinKind.OUTER
+        needs_right = self.kind is JoinKind.INNER
+
+        def get(key: Any) -> Pair | None:
+            left = read_left(key)
+            if left is None and needs_left:
+                return None
+            right = read_right(key)
+            if right is None and (needs_right or left is None):
+                return None
+            if left is None:
+                assert right is not None
+                value, time_ms = join(key, None, right[0]), right[1]
+            elif right is None:
+                value, time_ms = join(key, left[0], None), left[1]
+            else:
+                value, time_ms = join(key, left[0], right[0]), max(left[1], right[1])
+            return None if value is None else (value, time_ms)
+
+        return get
+
+    def time_getter(self, context: NodeContext) -> TimeGetter | None:
+        """Answer None: the result of a join is not versioned."""
+        return None

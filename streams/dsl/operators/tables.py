@@ -1,0 +1,212 @@
+"""Operators on tables that keep the key: sources, filters, maps, and the map before regrouping.
+
+Rows travel as changes ``(new, old, is_latest)``.  With a store the operator materializes its
+result and takes the old row from there; without one it computes it from the parent's.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import frozen
+
+from streams.core.errors import StreamsError
+from streams.core.records import Headers
+from streams.dsl.operators.getters import IS_LATEST, NOT_PUT, open_rows
+from streams.topology.operator import NodeContext, Process
+
+
+@frozen
+class TableSource:
+    """Turns a stream of upserts into a table: the root of a table, and ``to_table``.
+
+    A value of None deletes.  Without a store the old row is not known.
+    """
+
+    store: str | None = None
+    send_old: bool = False
+
+    def bind(self, context: NodeContext) -> Process:
+        """Make the process function of one task."""
+        drop = context.drop
+        if self.store is None:
+            forward = context.forward
+
+            def pass_on(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+                if key is None:
+                    drop("null key")
+                    return
+                forward(key, (value, None, True), timestamp_ms, headers)
+
+            return pass_on
+
+        get, put = open_rows(context, self.store)
+        emit, send_old = context.table_forward(self.store), self.send_old
+
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            if key is None:
+                drop("null key")
+                return
+            old = None
+            if send_old:
+                row = get(key)
+                if row is not None:
+                    old = row[0]
+            code = put(key, value, timestamp_ms)
+            if code is None:
+                emit(key, value, old, timestamp_ms, headers, True)
+            elif code != NOT_PUT:
+                emit(key, value, old, timestamp_ms, headers, code == IS_LATEST)
+
+        return process
+
+
+#: A stream made into a table behaves as a table's source does.
+ToTable = TableSource
+
+
+@frozen
+class TableFilter:
+    """Rows for which ``predicate(key, value)`` holds (does not hold if ``negate``); others become deletions.
+
+    ``is_versioned``: the parent is a versioned table, so that deletions of what was never there
+    are passed on (KIP-914).
+    """
+
+    predicate: Callable[[Any, Any], object]
+    negate: bool = False
+    store: str | None = None
+    send_old: bool = False
+    is_versioned: bool = False
+
+    def bind(self, context: NodeContext) -> Process:
+        """Make the process function of one task."""
+        predicate, negate, send_old = self.predicate, self.negate, self.send_old
+        skips_nothing = send_old and not self.is_versioned
+        forward = context.forward
+
+        def keep(key: Any, value: Any) -> Any:
+            return value if value is not None and bool(predicate(key, value)) is not negate else None
+
+        def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            new = keep(key, change[0])
+            old = keep(key, change[1]) if send_old else None
+            if new is None and old is None and skips_nothing:
+                return
+            forward(key, (new, old, change[2]), timestamp_ms, headers)
+
+        if self.store is None:
+            return process
+        get, put = open_rows(context, self.store)
+        emit = context.table_forward(self.store)
+
+        def materialize(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            new = keep(key, change[0])
+            row = get(key) if send_old else None
+            old = None if row is None else row[0]
+            if new is None and old is None and skips_nothing:
+                return
+            code = put(key, new, timestamp_ms)
+            if code != NOT_PUT:
+                emit(key, new, old, timestamp_ms, headers, code is None or code == IS_LATEST)
+
+        return materialize
+
+
+@frozen
+class TableMapValues:
+    """Rows with values mapped by ``mapper(value)`` or ``mapper(key, value)``; deletions stay deletions."""
+
+    mapper: Callable[..., Any]
+    with_key: bool = False
+    store: str | None = None
+    send_old: bool = False
+
+    def bind(self, context: NodeContext) -> Process:
+        """Make the process function of one task."""
+        mapper, with_key = self.mapper, self.with_key
+
+        def compute(key: Any, value: Any) -> Any:
+            if value is None:
+                return None
+            return mapper(key, value) if with_key else mapper(value)
+
+        return _mapping(context, compute, self.store, self.send_old)
+
+
+@frozen
+class TableTransformValues:
+    """Rows transformed by what ``supplier(context)`` makes: a function of (key, value or None)."""
+
+    supplier: Callable[[NodeContext], Callable[[Any, Any], Any]]
+    store: str | None = None
+    send_old: bool = False
+
+    def bind(self, context: NodeContext) -> Process:
+        """Make the process function of one task."""
+        return _mapping(context, self.supplier(context), self.store, self.send_old)
+
+
+def _mapping(
+    context: NodeContext, compute: Callable[[Any, Any], Any], store: str | None, send_old: bool
+) -> Process:
+    if store is None:
+        forward = context.forward
+
+        def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            new = compute(key, change[0])
+            old = compute(key, change[1]) if send_old else None
+            forward(key, (new, old, change[2]), timestamp_ms, headers)
+
+        return process
+    get, put = open_rows(context, store)
+    emit = context.table_forward(store)
+
+    def materialize(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
+        new = compute(key, change[0])
+        row = get(key) if send_old else None
+        code = put(key, new, timestamp_ms)
+        if code != NOT_PUT:
+            old = None if row is None else row[0]
+            emit(key, new, old, timestamp_ms, headers, code is None or code == IS_LATEST)
+
+    return materialize
+
+
+@frozen
+class TableGroupMap:
+    """Gives rows the key and value of ``mapper(key, value)`` before they are grouped anew.
+
+    The parent must send old values.  A change that leaves the new key as it was stays one
+    record; else the old row is taken out first (KIP-904).  ``is_versioned``: the parent is a
+    versioned table, whose late records are left out (KIP-914).
+    """
+
+    mapper: Callable[[Any, Any], tuple[Any, Any]]
+    is_versioned: bool = False
+
+    def bind(self, context: NodeContext) -> Process:
+        """Make the process function of one task."""
+        mapper, is_versioned, forward, node = self.mapper, self.is_versioned, context.forward, context.node
+
+        def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            if key is None:
+                raise StreamsError(f"node {node!r}: a row of the table that is grouped has no key")
+            new, old, is_latest = change
+            if is_versioned and not is_latest:
+                return
+            new_key = new_value = old_key = old_value = None
+            if new is not None:
+                new_key, new_value = mapper(key, new)
+            if old is not None:
+                old_key, old_value = mapper(key, old)
+            has_new = new_key is not None and new_value is not None
+            has_old = old_key is not None and old_value is not None
+            if has_new and has_old and old_key == new_key:
+                forward(old_key, (new_value, old_value, is_latest), timestamp_ms, headers)
+                return
+            if has_old:
+                forward(old_key, (None, old_value, is_latest), timestamp_ms, headers)
+            if has_new:
+                forward(new_key, (new_value, None, is_latest), timestamp_ms, headers)
+
+        return process
