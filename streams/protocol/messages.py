@@ -115,9 +115,13 @@ class DeleteRecordsResponse:
 
 @frozen
 class Metadata:
-    """Ask for topics; None = all."""
+    """Ask for topics; None = all.
+
+    Unknown ones are created where the broker's configuration and this request allow it.
+    """
 
     topics: Sequence[str] | None = None
+    allow_auto_topic_creation: bool = True
 
 
 @frozen
@@ -410,7 +414,15 @@ class DeleteGroupResponse:
 
 
 GroupRequest: TypeAlias = (
-    JoinGroup | SyncGroup | Heartbeat | LeaveGroup | OffsetCommit | OffsetFetch | ListGroups | DescribeGroup | DeleteGroup
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | OffsetCommit
+    | OffsetFetch
+    | ListGroups
+    | DescribeGroup
+    | DeleteGroup
 )
 Request: TypeAlias = (
     CreateTopics

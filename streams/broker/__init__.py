@@ -1,0 +1,26 @@
+"""The embedded broker: topics, logs and groups of one process, with nothing to install."""
+
+from streams.broker.array import ArrayStorage
+from streams.broker.embedded import EmbeddedBroker
+from streams.broker.file import FileStorage, FsyncPolicy
+from streams.broker.service import Broker, BrokerConfig
+from streams.broker.storage import CompactableStorage, Extent, LogStorage, StorageContext, StorageFactory
+from streams.broker.topics import OFFSETS_TOPIC, StorageChoice, Storages, Topics
+
+__all__ = [
+    "OFFSETS_TOPIC",
+    "ArrayStorage",
+    "Broker",
+    "BrokerConfig",
+    "CompactableStorage",
+    "EmbeddedBroker",
+    "Extent",
+    "FileStorage",
+    "FsyncPolicy",
+    "LogStorage",
+    "StorageChoice",
+    "StorageContext",
+    "StorageFactory",
+    "Storages",
+    "Topics",
+]

@@ -1,0 +1,242 @@
+"""Log storage in memory: blocks as they were appended.
+
+Large blocks are kept without a copy; small ones flow into one growing chunk, so that a
+million appends of one record stay fast and a reader gets few large blocks.  Sizes and
+times are computed on first need, which for most logs never comes.  Under ``log``.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+
+from attrs import define, field
+
+from streams.broker.storage import RECORD_OVERHEAD, Extent, StorageContext, payload_size
+from streams.core.records import NO_TIMESTAMP, Block, Headers
+
+#: Blocks of at least this many records are kept as they came.
+KEEP_RECORDS = 256
+#: The growing chunk is closed at this many records.
+CHUNK_RECORDS = 4096
+
+
+@define(eq=False)
+class ArrayStorage:
+    """Records of one partition in lists."""
+
+    start_offset: int = 0
+    end_offset: int = 0
+    _bases: list[int] = field(factory=list, init=False)
+    _blocks: list[Block] = field(factory=list, init=False)
+    # Extents of blocks by base offset, filled on first use.
+    _extents: dict[int, Extent] = field(factory=dict, init=False)
+    _open: "_OpenChunk" = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._open = _OpenChunk(self.end_offset)
+
+    def append(self, block: Block) -> int:
+        """Add the records; see ``LogStorage.append``."""
+        base, count = self.end_offset, len(block)
+        if count >= KEEP_RECORDS:
+            self._seal()
+            self._bases.append(base)
+            kept = Block(block.keys, block.values, block.timestamps, block.headers, range(base, base + count))
+            self._blocks.append(kept)
+            self._open.base_offset = base + count
+        elif count:
+            self._open.add(block, count)
+            if len(self._open.values) >= CHUNK_RECORDS:
+                self._seal()
+        self.end_offset = base + count
+        return base
+
+    def read(self, offset: int, max_records: int) -> list[Block]:
+        """Return records from ``offset`` on; blocks are shared with the log, never to be changed."""
+        result: list[Block] = []
+        position = max(offset, self.start_offset)
+        index = max(bisect_right(self._bases, position) - 1, 0)
+        while max_records > 0 and index < len(self._blocks):
+            block = self._blocks[index]
+            index += 1
+            first = _index_of(block.offsets, position)
+            count = len(block) - first
+            if count <= 0:
+                continue
+            if first or count > max_records:
+                block = block.slice(first, first + max_records)
+            result.append(block)
+            max_records -= count
+        if max_records > 0 and self._open.values:
+            tail = self._open.block(position, max_records)
+            if tail is not None:
+                result.append(tail)
+        return result
+
+    def truncate_before(self, offset: int) -> None:
+        """Forget chunks that lie wholly below ``offset``."""
+        if offset <= self.start_offset:
+            return
+        self.start_offset = min(offset, self.end_offset)
+        dropped = 0
+        for block in self._blocks:
+            if block.offsets[-1] >= self.start_offset:
+                break
+            self._extents.pop(block.offsets[0], None)
+            dropped += 1
+        del self._blocks[:dropped], self._bases[:dropped]
+        if self.start_offset == self.end_offset:
+            self._open = _OpenChunk(self.end_offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return the first record at or after the time; chunks that are too old cost one comparison."""
+        self._seal()
+        for block in self._blocks:
+            if self._extent(block).max_timestamp < timestamp_ms:
+                continue
+            for offset, timestamp in zip(block.offsets, block.timestamps, strict=True):
+                if timestamp >= timestamp_ms and offset >= self.start_offset:
+                    return offset, timestamp
+        return None
+
+    def extents(self) -> Sequence[Extent]:
+        """Return one extent per chunk."""
+        self._seal()
+        return [self._extent(block) for block in self._blocks]
+
+    @property
+    def sealed_offset(self) -> int:
+        """All records in memory may be compacted."""
+        return self.end_offset
+
+    def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
+        """Thin out the chunks below ``upto``; neighbours that became small are joined."""
+        self._seal()
+        below: list[Block] = []
+        above: list[Block] = []
+        for block in self._blocks:
+            split = _index_of(block.offsets, upto)
+            if split < len(block):
+                above.append(block.slice(split) if split else block)
+            kept = keep(block.slice(0, split) if split < len(block) else block) if split else None
+            if kept is not None and len(kept):
+                below.append(kept)
+        self._blocks = list(joined(below)) + above
+        self._bases = [block.offsets[0] for block in self._blocks]
+        self._extents.clear()
+        return sum(map(len, below))
+
+    def flush(self) -> None:
+        """Nothing to do: memory is as durable as it gets."""
+
+    def close(self) -> None:
+        """Free the records."""
+        self._blocks, self._bases = [], []
+        self._extents.clear()
+        self._open = _OpenChunk(self.end_offset)
+
+    def delete(self) -> None:
+        """Free the records, and begin at 0 again."""
+        self.start_offset = self.end_offset = 0
+        self.close()
+
+    def _seal(self) -> None:
+        chunk = self._open
+        if chunk.values:
+            self._bases.append(chunk.base_offset)
+            self._blocks.append(chunk.whole())
+            self._open = _OpenChunk(self.end_offset)
+
+    def _extent(self, block: Block) -> Extent:
+        base = block.offsets[0]
+        extent = self._extents.get(base)
+        if extent is None:
+            size = payload_size(block) + RECORD_OVERHEAD * len(block)
+            latest = max(block.timestamps, default=NO_TIMESTAMP)
+            extent = self._extents[base] = Extent(base, block.offsets[-1] + 1, size, latest)
+        return extent
+
+
+@define(eq=False)
+class _OpenChunk:
+    """Small blocks run together; its offsets have no holes."""
+
+    base_offset: int
+    keys: list[bytes | None] = field(factory=list, init=False)
+    values: list[bytes | None] = field(factory=list, init=False)
+    timestamps: list[int] = field(factory=list, init=False)
+    headers: list[Headers] | None = field(default=None, init=False)
+
+    def add(self, block: Block, count: int) -> None:
+        if block.headers is not None and self.headers is None:
+            self.headers = [()] * len(self.values)
+        if self.headers is not None:
+            self.headers += block.headers if block.headers is not None else [()] * count
+        self.keys += block.keys
+        self.values += block.values
+        self.timestamps += block.timestamps
+
+    def block(self, offset: int, max_records: int) -> Block | None:
+        """Return a copy of the records from ``offset`` on: this chunk goes on growing."""
+        first = max(0, offset - self.base_offset)
+        stop = min(len(self.values), first + max_records)
+        if first >= stop:
+            return None
+        base = self.base_offset
+        headers = None if self.headers is None else self.headers[first:stop]
+        return Block(
+            self.keys[first:stop],
+            self.values[first:stop],
+            self.timestamps[first:stop],
+            headers,
+            range(base + first, base + stop),
+        )
+
+    def whole(self) -> Block:
+        """Return the lists themselves: this chunk is given up."""
+        base = self.base_offset
+        return Block(self.keys, self.values, self.timestamps, self.headers, range(base, base + len(self.values)))
+
+
+def _index_of(offsets: Sequence[int], offset: int) -> int:
+    """Return the index of the first offset that is not lower."""
+    if isinstance(offsets, range):
+        return min(max(offset - offsets.start, 0), len(offsets))
+    return bisect_left(offsets, offset)
+
+
+def joined(blocks: Iterable[Block]) -> Iterable[Block]:
+    """Join small neighbours into blocks of at most ``CHUNK_RECORDS``, holes between offsets kept."""
+    pending: list[Block] = []
+    count = 0
+    for block in blocks:
+        if pending and count + len(block) > CHUNK_RECORDS:
+            yield concatenate(pending)
+            pending, count = [], 0
+        pending.append(block)
+        count += len(block)
+    if pending:
+        yield concatenate(pending)
+
+
+def concatenate(blocks: Sequence[Block]) -> Block:
+    """Return one block of several that ascend in offset."""
+    if len(blocks) == 1:
+        return blocks[0]
+    headers: list[Headers] | None = None
+    if any(block.headers is not None for block in blocks):
+        headers = [row for block in blocks for row in (block.headers or [()] * len(block))]
+    offsets: Sequence[int] = [offset for block in blocks for offset in block.offsets]
+    if offsets[-1] - offsets[0] == len(offsets) - 1:
+        offsets = range(offsets[0], offsets[-1] + 1)
+    return Block(
+        [key for block in blocks for key in block.keys],
+        [value for block in blocks for value in block.values],
+        [timestamp for block in blocks for timestamp in block.timestamps],
+        headers,
+        offsets,
+    )
+
+
+def array_storage(context: StorageContext) -> ArrayStorage:
+    """Factory for topics with ``storage="array"``."""
+    return ArrayStorage()

@@ -1,0 +1,159 @@
+"""Configuration of a topic: Kafka's names, checked once when the topic is made.
+
+One table holds name, default and parser.  Settings of Kafka that mean nothing to one
+broker in process are accepted and shown, so that scripts for Kafka run unchanged.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from attrs import frozen
+
+from streams.core.errors import BrokerError
+from streams.protocol.messages import ErrorCode
+
+TimestampType: TypeAlias = Literal["CreateTime", "LogAppendTime"]
+
+_DAY_MS = 86_400_000
+
+
+@frozen
+class TopicConfig:
+    """A topic's settings, parsed; times in milliseconds, -1 = without limit.
+
+    ``given`` is what was set for this topic, as text.
+    """
+
+    given: Mapping[str, str]
+    is_compacted: bool
+    is_deleted: bool
+    retention_ms: int
+    retention_bytes: int
+    max_message_bytes: int
+    timestamp_type: TimestampType
+    segment_bytes: int
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    min_cleanable_dirty_ratio: float
+
+    @property
+    def needs_maintenance(self) -> bool:
+        """True where retention or compaction may ever take records away."""
+        return self.is_compacted or (self.is_deleted and (self.retention_ms >= 0 or self.retention_bytes >= 0))
+
+    def described(self) -> dict[str, str]:
+        """Return every setting that has an effect, and what was given beside."""
+        return {name: default for name, (default, _) in _SETTINGS.items()} | dict(self.given)
+
+
+def parse_config(given: Mapping[str, str]) -> TopicConfig:
+    """Check and parse the settings of a topic.
+
+    Raises:
+        BrokerError: an unknown name or a value that does not fit (``INVALID_CONFIG``).
+    """
+    for name in given:
+        if name not in _SETTINGS and name not in _WITHOUT_EFFECT:
+            known = ", ".join(sorted(_SETTINGS))
+            raise BrokerError(
+                f"topic configuration {name!r} is unknown; known are {known}", code=ErrorCode.INVALID_CONFIG
+            )
+    values: dict[str, Any] = {}
+    for name, (default, parse) in _SETTINGS.items():
+        text = given.get(name, default)
+        try:
+            values[name] = parse(text)
+        except ValueError as error:
+            raise BrokerError(f"topic configuration {name}={text!r}: {error}", code=ErrorCode.INVALID_CONFIG) from error
+    policies: set[str] = values["cleanup.policy"]
+    return TopicConfig(
+        given=dict(given),
+        is_compacted="compact" in policies,
+        is_deleted="delete" in policies,
+        retention_ms=values["retention.ms"],
+        retention_bytes=values["retention.bytes"],
+        max_message_bytes=values["max.message.bytes"],
+        timestamp_type=values["message.timestamp.type"],
+        segment_bytes=values["segment.bytes"],
+        delete_retention_ms=values["delete.retention.ms"],
+        min_compaction_lag_ms=values["min.compaction.lag.ms"],
+        min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
+    )
+
+
+def _policies(text: str) -> set[str]:
+    policies = {part.strip() for part in text.split(",")}
+    if not policies <= {"delete", "compact"}:
+        raise ValueError("expected 'delete', 'compact' or 'compact,delete'")
+    return policies
+
+
+def _timestamp_type(text: str) -> str:
+    if text not in ("CreateTime", "LogAppendTime"):
+        raise ValueError("expected 'CreateTime' or 'LogAppendTime'")
+    return text
+
+
+def _at_least(lowest: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise ValueError("expected a whole number") from None
+        if number < lowest:
+            raise ValueError(f"must be at least {lowest}")
+        return number
+
+    return parse
+
+
+def _ratio(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError("expected a number") from None
+    if not 0 <= number <= 1:
+        raise ValueError("must lie between 0 and 1")
+    return number
+
+
+#: Default and parser by Kafka's name.  Defaults are Kafka's but for ``retention.ms`` (there
+#: seven days): a broker in process is often fed history, whose age says nothing.
+_SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "cleanup.policy": ("delete", _policies),
+    "retention.ms": ("-1", _at_least(-1)),
+    "retention.bytes": ("-1", _at_least(-1)),
+    "max.message.bytes": ("1048588", _at_least(0)),
+    "message.timestamp.type": ("CreateTime", _timestamp_type),
+    "segment.bytes": (str(1 << 30), _at_least(14)),
+    "delete.retention.ms": (str(_DAY_MS), _at_least(0)),
+    "min.compaction.lag.ms": ("0", _at_least(0)),
+    "min.cleanable.dirty.ratio": ("0.5", _ratio),
+}
+
+_WITHOUT_EFFECT = frozenset(
+    {
+        "compression.type",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.storage.enable",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "unclean.leader.election.enable",
+    }
+)

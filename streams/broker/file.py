@@ -1,0 +1,337 @@
+"""Log storage on disk: segments of record batches, and the last blocks in memory.
+
+What was appended reaches the operating system before ``append`` returns, so a killed
+process loses nothing; the fsync policy says when it also survives a power failure.  Readers near the end
+are served from memory without decoding.  Under ``log``.
+"""
+
+import logging
+import os
+import shutil
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from attrs import define, field
+
+from streams.broker.array import ArrayStorage, joined
+from streams.broker.files import OpenFiles, sync_directory, write_atomically
+from streams.broker.segment import Segment
+from streams.broker.storage import Extent, StorageContext, StorageFactory, payload_size
+from streams.core.errors import ConfigError
+from streams.core.records import Block
+from streams.protocol import batch
+
+_LOGGER = logging.getLogger(__name__)
+
+#: When appended bytes are forced to the disk: never (the system decides), on ``flush``
+#: (the broker flushes with every commit of offsets), or with every append.
+FsyncPolicy: TypeAlias = Literal["never", "commit", "always"]
+
+#: Blocks above this size are written as several batches.
+BATCH_BYTES = 1_000_000
+#: Bytes of the newest batches whose blocks stay in memory.
+CACHE_BYTES = 4 << 20
+
+_START_FILE = "log-start-offset"
+_DEFAULT_SEGMENT_BYTES = 1 << 30
+_CACHE_MARK_BYTES = 65_536
+
+
+@define(eq=False)
+class FileStorage:
+    """Records of one partition in segment files of one directory.
+
+    ``segment_bytes`` is the size at which a new file begins.
+    """
+
+    directory: Path
+    segment_bytes: int = _DEFAULT_SEGMENT_BYTES
+    fsync: FsyncPolicy = "never"
+    files: OpenFiles = field(factory=OpenFiles)
+    cache_bytes: int = CACHE_BYTES
+    start_offset: int = field(default=0, init=False)
+    end_offset: int = field(default=0, init=False)
+    _segments: list[Segment] = field(factory=list, init=False)
+    _bases: list[int] = field(factory=list, init=False)
+    _unsynced: set[Path] = field(factory=set, init=False)
+    _cache: ArrayStorage = field(factory=ArrayStorage, init=False)
+    # (offset, bytes) marks by which the cache is cut from below.
+    _marks: deque[tuple[int, int]] = field(factory=deque, init=False)
+    _marked_bytes: int = field(default=0, init=False)
+    _unmarked_bytes: int = field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.fsync not in ("never", "commit", "always"):
+            raise ConfigError(f"fsync {self.fsync!r}: choose 'never', 'commit' or 'always'")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._open()
+
+    # --- the verbs ------------------------------------------------------------------------
+
+    def append(self, block: Block) -> int:
+        """Write the records; see ``LogStorage.append``."""
+        base, count = self.end_offset, len(block)
+        if not count:
+            return base
+        data = self._encoded(block, base)
+        active = self._segments[-1]
+        if active.size and active.size + len(data) > self.segment_bytes:
+            active = self._roll()
+        active.append(data)
+        try:
+            if self.fsync == "always":
+                active.sync()
+            elif self.fsync == "commit":
+                self._unsynced.add(active.path)
+        except OSError:
+            self._reopen_active()
+            raise
+        self.end_offset = base + count
+        self._remember(block, len(data))
+        return base
+
+    def read(self, offset: int, max_records: int) -> list[Block]:
+        """Return records from ``offset`` on, from memory where they are recent.
+
+        Raises:
+            CorruptBatchError: the bytes on disk are damaged.
+        """
+        position = max(offset, self.start_offset)
+        if position >= self._cache.start_offset:
+            return self._cache.read(position, max_records)
+        result: list[Block] = []
+        for block in self._blocks_from(position):
+            if max_records <= 0:
+                break
+            first = _first_not_below(block, position)
+            if first or len(block) - first > max_records:
+                block = block.slice(first, first + max_records)
+            if len(block):
+                result.append(block)
+                max_records -= len(block)
+        return result
+
+    def truncate_before(self, offset: int) -> None:
+        """Raise the start, remember it on disk, and delete the files wholly below it."""
+        if offset <= self.start_offset:
+            return
+        start = min(offset, self.end_offset)
+        # The new start goes first: after a crash the files below it are simply deleted later.
+        write_atomically(self.directory / _START_FILE, b"%d\n" % start, is_durable=self.fsync != "never")
+        self.start_offset = start
+        if start == self.end_offset and self._segments[-1].size:
+            self._roll()
+        self._delete_below(start)
+        self._cache.truncate_before(start)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return the first record at or after the time, by the segments' time indexes."""
+        for segment in self._segments:
+            found = segment.first_at(timestamp_ms, self.start_offset)
+            if found is not None:
+                return found
+        return None
+
+    def extents(self) -> Sequence[Extent]:
+        """Return one extent per segment file that holds anything."""
+        ends = [*self._bases[1:], self.end_offset]
+        return [
+            Extent(segment.base_offset, end, segment.size, segment.max_timestamp)
+            for segment, end in zip(self._segments, ends, strict=True)
+            if segment.size
+        ]
+
+    def flush(self) -> None:
+        """Force to disk what was appended since the last flush, unless the policy is "never"."""
+        for path in sorted(self._unsynced):
+            if path.exists():
+                os.fsync(self.files.get(path))
+        self._unsynced.clear()
+
+    def close(self) -> None:
+        """Flush and close the files."""
+        self.flush()
+        for segment in self._segments:
+            self.files.drop(segment.path)
+        self._cache.close()
+
+    def delete(self) -> None:
+        """Remove the directory."""
+        self._unsynced.clear()
+        self.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    # --- compaction -----------------------------------------------------------------------
+
+    @property
+    def sealed_offset(self) -> int:
+        """The file being written is not compacted."""
+        return self._segments[-1].base_offset
+
+    def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
+        """Rewrite the segments wholly below ``upto``, small neighbours joined into one file."""
+        left = 0
+        sealed = [s for s, end in zip(self._segments, self._bases[1:], strict=False) if end <= upto]
+        for group in _groups(sealed, self.segment_bytes):
+            left += self._rewrite(group, keep)
+        self._cache.truncate_before(self.sealed_offset)
+        return left
+
+    def _rewrite(self, group: list[Segment], keep: Callable[[Block], Block | None]) -> int:
+        first = group[0]
+        cleaned = first.path.with_suffix(".cleaned")
+        self.files.drop(cleaned)
+        cleaned.unlink(missing_ok=True)
+        result = Segment(cleaned, first.base_offset, self.files)
+        self.files.get(cleaned)
+        count = 0
+        kept = (keep(block) for segment in group for block in segment.blocks())
+        for block in joined(block for block in kept if block is not None and len(block)):
+            result.append(self._encoded(block, block.offsets[0]))
+            count += len(block)
+        if self.fsync != "never":
+            result.sync()
+        # One rename puts the result in place of the first file.  The others are deleted in
+        # ascending order: what a crash leaves of them is newer than what is gone, so a
+        # tombstone never goes before the value it deletes.
+        for segment in group:
+            self.files.drop(segment.path)
+        self.files.drop(cleaned)
+        os.replace(cleaned, first.path)
+        result.path = first.path
+        index = self._segments.index(first)
+        self._segments[index : index + len(group)] = [result]
+        self._bases = [segment.base_offset for segment in self._segments]
+        for segment in group[1:]:
+            segment.remove()
+        if self.fsync != "never":
+            sync_directory(self.directory)
+        return count
+
+    # --- inside ---------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        for leftover in [*self.directory.glob("*.cleaned"), *self.directory.glob("*.tmp")]:
+            leftover.unlink()
+        paths = sorted(self.directory.glob("*.log"), key=lambda path: int(path.stem))
+        for index, path in enumerate(paths):
+            if self._segments and int(path.stem) < self._segments[-1].next_offset:
+                # Compaction had already written these records into the file before.
+                path.unlink()
+                continue
+            segment, is_cut = Segment.open(path, self.files)
+            self._segments.append(segment)
+            if is_cut and index + 1 < len(paths):
+                self._set_aside(paths[index + 1 :])
+                break
+            if index + 1 < len(paths):
+                self.files.drop(path)
+        start_file = self.directory / _START_FILE
+        self.start_offset = int(start_file.read_text()) if start_file.exists() else 0
+        if self._segments:
+            self.start_offset = max(self.start_offset, self._segments[0].base_offset)
+            self.end_offset = self._segments[-1].next_offset
+        if self.end_offset < self.start_offset:
+            # Deleted records may have been the only ones that were durable.
+            self.end_offset = self.start_offset
+        self._bases = [segment.base_offset for segment in self._segments]
+        if not self._segments or self._segments[-1].next_offset < self.end_offset:
+            self._roll()
+        self._delete_below(self.start_offset)
+        self._cache = ArrayStorage(self.end_offset, self.end_offset)
+
+    def _set_aside(self, paths: list[Path]) -> None:
+        """Rename files behind a damaged one: their records have no place, yet nobody asked to delete them."""
+        for path in paths:
+            _LOGGER.warning("log segment %s: set aside as .cut, for the segment before it is damaged", path)
+            os.replace(path, path.with_suffix(".cut"))
+
+    def _roll(self) -> Segment:
+        segment = Segment(Segment.path_of(self.directory, self.end_offset), self.end_offset, self.files)
+        self.files.get(segment.path)
+        if self.fsync != "never":
+            sync_directory(self.directory)
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        return segment
+
+    def _reopen_active(self) -> None:
+        """Take back a write whose fsync failed: it must not be read, for it was not acknowledged."""
+        active = self._segments[-1]
+        os.ftruncate(self.files.get(active.path), self._cut_position(active))
+        self._segments[-1], _ = Segment.open(active.path, self.files)
+
+    def _cut_position(self, segment: Segment) -> int:
+        data = os.pread(self.files.get(segment.path), segment.size, 0)
+        unread = (position for position, header in batch.headers(data) if header.base_offset >= self.end_offset)
+        return next(unread, segment.size)
+
+    def _delete_below(self, offset: int) -> None:
+        count = max(bisect_right(self._bases, offset) - 1, 0)
+        for segment in self._segments[:count]:
+            self._unsynced.discard(segment.path)
+            segment.remove()
+        del self._segments[:count], self._bases[:count]
+
+    def _blocks_from(self, offset: int) -> Iterator[Block]:
+        first = max(bisect_right(self._bases, offset) - 1, 0)
+        for segment in self._segments[first:]:
+            yield from segment.blocks(offset)
+            if segment is not self._segments[-1]:
+                self.files.drop(segment.path)
+
+    def _encoded(self, block: Block, base_offset: int) -> bytes:
+        if len(block) > 1 and payload_size(block) > BATCH_BYTES:
+            half = len(block) // 2
+            first, second = block.slice(0, half), block.slice(half)
+            has_offsets = len(block.offsets) == len(block)
+            gap = second.offsets[0] - first.offsets[0] if has_offsets else half
+            return self._encoded(first, base_offset) + self._encoded(second, base_offset + gap)
+        return batch.encode(block, base_offset)
+
+    def _remember(self, block: Block, size: int) -> None:
+        self._cache.append(block)
+        self._unmarked_bytes += size
+        if self._unmarked_bytes < _CACHE_MARK_BYTES:
+            return
+        self._marks.append((self.end_offset, self._unmarked_bytes))
+        self._marked_bytes += self._unmarked_bytes
+        self._unmarked_bytes = 0
+        while self._marked_bytes > self.cache_bytes:
+            offset, freed = self._marks.popleft()
+            self._marked_bytes -= freed
+            self._cache.truncate_before(offset)
+
+
+def _first_not_below(block: Block, offset: int) -> int:
+    if block.offsets[0] >= offset:
+        return 0
+    return next((index for index, found in enumerate(block.offsets) if found >= offset), len(block))
+
+
+def _groups(segments: list[Segment], limit: int) -> Iterator[list[Segment]]:
+    """Split neighbours into groups whose sizes add up to at most ``limit``."""
+    group: list[Segment] = []
+    size = 0
+    for segment in segments:
+        if group and size + segment.size > limit:
+            yield group
+            group, size = [], 0
+        group.append(segment)
+        size += segment.size
+    if group:
+        yield group
+
+
+def file_storage(data_dir: Path, fsync: FsyncPolicy = "never") -> StorageFactory:
+    """Return the factory that keeps each partition in ``data_dir/<topic>-<partition>``."""
+    files = OpenFiles()
+
+    def make(context: StorageContext) -> FileStorage:
+        segment_bytes = int(context.config.get("segment.bytes", _DEFAULT_SEGMENT_BYTES))
+        return FileStorage(data_dir / str(context.partition), segment_bytes, fsync, files)
+
+    return make

@@ -1,0 +1,72 @@
+"""File handling that logs and the topics' file share: bounded open files, atomic writes.
+
+Knows nothing of what is written.  Errors of the operating system pass through.
+"""
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+from attrs import define, field
+
+
+@define(eq=False)
+class OpenFiles:
+    """Descriptors by path, the least recently used closed above the limit.
+
+    Thousands of partitions would otherwise exceed the process's limit of open files.
+    """
+
+    limit: int = 256
+    _descriptors: "OrderedDict[Path, int]" = field(factory=OrderedDict, init=False)
+
+    def get(self, path: Path) -> int:
+        """Return a descriptor for reading and writing, the file created if absent."""
+        descriptor = self._descriptors.get(path)
+        if descriptor is not None:
+            self._descriptors.move_to_end(path)
+            return descriptor
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptors[path] = descriptor
+        if len(self._descriptors) > self.limit:
+            _, oldest = self._descriptors.popitem(last=False)
+            os.close(oldest)
+        return descriptor
+
+    def drop(self, path: Path) -> None:
+        """Close the descriptor of a path, if there is one."""
+        descriptor = self._descriptors.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def write_at(descriptor: int, data: bytes, position: int) -> None:
+    """Write all of ``data`` at a position."""
+    written = os.pwrite(descriptor, data, position)
+    while written < len(data):
+        more = os.pwrite(descriptor, data[written:], position + written)
+        if more == 0:
+            raise OSError("the file system took no more bytes")
+        written += more
+
+
+def write_atomically(path: Path, data: bytes, *, is_durable: bool = True) -> None:
+    """Replace a file as a whole: a reader sees the old content or the new, never a part."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        if is_durable:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(temporary, path)
+    if is_durable:
+        sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make created, renamed and removed names of a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,241 @@
+"""The log of one partition: what may be appended, what may be read, what goes.
+
+Between the topics, which hold it, and a storage, which keeps the records.  Time is an
+argument; nothing happens on its own.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from attrs import define, evolve, field
+
+from streams.broker.compaction import Cleaner
+from streams.broker.config import TopicConfig
+from streams.broker.storage import CompactableStorage, LogStorage
+from streams.core.errors import BrokerError, OffsetOutOfRangeError, RecordTooLargeError
+from streams.core.records import Block, TopicPartition
+from streams.protocol.batch import HEADER_SIZE, batch_size
+from streams.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ErrorCode
+
+#: Bytes that lengths, deltas and the batch header add to a record without headers, at most.
+_FRAME_BYTES = HEADER_SIZE + 32
+_COMPACTION_READ_RECORDS = 50_000
+
+
+@define(eq=False)
+class PartitionLog:
+    """Records of one partition under the topic's limits."""
+
+    partition: TopicPartition
+    storage: LogStorage
+    config: TopicConfig
+    # Compaction: the first offset that no pass has seen, what earlier passes left, and
+    # from when tombstones may go.  Begins anew on reopen: then one more pass looks at all.
+    _first_dirty_offset: int = field(default=0, init=False)
+    _clean_records: int = field(default=0, init=False)
+    _horizons: dict[int, int] = field(factory=dict, init=False)
+
+    @property
+    def start_offset(self) -> int:
+        """Lowest offset that may be read."""
+        return self.storage.start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Offset behind the last record that may be read; one broker, so the log's end."""
+        return self.storage.end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Offset behind the last record that read_committed may see."""
+        return self.storage.end_offset
+
+    # --- records --------------------------------------------------------------------------
+
+    def append(self, blocks: Sequence[Block], now_ms: int) -> int:
+        """Append blocks, all or none, and return the offset of the first record.
+
+        Raises:
+            RecordTooLargeError: a record is above ``max.message.bytes``.
+            BrokerError: columns of different length, no key in a compacted topic, or the
+                storage failed (``STORAGE_ERROR``).
+        """
+        for block in blocks:
+            self._check(block)
+        base = self.storage.end_offset
+        for block in blocks:
+            if self.config.timestamp_type == "LogAppendTime":
+                block = evolve(block, timestamps=[now_ms] * len(block))
+            try:
+                self.storage.append(block)
+            except Exception as error:
+                # Whatever a storage of the user's raises, the producer gets a named refusal.
+                raise self._storage_error("append to", error) from error
+        return base
+
+    def read(self, offset: int, max_records: int) -> list[Block]:
+        """Return up to ``max_records`` records from ``offset`` on; [] at the end.
+
+        Raises:
+            OffsetOutOfRangeError: the offset lies below the start or behind the end.
+            BrokerError: the storage failed, or its bytes are damaged.
+        """
+        storage = self.storage
+        if offset == storage.end_offset:
+            return []
+        if not storage.start_offset <= offset < storage.end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} of {self.partition} is out of range: "
+                f"the log holds {storage.start_offset} to {storage.end_offset - 1}",
+                code=ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        try:
+            return storage.read(offset, max_records)
+        except BrokerError:
+            raise
+        except Exception as error:
+            raise self._storage_error("read", error) from error
+
+    def offset_for(self, timestamp_ms: int) -> tuple[int, int]:
+        """Return (timestamp, offset) of the first record at or after a time, (-1, -1) without one.
+
+        -2 asks for the start, -1 for the end (``ListOffsets`` of Kafka's protocol guide).
+        """
+        if timestamp_ms == EARLIEST_TIMESTAMP:
+            return -1, self.start_offset
+        if timestamp_ms == LATEST_TIMESTAMP:
+            return -1, self.high_watermark
+        if timestamp_ms < 0:
+            raise BrokerError(
+                f"timestamp {timestamp_ms} for the offsets of {self.partition}: use a time in epoch milliseconds, "
+                "-2 for the start or -1 for the end",
+                code=ErrorCode.INVALID_REQUEST,
+            )
+        found = self.storage.offset_for_timestamp(timestamp_ms)
+        return (-1, -1) if found is None else (found[1], found[0])
+
+    def delete_records(self, offset: int) -> int:
+        """Raise the start to ``offset`` (-1 = the end) and return the new start.
+
+        Raises:
+            OffsetOutOfRangeError: the offset lies behind the end.
+        """
+        end = self.high_watermark
+        if offset == -1:
+            offset = end
+        if not 0 <= offset <= end:
+            raise OffsetOutOfRangeError(
+                f"records of {self.partition} cannot be deleted up to {offset}: the log ends at {end}",
+                code=ErrorCode.OFFSET_OUT_OF_RANGE,
+            )
+        self.storage.truncate_before(offset)
+        return self.start_offset
+
+    def _storage_error(self, action: str, error: Exception) -> BrokerError:
+        return BrokerError(
+            f"the storage failed to {action} {self.partition}: {error!r}; see to it, then try again",
+            code=ErrorCode.STORAGE_ERROR,
+        )
+
+    def _check(self, block: Block) -> None:
+        keys, values, headers = block.keys, block.values, block.headers
+        count = len(values)
+        if len(keys) != count or len(block.timestamps) != count or (headers is not None and len(headers) != count):
+            raise BrokerError(
+                f"block for {self.partition}: {len(keys)} keys, {count} values and {len(block.timestamps)} timestamps; "
+                "columns must be equally long",
+                code=ErrorCode.INVALID_RECORD,
+            )
+        if self.config.is_compacted and None in keys:
+            raise BrokerError(
+                f"record without a key for {self.partition}: its topic is compacted (cleanup.policy) and needs keys",
+                code=ErrorCode.INVALID_RECORD,
+            )
+        limit = self.config.max_message_bytes
+        # An upper bound first: usually two passes at C speed settle it.
+        if headers is None and _longest(keys) + _longest(values) + _FRAME_BYTES <= limit:
+            return
+        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+            size = batch_size(key, value, () if headers is None else headers[index])
+            if size > limit:
+                raise RecordTooLargeError(
+                    f"record of {size} bytes for {self.partition}: its topic takes up to {limit} (max.message.bytes); "
+                    "nothing of the block was appended",
+                    code=ErrorCode.MESSAGE_TOO_LARGE,
+                )
+
+    # --- retention and compaction -----------------------------------------------------------
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Drop the oldest extents beyond ``retention.ms`` and ``retention.bytes``; return how many records went.
+
+        As in Kafka an extent goes by time when its latest record is too old, so a late old
+        record behind a young one stays; records without a time are never too old.
+        """
+        config, start = self.config, self.start_offset
+        if not config.is_deleted or (config.retention_ms < 0 and config.retention_bytes < 0):
+            return 0
+        extents = self.storage.extents()
+        excess = sum(extent.size_bytes for extent in extents) - config.retention_bytes
+        cut = start
+        for extent in extents:
+            is_old = config.retention_ms >= 0 and 0 <= extent.max_timestamp < now_ms - config.retention_ms
+            is_excess = config.retention_bytes >= 0 and extent.size_bytes <= excess
+            if not (is_old or is_excess):
+                break
+            excess -= extent.size_bytes
+            cut = extent.end_offset
+        if cut > start:
+            self.storage.truncate_before(cut)
+        return self.start_offset - start
+
+    def compact(self, now_ms: int) -> bool:
+        """Keep the latest record per key, where ``cleanup.policy`` and the share of new records ask for it.
+
+        Returns whether a pass was made.  Storages that cannot be compacted are left alone.
+        """
+        storage = self.storage
+        if not self.config.is_compacted or not isinstance(storage, CompactableStorage):
+            return False
+        first_dirty = max(self._first_dirty_offset, self.start_offset)
+        upto = self._compactable_end(storage, now_ms)
+        dirty = upto - first_dirty
+        last_offset = self.high_watermark - 1
+        has_old_tombstones = any(due_ms <= now_ms for at, due_ms in self._horizons.items() if at != last_offset)
+        ratio = dirty / (dirty + self._clean_records) if dirty > 0 else 0.0
+        if not has_old_tombstones and (dirty <= 0 or ratio < self.config.min_cleanable_dirty_ratio):
+            return False
+        cleaner = Cleaner(now_ms, self.config.delete_retention_ms, last_offset, self._horizons)
+        cleaner.learn(_blocks_between(storage, first_dirty, upto))
+        self._clean_records = storage.compact(upto, cleaner.keep)
+        self._horizons = cleaner.kept_horizons
+        self._first_dirty_offset = max(upto, first_dirty)
+        return True
+
+    def _compactable_end(self, storage: CompactableStorage, now_ms: int) -> int:
+        end = storage.sealed_offset
+        if self.config.min_compaction_lag_ms > 0:
+            youngest = now_ms - self.config.min_compaction_lag_ms
+            fresh = (extent.base_offset for extent in storage.extents() if extent.max_timestamp > youngest)
+            end = min(end, next(fresh, end))
+        return end
+
+
+def _longest(column: Sequence[bytes | None]) -> int:
+    try:
+        return max(map(len, column), default=0)  # type: ignore[arg-type]
+    except TypeError:
+        return max((len(item) for item in column if item is not None), default=0)
+
+
+def _blocks_between(storage: LogStorage, offset: int, upto: int) -> Iterator[Block]:
+    """Yield the records from ``offset`` up to ``upto``."""
+    while offset < upto:
+        blocks = storage.read(offset, _COMPACTION_READ_RECORDS)
+        if not blocks:
+            return
+        for block in blocks:
+            if block.offsets[-1] >= upto:
+                yield block.slice(0, sum(1 for found in block.offsets if found < upto))
+            else:
+                yield block
+        offset = blocks[-1].offsets[-1] + 1

@@ -1,0 +1,161 @@
+"""One segment file of a log: record batches back to back, and where to find them.
+
+The file holds nothing but batches in Kafka's bytes; the sparse index of offsets and
+times lives in memory and is rebuilt on open.  Under ``file``.
+"""
+
+import logging
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+
+from attrs import define, field
+
+from streams.broker.files import OpenFiles, write_at
+from streams.core.records import NO_TIMESTAMP, Block
+from streams.protocol import batch
+from streams.protocol.batch import BatchHeader, CorruptBatchError
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Bytes between two entries of the index.
+INDEX_INTERVAL = 16_384
+#: Bytes read at once.
+WINDOW = 1 << 20
+
+
+@define(eq=False)
+class Segment:
+    """A file of batches, named by the first offset it may hold."""
+
+    path: Path
+    base_offset: int
+    files: OpenFiles
+    size: int = field(default=0, init=False)
+    next_offset: int = field(init=False)
+    max_timestamp: int = field(default=NO_TIMESTAMP, init=False)
+    # The index: offset and position of a batch, and the latest time before it.
+    _offsets: list[int] = field(factory=list, init=False)
+    _positions: list[int] = field(factory=list, init=False)
+    _times_before: list[int] = field(factory=list, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.next_offset = self.base_offset
+
+    @staticmethod
+    def path_of(directory: Path, base_offset: int) -> Path:
+        """Return the name that Kafka gives a segment."""
+        return directory / f"{base_offset:020d}.log"
+
+    @classmethod
+    def open(cls, path: Path, files: OpenFiles) -> tuple["Segment", bool]:
+        """Read a segment file through; return it and whether it was cut.
+
+        The file is cut at the first batch that is short, damaged or out of order: what a
+        killed process left half written was never acknowledged as durable.
+        """
+        segment = cls(path, int(path.stem), files)
+        length = os.fstat(files.get(path)).st_size
+        reason = ""
+        try:
+            for _position, header, data in segment._scan(0, length):
+                if header.base_offset < segment.next_offset:
+                    raise CorruptBatchError(f"offset {header.base_offset} after {segment.next_offset - 1}")
+                batch.check(data)
+                segment.note(header)
+        except CorruptBatchError as error:
+            reason = str(error)
+        if segment.size == length:
+            return segment, False
+        _LOGGER.warning(
+            "log segment %s: cut from %d to %d bytes, next offset %d (%s)",
+            path,
+            length,
+            segment.size,
+            segment.next_offset,
+            reason or "the last batch is incomplete",
+        )
+        os.ftruncate(files.get(path), segment.size)
+        return segment, True
+
+    def note(self, header: BatchHeader) -> None:
+        """Count a batch that lies at the end of the file."""
+        if not self._positions or self.size - self._positions[-1] >= INDEX_INTERVAL:
+            self._offsets.append(header.base_offset)
+            self._positions.append(self.size)
+            self._times_before.append(self.max_timestamp)
+        self.size += header.size
+        self.next_offset = header.next_offset
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+
+    def append(self, data: bytes) -> None:
+        """Write whole batches to the end; after an error nothing of them is there."""
+        descriptor = self.files.get(self.path)
+        try:
+            write_at(descriptor, data, self.size)
+        except OSError:
+            os.ftruncate(descriptor, self.size)
+            raise
+        for _, header in batch.headers(data):
+            self.note(header)
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        os.fsync(self.files.get(self.path))
+
+    def blocks(self, offset: int = 0) -> Iterator[Block]:
+        """Yield the batches from the one that holds ``offset`` on."""
+        index = max(bisect_right(self._offsets, offset) - 1, 0)
+        start = self._positions[index] if self._positions else 0
+        for position, header, data in self._scan(start, self.size):
+            if header.next_offset > offset and header.record_count:
+                yield self._decoded(data, position)
+
+    def first_at(self, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first record at or after the time and the offset."""
+        if self.max_timestamp < timestamp_ms:
+            return None
+        index = max(bisect_left(self._times_before, timestamp_ms) - 1, 0)
+        for position, header, data in self._scan(self._positions[index], self.size):
+            if header.max_timestamp < timestamp_ms or header.next_offset <= start_offset:
+                continue
+            block = self._decoded(data, position)
+            for found, timestamp in zip(block.offsets, block.timestamps, strict=True):
+                if timestamp >= timestamp_ms and found >= start_offset:
+                    return found, timestamp
+        return None
+
+    def remove(self) -> None:
+        """Delete the file."""
+        self.files.drop(self.path)
+        self.path.unlink(missing_ok=True)
+
+    def _decoded(self, data: bytes, position: int) -> Block:
+        try:
+            return batch.decode(data)
+        except CorruptBatchError as error:
+            raise CorruptBatchError(f"log segment {self.path}, byte {position}: {error}") from error
+
+    def _scan(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
+        """Yield (position, header, bytes) of each whole batch, read in large windows."""
+        window, base = b"", position
+        while end - position >= batch.HEADER_SIZE:
+            if position - base + batch.HEADER_SIZE > len(window):
+                window, base = self._bytes(position, min(WINDOW, end - position)), position
+            header = batch.read_header(window, position - base)
+            if position + header.size > end:
+                return
+            if position - base + header.size > len(window):
+                wanted = min(max(WINDOW, header.size), end - position)
+                window, base = self._bytes(position, wanted), position
+            first = position - base
+            data = window[first : first + header.size]
+            if len(data) < header.size:
+                raise CorruptBatchError(f"log segment {self.path}: shorter than its {self.size} bytes; was it changed?")
+            yield position, header, data
+            position += header.size
+
+    def _bytes(self, position: int, count: int) -> bytes:
+        return os.pread(self.files.get(self.path), count, position)

@@ -1,0 +1,124 @@
+"""What a log needs from the place where its records lie.
+
+A few verbs, so that users can bring their own: an object with them is a storage, and a
+factory makes one per partition.  Storages number records and know nothing of topics,
+limits or time; ``log`` above them does.  They are called under the broker's lock, never
+by two threads at once.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+from attrs import frozen
+
+from streams.core.records import Block, TopicPartition
+
+#: Bytes that a record costs beside key, value and headers, at least (record batch v2).
+RECORD_OVERHEAD = 7
+
+
+class Extent(NamedTuple):
+    """A stretch of a log that retention drops as a whole: a segment, or a chunk in memory."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    max_timestamp: int
+
+
+class LogStorage(Protocol):
+    """Records of one partition, numbered from 0 upwards."""
+
+    @property
+    def start_offset(self) -> int:
+        """Lowest offset that may be read."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """Offset that the next record gets."""
+        ...
+
+    def append(self, block: Block) -> int:
+        """Add the records, whatever their ``offsets`` say, and return the offset of the first.
+
+        All or nothing: after an ``OSError`` none of them is there.  The columns may be kept
+        as they are; who appends does not change them afterwards.
+        """
+        ...
+
+    def read(self, offset: int, max_records: int) -> list[Block]:
+        """Return up to ``max_records`` records from ``offset`` on, in order; [] at the end."""
+        ...
+
+    def truncate_before(self, offset: int) -> None:
+        """Make ``offset`` the start; what lies below may be freed now or later."""
+        ...
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first record at or after the time; None if there is none."""
+        ...
+
+    def extents(self) -> Sequence[Extent]:
+        """Return what can be dropped as a whole, in offset order."""
+        ...
+
+    def flush(self) -> None:
+        """Make what was appended durable, as far as the storage's policy asks for it."""
+        ...
+
+    def close(self) -> None:
+        """Give up files and memory; the records stay where they are durable."""
+        ...
+
+    def delete(self) -> None:
+        """Close, and remove the records for good."""
+        ...
+
+
+@runtime_checkable
+class CompactableStorage(LogStorage, Protocol):
+    """A storage whose records can be thinned out in place."""
+
+    @property
+    def sealed_offset(self) -> int:
+        """Compaction may touch records below this offset."""
+        ...
+
+    def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
+        """Replace every block below ``upto`` by what ``keep`` leaves of it, offsets unchanged.
+
+        Returns the number of records left below ``upto``.  ``keep`` sees blocks in offset
+        order, none of them reaching beyond ``upto``.
+        """
+        ...
+
+
+@frozen
+class StorageContext:
+    """What a factory is told: the partition, and the topic's configuration with Kafka's names."""
+
+    partition: TopicPartition
+    config: dict[str, str]
+
+
+StorageFactory: TypeAlias = Callable[[StorageContext], LogStorage]
+
+
+def payload_size(block: Block) -> int:
+    """Return the bytes of keys, values and headers of a block."""
+    size = column_size(block.keys) + column_size(block.values)
+    if block.headers is not None:
+        size += sum(
+            len(name) + (0 if content is None else len(content)) for row in block.headers for name, content in row
+        )
+    return size
+
+
+def column_size(column: Sequence[bytes | None]) -> int:
+    """Return the bytes of a column, nulls counting nothing."""
+    try:
+        return sum(map(len, column))  # type: ignore[arg-type]
+    except TypeError:
+        # The usual column has no null, or nothing else; only a mixed one pays for the second look.
+        return sum(len(item) for item in column if item is not None)

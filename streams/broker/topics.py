@@ -1,0 +1,303 @@
+"""Topics of a broker: made, grown, deleted, and found again after a restart.
+
+Holds the logs of all partitions; the service above answers requests from it.  With a data
+directory the topics' names, partition counts, settings and storages are in one file that
+is replaced as a whole.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from attrs import define, field, frozen
+
+from streams.broker.array import array_storage
+from streams.broker.config import TopicConfig, parse_config
+from streams.broker.file import FsyncPolicy, file_storage
+from streams.broker.files import write_atomically
+from streams.broker.log import PartitionLog
+from streams.broker.storage import LogStorage, StorageContext, StorageFactory
+from streams.core.errors import BrokerError, ConfigError, UnknownTopicError
+from streams.core.records import TopicPartition
+from streams.protocol.messages import ErrorCode
+
+#: Where the records of a topic lie: in memory, in files, or in a storage of the user's.
+StorageChoice: TypeAlias = Literal["array", "file"] | StorageFactory
+
+#: The log of committed offsets and group metadata.
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+
+_LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPICS_FILE = "topics.json"
+_FORMAT_VERSION = 1
+
+
+@frozen
+class Storages:
+    """Which storage a topic gets.
+
+    ``default`` serves topics that ``by_topic`` does not name; ``data_dir`` is needed for
+    files, with their ``fsync`` policy.
+    """
+
+    default: StorageChoice = "array"
+    by_topic: Mapping[str, StorageChoice] = field(factory=dict)
+    data_dir: Path | None = None
+    fsync: FsyncPolicy = "never"
+    _files: StorageFactory | None = field(init=False)
+
+    @_files.default
+    def _make_files(self) -> StorageFactory | None:
+        return None if self.data_dir is None else file_storage(self.data_dir / "logs", self.fsync)
+
+    def choice(self, topic: str) -> StorageChoice:
+        """Return what is configured for a topic."""
+        return self.by_topic.get(topic, self.default)
+
+    def factory(self, topic: str, choice: StorageChoice) -> StorageFactory:
+        """Return what makes the storages of a topic.
+
+        Raises:
+            ConfigError: files without a data directory, or no such storage.
+        """
+        if callable(choice):
+            return choice
+        if choice == "array":
+            return array_storage
+        if choice != "file":
+            raise ConfigError(f"storage {choice!r} of topic {topic!r}: choose 'array', 'file' or a storage factory")
+        if self._files is None:
+            raise ConfigError(f"topic {topic!r} is to be stored in files: give the broker a data_dir")
+        return self._files
+
+
+@define(eq=False)
+class Topic:
+    """A topic and the logs of its partitions."""
+
+    name: str
+    config: TopicConfig
+    storage: StorageChoice
+    logs: list[PartitionLog] = field(factory=list)
+
+    @property
+    def is_internal(self) -> bool:
+        """True for the broker's own topics."""
+        return self.name in INTERNAL_TOPICS
+
+
+@define(eq=False)
+class Topics:
+    """All topics of one broker, and their logs by partition."""
+
+    storages: Storages
+    by_name: dict[str, Topic] = field(factory=dict, init=False)
+    logs: dict[TopicPartition, PartitionLog] = field(factory=dict, init=False)
+
+    def log(self, partition: TopicPartition) -> PartitionLog:
+        """Return the log of a partition.
+
+        Raises:
+            UnknownTopicError: there is none.
+        """
+        log = self.logs.get(partition)
+        if log is None:
+            topic = self.by_name.get(partition.topic)
+            what = (
+                "the topic does not exist; create it first"
+                if topic is None
+                else f"the topic has partitions 0 to {len(topic.logs) - 1}"
+            )
+            raise UnknownTopicError(f"partition {partition}: {what}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return log
+
+    def create(
+        self, name: str, partitions: int, config: Mapping[str, str] | None = None, storage: StorageChoice | None = None
+    ) -> Topic:
+        """Create a topic.
+
+        Raises:
+            BrokerError: its name is taken or illegal, the count is below 1, a setting is wrong.
+            ConfigError: its storage cannot be had.
+            OSError: its storage failed; the topic does not exist then.
+        """
+        check_name(name)
+        if name in self.by_name:
+            raise BrokerError(f"topic {name!r} exists already", code=ErrorCode.TOPIC_ALREADY_EXISTS)
+        if partitions < 1:
+            raise BrokerError(
+                f"topic {name!r} with {partitions} partitions: at least 1 is needed", code=ErrorCode.INVALID_PARTITIONS
+            )
+        topic = Topic(name, parse_config(config or {}), self.storages.choice(name) if storage is None else storage)
+        self._grow(topic, partitions)
+        self.by_name[name] = topic
+        try:
+            self._save()
+        except OSError:
+            del self.by_name[name]
+            self._shrink(topic, 0)
+            raise
+        return topic
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """Raise the number of partitions of a topic to ``partitions``.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            BrokerError: it has that many already.
+        """
+        topic = self._topic(name)
+        count = len(topic.logs)
+        if partitions <= count:
+            raise BrokerError(
+                f"topic {name!r} has {count} partitions and cannot go to {partitions}: partitions are only ever added",
+                code=ErrorCode.INVALID_PARTITIONS,
+            )
+        self._grow(topic, partitions)
+        try:
+            self._save()
+        except OSError:
+            self._shrink(topic, count)
+            raise
+
+    def delete(self, name: str) -> list[TopicPartition]:
+        """Delete a topic with its records; return the partitions that are gone.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        topic = self._topic(name)
+        partitions = [log.partition for log in topic.logs]
+        del self.by_name[name]
+        try:
+            # The name goes first: files without it are cleared away when it is used again.
+            self._save()
+        except OSError:
+            self.by_name[name] = topic
+            raise
+        self._shrink(topic, 0)
+        return partitions
+
+    def flush(self) -> None:
+        """Flush every log."""
+        for log in self.logs.values():
+            log.storage.flush()
+
+    def close(self) -> None:
+        """Close every log."""
+        for log in self.logs.values():
+            log.storage.close()
+
+    # --- the topics' file -------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Open the topics that the data directory holds; nothing without one.
+
+        Raises:
+            ConfigError: the file is not readable, or a topic's own storage was not given.
+        """
+        path = self._path()
+        if path is None or not path.exists():
+            return
+        try:
+            document: dict[str, Any] = json.loads(path.read_text())
+            if document["version"] != _FORMAT_VERSION:
+                raise ValueError(f"format version {document['version']}, this program reads {_FORMAT_VERSION}")
+            entries: dict[str, dict[str, Any]] = document["topics"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"topics' file {path} cannot be read: {error}; restore it or use another data_dir"
+            ) from error
+        for name, entry in entries.items():
+            topic = Topic(name, parse_config(entry["config"]), self._stored_choice(name, entry["storage"]))
+            for number in range(entry["partitions"]):
+                partition = TopicPartition(name, number)
+                self._add_log(topic, PartitionLog(partition, self._storage(topic, partition), topic.config))
+            self.by_name[name] = topic
+
+    def _stored_choice(self, name: str, stored: str) -> StorageChoice:
+        if stored == "array":
+            return "array"
+        if stored == "file":
+            return "file"
+        choice = self.storages.choice(name)
+        if not callable(choice):
+            raise ConfigError(
+                f"topic {name!r} was created with a storage of its own: give it again, as storages={{{name!r}: ...}}"
+            )
+        return choice
+
+    def _save(self) -> None:
+        path = self._path()
+        if path is None:
+            return
+        entries = {
+            topic.name: {
+                "partitions": len(topic.logs),
+                "config": dict(topic.config.given),
+                "storage": "custom" if callable(topic.storage) else topic.storage,
+            }
+            for topic in self.by_name.values()
+        }
+        document = {"version": _FORMAT_VERSION, "topics": entries}
+        write_atomically(path, json.dumps(document, indent=1).encode())
+
+    def _path(self) -> Path | None:
+        data_dir = self.storages.data_dir
+        return None if data_dir is None else data_dir / _TOPICS_FILE
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _topic(self, name: str) -> Topic:
+        topic = self.by_name.get(name)
+        if topic is None:
+            raise UnknownTopicError(f"topic {name!r} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic
+
+    def _grow(self, topic: Topic, partitions: int) -> None:
+        count = len(topic.logs)
+        try:
+            for number in range(count, partitions):
+                partition = TopicPartition(topic.name, number)
+                storage = self._storage(topic, partition)
+                if storage.end_offset > 0:
+                    # What a deleted topic of this name, or a creation that a crash ended, left behind.
+                    storage.delete()
+                    storage = self._storage(topic, partition)
+                self._add_log(topic, PartitionLog(partition, storage, topic.config))
+        except OSError:
+            self._shrink(topic, count)
+            raise
+
+    def _shrink(self, topic: Topic, partitions: int) -> None:
+        for log in topic.logs[partitions:]:
+            self.logs.pop(log.partition, None)
+            log.storage.delete()
+        del topic.logs[partitions:]
+
+    def _add_log(self, topic: Topic, log: PartitionLog) -> None:
+        topic.logs.append(log)
+        self.logs[log.partition] = log
+
+    def _storage(self, topic: Topic, partition: TopicPartition) -> LogStorage:
+        factory = self.storages.factory(topic.name, topic.storage)
+        return factory(StorageContext(partition, dict(topic.config.given)))
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self.by_name.values())
+
+
+def check_name(name: str) -> None:
+    """Refuse names that Kafka refuses.
+
+    Raises:
+        BrokerError: the name is illegal (``INVALID_TOPIC``).
+    """
+    if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
+        raise BrokerError(
+            f"topic name {name!r}: use 1 to 249 letters, digits, '.', '_' or '-', but neither '.' nor '..'",
+            code=ErrorCode.INVALID_TOPIC,
+        )
