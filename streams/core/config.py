@@ -224,9 +224,10 @@ class StreamsConfig:
     def replace(self, **settings: Any) -> "StreamsConfig":
         """Return a copy with other values, checked as by ``of``."""
         values = _checked(settings)
-        if values.get("processing_guarantee") == "exactly_once_v2" and "commit_interval_ms" not in values:
-            if self.commit_interval_ms == SETTINGS["commit_interval_ms"].default:
-                values["commit_interval_ms"] = 100
+        is_switched = values.get("processing_guarantee") == "exactly_once_v2" and not self.is_exactly_once
+        if is_switched and self.commit_interval_ms == SETTINGS["commit_interval_ms"].default:
+            # Results of a transaction are seen only after its commit; Kafka Streams shortens it too.
+            values.setdefault("commit_interval_ms", 100)
         changed = attrs.evolve(self, **values)
         if changed.heartbeat_interval_ms >= changed.session_timeout_ms:
             raise ConfigError(

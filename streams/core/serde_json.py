@@ -169,11 +169,11 @@ def _may_hold_float(facts: list[inspect.Type]) -> bool:
 _MUTABLE = (
     inspect.AnyType,
     inspect.ByteArrayType,
-    inspect.CollectionType,
     inspect.CustomType,
     inspect.DictType,
     inspect.ListType,
     inspect.RawType,
+    inspect.SetType,
     inspect.TypedDictType,
 )
 
@@ -187,6 +187,4 @@ def _is_immutable(fact: inspect.Type) -> bool:
         if parameters is not None:
             return bool(parameters.frozen)
         return getattr(fact.cls.__setattr__, "__name__", "") == "_frozen_setattrs"
-    if isinstance(fact, inspect.SetType):
-        return isinstance(fact, inspect.FrozenSetType)
     return not isinstance(fact, _MUTABLE)

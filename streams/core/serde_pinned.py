@@ -26,6 +26,10 @@ _PLAIN: dict[str, type] = {
 }
 
 
+def _is_checked(kinds: frozenset[type]) -> bool:
+    return not kinds.isdisjoint(_CHECKED)
+
+
 class PinnedSerde(Serde[Any]):
     """The serde of a node whose type nobody declared.
 
@@ -39,7 +43,7 @@ class PinnedSerde(Serde[Any]):
     SerializationError: node 'group-by' made 1 of type int, but first made string...
     """
 
-    __slots__ = ("_inner", "_lock", "node", "type_name")
+    __slots__ = ("_lock", "node", "type_name")
 
     node: str
     type_name: str | None
@@ -50,7 +54,6 @@ class PinnedSerde(Serde[Any]):
         self.type_name = None
         self.is_immutable = False
         self.key_suffix = 0
-        self._inner: Serde[Any] | None = None
         self._lock = threading.RLock()
         self.serialize = self._serialize_first
         self.deserialize = self._deserialize_unknown
@@ -89,12 +92,14 @@ class PinnedSerde(Serde[Any]):
     def _pin_to(self, value: Any) -> None:
         with self._lock:
             if self.type_name is None:
-                self._settle(*self._serde_of(value))
+                inner, kinds, type_name = self._serde_of(value)
+                # An object that cannot be written fails here and pins nothing.
+                self._writer(inner, kinds)(value)
+                self._settle(inner, kinds, type_name)
 
     def _settle(self, inner: Serde[Any], kinds: frozenset[type], type_name: str) -> None:
         """Replace the open functions by those of the pinned type."""
-        is_checked = not kinds.isdisjoint(_CHECKED)
-        write = self._faithful(inner) if is_checked else inner.serialize
+        write = self._writer(inner, kinds)
         (only_kind,) = kinds if len(kinds) == 1 else (None,)
 
         def serialize(value: Any) -> bytes | None:
@@ -107,32 +112,37 @@ class PinnedSerde(Serde[Any]):
 
         def serialize_all(values: Sequence[Any]) -> list[bytes | None]:
             if set(map(type, values)) <= allowed:
-                return inner.serialize_all(values)
+                try:
+                    return inner.serialize_all(values)
+                except SerializationError as error:
+                    raise self._located(error) from error
             return [serialize(value) for value in values]
 
         allowed = kinds | {type(None)}
         self.name = f"pinned:{type_name}"
         self.is_immutable = inner.is_immutable
         self.key_suffix = inner.key_suffix
-        self._inner = inner
         self.serialize = serialize
         self.deserialize = inner.deserialize
-        self.serialize_all = one_by_one(serialize) if is_checked else serialize_all
+        self.serialize_all = one_by_one(serialize) if _is_checked(kinds) else serialize_all
         self.deserialize_all = inner.deserialize_all
         # Last, because other threads go by it.
         self.type_name = type_name
 
-    def _faithful(self, inner: Serde[Any]) -> Callable[[Any], bytes | None]:
-        """Return a writer that refuses what would read back as something else.
+    def _writer(self, inner: Serde[Any], kinds: frozenset[type]) -> Callable[[Any], bytes | None]:
+        """Return a function that writes objects of the pinned type, with the node in its errors.
 
-        Nobody declared that these objects become JSON: a tuple or a class inside a dict must not
-        quietly come back as a list or a dict.
+        It refuses what would read back as something else: nobody declared that these objects become
+        JSON, so a tuple or a class inside a dict must not quietly come back as a list or a dict.
         """
-        write, read = inner.serialize, inner.deserialize
+        write, read, is_checked = inner.serialize, inner.deserialize, _is_checked(kinds)
 
         def serialize(value: Any) -> bytes | None:
-            data = write(value)
-            if read(data) != value:
+            try:
+                data = write(value)
+            except SerializationError as error:
+                raise self._located(error) from error
+            if is_checked and read(data) != value:
                 raise SerializationError(
                     f"node {self.node!r} made {shown(value)}, which JSON would not give back as it is; "
                     "declare its type with key= or value="
@@ -140,6 +150,9 @@ class PinnedSerde(Serde[Any]):
             return data
 
         return serialize
+
+    def _located(self, error: SerializationError) -> SerializationError:
+        return SerializationError(f"node {self.node!r}: {error}")
 
     def _serde_of(self, value: Any) -> tuple[Serde[Any], frozenset[type], str]:
         kind = type(value)
@@ -160,6 +173,11 @@ class PinnedSerde(Serde[Any]):
                 f"node {self.node!r} made an object of type {kind.__qualname__}: {error}; "
                 "declare its type with key= or value="
             ) from error
+        if serde is JSON:
+            raise SerializationError(
+                f"node {self.node!r} made an object of type {kind.__qualname__}, which no serde can write; "
+                "declare its type with key= or value="
+            )
         return serde, frozenset((kind,)), serde.name
 
     def _found(self, name: str) -> tuple[Serde[Any], frozenset[type], str]:

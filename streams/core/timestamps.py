@@ -238,4 +238,4 @@ def extractor_for(
         raise ValueError(f"unknown timestamp extractor {policy!r}")
     if hasattr(policy, "block"):
         return cast(Extractor, policy)
-    return Custom(topic, cast(TimestampFunction, policy))
+    return Custom(topic, policy)
