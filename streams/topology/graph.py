@@ -13,7 +13,7 @@ from attrs import Factory, define, frozen
 
 from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
-from streams.core.timestamps import Extractor
+from streams.core.timestamps import Extractor, FromValue
 from streams.core.topic import Sink, Topic
 from streams.state.specs import StoreSpec
 from streams.topology.inline import Inline
@@ -48,7 +48,10 @@ class ProcessorNode:
 
 @frozen
 class SinkNode:
-    """Writes to one topic, or to the topic that ``topic_for(key, value, metadata)`` names."""
+    """Writes to one topic, or to that which ``topic_for(key, value, RecordContext)`` names.
+
+    Without a ``partitioner`` the key's bytes decide, of a windowed key those of the inner key.
+    """
 
     name: str
     topic: str | None
@@ -57,6 +60,11 @@ class SinkNode:
     parents: tuple[str, ...]
     topic_for: Callable[..., str] | None = None
     partitioner: Partitioner | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether topic and partition follow from the node and the key's bytes alone."""
+        return self.topic_for is None and self.partitioner is None
 
 
 Node = SourceNode | ProcessorNode | SinkNode
@@ -122,6 +130,8 @@ class Topology:
         for topic in declared:
             self.declare(topic)
         first = declared[0] if declared else None
+        if timestamp is None and first is not None and first.timestamp is not None:
+            timestamp = FromValue(first.name, first.timestamp)
         self.add_node(
             SourceNode(
                 name,
@@ -129,7 +139,7 @@ class Topology:
                 patterns[0] if patterns else None,
                 first.key_serde if first and key is UNSET else serde_of(key),
                 first.value_serde if first and value is UNSET else serde_of(value),
-                timestamp or (first.extractor if first else None),
+                timestamp,
                 offset_reset,
             )
         )

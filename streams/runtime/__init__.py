@@ -1,0 +1,1 @@
+"""Tasks and what drives them live: queues, commit, restore, assignment, threads, instances."""

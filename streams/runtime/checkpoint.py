@@ -1,0 +1,49 @@
+"""What a task remembers beside its stores and offsets: times.
+
+Partition times, stream time and the operators' own stream times travel as the note of the
+committed offsets, so that they belong to the same commit as the positions.  Pure.
+"""
+
+import json
+from collections.abc import Mapping
+
+from attrs import define, field
+
+from streams.core.records import NO_TIMESTAMP, TopicPartition
+
+
+@define(eq=True)
+class Checkpoint:
+    """Times of a task at a commit, epoch milliseconds; -1 where nothing was seen."""
+
+    stream_time_ms: int = NO_TIMESTAMP
+    partition_times: dict[TopicPartition, int] = field(factory=dict)
+    #: Node name, or node name and "/" and the operator's own name -> its stream time.
+    operator_times: dict[str, int] = field(factory=dict)
+
+    def notes(self, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
+        """Return the commit note of each partition; the first one also carries the task's times."""
+        result = {}
+        for index, partition in enumerate(partitions):
+            note: dict[str, object] = {"p": self.partition_times.get(partition, NO_TIMESTAMP)}
+            if index == 0:
+                note |= {"s": self.stream_time_ms, "o": self.operator_times}
+            result[partition] = json.dumps(note, separators=(",", ":"))
+        return result
+
+    @classmethod
+    def from_notes(cls, notes: Mapping[TopicPartition, str]) -> "Checkpoint":
+        """Read the notes of a task's partitions; those written by others count as empty."""
+        checkpoint = cls()
+        for partition, note in notes.items():
+            try:
+                read = json.loads(note) if note else {}
+            except ValueError:
+                continue  # A note of another client: offsets may have been set by a tool.
+            if not isinstance(read, dict):
+                continue
+            checkpoint.partition_times[partition] = int(read.get("p", NO_TIMESTAMP))
+            checkpoint.stream_time_ms = max(checkpoint.stream_time_ms, int(read.get("s", NO_TIMESTAMP)))
+            for name, time in read.get("o", {}).items():
+                checkpoint.operator_times[name] = max(int(time), checkpoint.operator_times.get(name, NO_TIMESTAMP))
+        return checkpoint

@@ -1,0 +1,162 @@
+"""What one node sees of its task: the context that operators are bound with."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from streams.core.errors import TopologyError
+from streams.core.records import Headers, RecordContext, RecordMetadata, TaskId
+from streams.topology.operator import Process, PunctuationType, StreamTime
+
+if TYPE_CHECKING:
+    from streams.runtime.punctuation import Timer
+    from streams.runtime.task import Task
+
+#: Emits a table's change: key, new, old, timestamp_ms, headers, is_latest.
+TableForward = Callable[[Any, Any, Any, int, Headers | None, bool], None]
+
+
+class TaskNodeContext:
+    """The view of one node on its task; implements ``topology.operator.NodeContext``."""
+
+    __slots__ = ("_forward_to", "_initializers", "_section", "_task", "forward", "node")
+
+    def __init__(self, task: "Task", node: str, forward: Process, forward_to: Callable[[str], Process]) -> None:
+        self._task = task
+        self.node = node
+        self.forward = forward
+        self._forward_to = forward_to
+        self._initializers: list[Callable[[], None]] = []
+        self._section: str | None = None
+
+    @property
+    def task_id(self) -> TaskId:
+        """Identity of the task."""
+        return self._task.task_id
+
+    @property
+    def application_id(self) -> str:
+        """Application id."""
+        return self._task.application_id
+
+    def forward_to(self, child: str) -> Process:
+        """Return the process function of one child."""
+        return self._forward_to(child)
+
+    def store(self, name: str) -> Any:
+        """Return a store connected to this node, or a global store.
+
+        Raises:
+            TopologyError: it is not connected.
+        """
+        task = self._task
+        if name in task.global_stores:
+            return task.global_stores[name]
+        if self.node not in task.topology.store_users.get(name, ()):
+            connected = ", ".join(map(repr, task.topology.stores_of(self.node))) or "none"
+            raise TopologyError(
+                f"node {self.node!r} is not connected to a store {name!r} (connected: {connected}); "
+                "name it in stores= of process() or add_processor(), or declare it as class attribute"
+            )
+        return task.stores[name]
+
+    def table_forward(self, store: str | None) -> TableForward:
+        """Return the function that emits a table's changes, through the record cache if there is one."""
+        forward = self.forward
+        task = self._task
+        spec = None if store is None else task.topology.stores.get(store)
+        if task.cache is None or spec is None or not spec.has_caching:
+
+            def emit(
+                key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True
+            ) -> None:
+                forward(key, (new, old, is_latest), timestamp_ms, headers)
+
+            return emit
+        cache = task.cache
+        section = self._section = f"{task.task_id}/{self.node}"
+
+        def flushed(
+            key: Any,
+            new: Any,
+            old: Any,
+            timestamp_ms: int,
+            headers: Headers | None,
+            context: RecordContext,
+            is_latest: bool,
+        ) -> None:
+            task.within(context, lambda: forward(key, (new, old, is_latest), timestamp_ms, headers))
+
+        def emit_later(
+            key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True
+        ) -> None:
+            cache.put(
+                section, key, old, new, timestamp_ms, headers, task.record_context(timestamp_ms, headers), is_latest
+            )
+
+        cache.register(section, flushed)
+        task.on_close(lambda: cache.unregister(section))
+        return emit_later
+
+    def flush_cache(self) -> None:
+        """Emit what the record cache holds back for this node."""
+        if self._section is not None and self._task.cache is not None:
+            self._task.cache.flush(self._section)
+
+    def stream_time(self, name: str = "") -> StreamTime:
+        """Return the operator's own stream time, restored from the last commit."""
+        return self._task.operator_times.setdefault(f"{self.node}/{name}" if name else self.node, StreamTime())
+
+    def schedule(
+        self,
+        interval_ms: int,
+        kind: PunctuationType,
+        callback: Callable[[int], None],
+        start_ms: int | None = None,
+    ) -> "Timer":
+        """Call ``callback(now_ms)`` every interval of the given clock."""
+        task = self._task
+        now_ms = task.stream_time_ms() if kind is PunctuationType.STREAM_TIME else task.now_ms
+        task.stop.append(True)  # The new timer may be due before the run ends.
+        return task.punctuations.schedule(self.node, interval_ms, kind, callback, start_ms, now_ms)
+
+    def commit(self) -> None:
+        """Ask for a commit as soon as the current record is done."""
+        self._task.wants_commit = True
+        self._task.stop.append(True)
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Count records dropped at this node."""
+        self._task.metrics.counter("dropped-records", task=self.task_id, node=self.node).value += count
+        self._task.metrics.counter(f"dropped-records:{reason}", task=self.task_id, node=self.node).value += count
+
+    def punctuation_failed(self, error: Exception) -> bool:
+        """Count a failed punctuation and go on, if the processing handler says so."""
+        if self._task.skips_processing_errors:
+            self._task.dropped_counter(self.node).value += 1
+            return True
+        return False
+
+    def task_stream_time_ms(self) -> int:
+        """Return the highest timestamp that the task has taken, the current record included."""
+        return self._task.stream_time_ms()
+
+    def wall_clock_ms(self) -> int:
+        """Return the wall-clock time of the driver."""
+        return self._task.now_ms
+
+    def record_metadata(self) -> RecordMetadata | None:
+        """Return the origin of the record now processed; None within a punctuation."""
+        return self._task.record_metadata()
+
+    def on_init(self, callback: Callable[[], None]) -> None:
+        """Call back once, when all nodes are bound, in the order of the graph."""
+        self._initializers.append(callback)
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call back when the task closes."""
+        self._task.on_close(callback)
+
+    def initialize(self) -> None:
+        """Run the callbacks of ``on_init``."""
+        for callback in self._initializers:
+            callback()

@@ -1,0 +1,194 @@
+"""What a task has to send: columns of its sinks, cut into blocks by partition.
+
+Sinks append to columns inside the program; after a run the columns are partitioned and handed
+to the driver as blocks.  Order within a topic is the order of the sinks' appends.  Imports core
+and topology.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.errors import ProcessingError
+from streams.core.metrics import Counter
+from streams.core.partitioning import partitions_for
+from streams.core.records import Block, Headers, RecordContext, TopicPartition
+from streams.core.serdes import PinnedSerde, Serde
+from streams.runtime.sources import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
+from streams.topology.graph import SinkNode
+from streams.topology.operator import Process
+
+
+@define(eq=False)
+class TopicColumns:
+    """Records on their way to one topic.
+
+    ``partitions`` is filled only by sinks that choose the partition themselves, as index of the
+    record -> partition.
+    """
+
+    topic: str
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    keys: list[bytes | None] = field(factory=list)
+    values: list[bytes | None] = field(factory=list)
+    timestamps: list[int] = field(factory=list)
+    headers: dict[int, Headers] = field(factory=dict)
+    partitions: dict[int, int] = field(factory=dict)
+
+
+class Outbox:
+    """Output columns of one task, one set per topic.
+
+    ``partitions_of`` gives the partition count of a topic by its name in the topology, ``physical``
+    where a partition of it lies on the broker; ``home`` is the task's own partition, where records
+    without key go.
+    """
+
+    def __init__(
+        self,
+        home: int,
+        partitions_of: Callable[[str], int],
+        physical: Callable[[str, int], TopicPartition],
+        is_internal: Callable[[str], bool],
+    ) -> None:
+        self._home = home
+        self._partitions_of = partitions_of
+        self._physical = physical
+        self._is_internal = is_internal
+        self._topics: dict[str, TopicColumns] = {}
+        self.sent = 0
+
+    def columns(self, sink: SinkNode, topic: str | None = None) -> TopicColumns:
+        """Return the columns of a sink's topic, shared by all sinks that write to it."""
+        name = topic or sink.topic
+        assert name is not None
+        found = self._topics.get(name)
+        if found is None:
+            found = self._topics[name] = TopicColumns(name, sink.key_serde, sink.value_serde)
+        return found
+
+    def process(
+        self, sink: SinkNode, record_context: Callable[[int, Headers | None], RecordContext], dropped: Counter | None
+    ) -> Process:
+        """Return the process function of a sink that chooses topic or partition, or drops what it cannot write.
+
+        ``dropped`` counts records that cannot be serialized; None lets the error through.
+        """
+        serialize_key, serialize_value = sink.key_serde.serialize, sink.value_serde.serialize
+
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            topic = sink.topic
+            if sink.topic_for is not None:
+                topic = sink.topic_for(key, value, record_context(timestamp_ms, headers))
+                if not isinstance(topic, str) or not topic:
+                    raise ProcessingError(
+                        f"sink {sink.name!r}: its topic function must return a topic name, got {topic!r}", node=sink.name
+                    )
+            try:
+                raw_key, raw_value = serialize_key(key), serialize_value(value)
+            except Exception:
+                if dropped is None:
+                    raise
+                dropped.value += 1
+                return
+            columns = self.columns(sink, topic)
+            index = len(columns.timestamps)
+            if sink.partitioner is not None:
+                columns.partitions[index] = self._chosen(sink, columns.topic, key, value)
+            if headers:
+                columns.headers[index] = headers
+            columns.keys.append(raw_key)
+            columns.values.append(raw_value)
+            columns.timestamps.append(timestamp_ms)
+
+        return process
+
+    def _chosen(self, sink: SinkNode, topic: str, key: Any, value: Any) -> int:
+        count = self._partitions_of(topic)
+        assert sink.partitioner is not None
+        chosen = sink.partitioner(topic, key, value, count)
+        if chosen is None:
+            return -1
+        if not isinstance(chosen, int) or not 0 <= chosen < count:
+            raise ProcessingError(
+                f"sink {sink.name!r}: the partitioner gave {chosen!r} for topic {topic!r}, which has "
+                f"partitions 0 to {count - 1}",
+                node=sink.name,
+            )
+        return chosen
+
+    def drain(self) -> list[tuple[TopicPartition, Block]]:
+        """Return all blocks appended since the last call, and clear the columns in place."""
+        result: list[tuple[TopicPartition, Block]] = []
+        for columns in self._topics.values():
+            if columns.timestamps:
+                self.sent += len(columns.timestamps)
+                result += self._blocks(columns)
+                for column in (columns.keys, columns.values, columns.timestamps):
+                    column.clear()
+                columns.headers.clear()
+                columns.partitions.clear()
+        return result
+
+    def _blocks(self, columns: TopicColumns) -> list[tuple[TopicPartition, Block]]:
+        count = self._partitions_of(columns.topic)
+        physical = self._physical
+        headers = self._headers(columns)
+        if count == 1:
+            block = Block(columns.keys[:], columns.values[:], columns.timestamps[:], headers, range(len(columns.keys)))
+            return [(physical(columns.topic, 0), block)]
+        chosen = self._partitions(columns, count)
+        rows: dict[int, list[int]] = {}
+        for index, partition in enumerate(chosen):
+            found = rows.get(partition)
+            if found is None:
+                rows[partition] = [index]
+            else:
+                found.append(index)
+        keys, values, timestamps = columns.keys, columns.values, columns.timestamps
+        return [
+            (
+                physical(columns.topic, partition),
+                Block(
+                    [keys[index] for index in indexes],
+                    [values[index] for index in indexes],
+                    [timestamps[index] for index in indexes],
+                    None if headers is None else [headers[index] for index in indexes],
+                    range(len(indexes)),
+                ),
+            )
+            for partition, indexes in rows.items()
+        ]
+
+    def _partitions(self, columns: TopicColumns, count: int) -> list[int]:
+        suffix = columns.key_serde.key_suffix
+        home = self._home % count
+        keys = columns.keys
+        if suffix:
+            # A windowed key is partitioned by its inner key.
+            keys = [key if key is None else key[:-suffix] for key in keys]
+        if None in keys:
+            chosen = [home if key is None else partitions_for([key], count)[0] for key in keys]
+        else:
+            chosen = list(partitions_for(keys, count))  # type: ignore[arg-type]
+        for index, partition in columns.partitions.items():
+            if partition >= 0:
+                chosen[index] = partition
+        return chosen
+
+    def _headers(self, columns: TopicColumns) -> list[Headers] | None:
+        """Return the headers' column, with the types of keys and values on internal topics."""
+        types: Headers = ()
+        if self._is_internal(columns.topic):
+            pins = ((KEY_TYPE_HEADER, columns.key_serde), (VALUE_TYPE_HEADER, columns.value_serde))
+            types = tuple(
+                (name, serde.type_name.encode())
+                for name, serde in pins
+                if isinstance(serde, PinnedSerde) and serde.type_name is not None
+            )
+        if not columns.headers:
+            return [types] * len(columns.keys) if types else None
+        some: Mapping[int, Headers] = columns.headers
+        return [some.get(index, ()) + types if index in some else types for index in range(len(columns.keys))]

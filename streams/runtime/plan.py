@@ -1,0 +1,342 @@
+"""An application as its tasks: which exist, what they read and write, how they are opened.
+
+Made once per instance from the topology, the settings and the partition counts of its topics;
+the drivers open tasks from it.  Imports core, topology, state.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from attrs import define, field, frozen
+
+from streams.core.clock import Clock
+from streams.core.config import StreamsConfig
+from streams.core.errors import TopologyError
+from streams.core.metrics import Metrics
+from streams.core.records import TaskId, TopicPartition
+from streams.core.timestamps import Extractor, extractor_for
+from streams.runtime.outbox import Outbox
+from streams.runtime.queues import TaskQueues
+from streams.runtime.sources import SourceReader
+from streams.runtime.task import Task, TaskInput, TaskState
+from streams.state.cache import RecordCache
+from streams.state.specs import StoreKind, StoreSpec
+from streams.topology.compile import CompiledSubTopology, compile_sub_topology
+from streams.topology.graph import SourceNode, Topology
+from streams.topology.subtopologies import (
+    PartitionGrouper,
+    SamePartitionGrouper,
+    SubTopology,
+    resolve_partitions,
+    stages,
+    sub_topologies,
+    validate,
+)
+
+#: One day: what Kafka Streams keeps of a windowed changelog beyond its store's retention.
+_CHANGELOG_ADDITIONAL_MS = 86_400_000
+
+
+@frozen
+class InternalTopicPlan:
+    """An internal topic as it must exist on the broker."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+@define
+class ApplicationPlan:
+    """The tasks of an application and how to open them.
+
+    With ``has_lanes`` (bounded runs) a repartition topic is kept as one lane per producing task,
+    so that its order does not depend on the speed of the tasks.
+    """
+
+    topology: Topology
+    config: StreamsConfig
+    clock: Clock
+    partitions: dict[str, int]
+    subs: list[SubTopology]
+    groups: dict[TaskId, tuple[TopicPartition, ...]]
+    has_lanes: bool = False
+    #: Repartition topic -> its producing tasks in order; filled with ``has_lanes``.
+    lanes: dict[str, list[TaskId]] = field(factory=dict)
+    _compiled: dict[int, CompiledSubTopology] = field(factory=dict)
+
+    @classmethod
+    def make(
+        cls,
+        topology: Topology,
+        config: StreamsConfig,
+        clock: Clock,
+        external: Mapping[str, int],
+        *,
+        has_lanes: bool = False,
+        is_single_task: bool = False,
+        grouper: PartitionGrouper | None = None,
+    ) -> "ApplicationPlan":
+        """Plan an application over topics with the given partition counts.
+
+        ``is_single_task`` runs all sub-topologies as one, where every topic has one partition.
+
+        Raises:
+            TopologyError: a source topic is missing, or inputs are not co-partitioned.
+        """
+        validate(topology)
+        subs = sub_topologies(topology, external)
+        partitions = resolve_partitions(topology, subs, external)
+        if is_single_task:
+            subs = _merged(subs)
+        groups = (grouper or SamePartitionGrouper()).groups(subs, partitions)
+        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes)
+        _check_groups(plan.groups)
+        if has_lanes:
+            for topic in topology.internal_topics:
+                writers = {sub.id for sub in subs if topic in sub.sink_topics}
+                plan.lanes[topic] = sorted(task for task in groups if task.sub_topology in writers)
+        return plan
+
+    def stages(self) -> list[tuple[int, ...]]:
+        """Return sub-topologies in order of data flow; a cycle is one stage."""
+        return stages(self.subs)
+
+    # --- names on the broker ------------------------------------------------------------
+
+    def is_internal(self, topic: str) -> bool:
+        """Whether a topic of the topology is a repartition topic of ours."""
+        return topic in self.topology.internal_topics
+
+    def physical_topic(self, topic: str) -> str:
+        """Return a topic's name on the broker."""
+        if not self.is_internal(topic):
+            return topic
+        name = f"{self.config.application_id}-{topic}"
+        return f"{name}.lanes" if self.has_lanes else name
+
+    def changelog(self, store: str) -> str:
+        """Return the name of a store's changelog on the broker."""
+        source = self.topology.source_changelogs.get(store)
+        return source if source is not None else f"{self.config.application_id}-{store}-changelog"
+
+    def partition_count(self, topic: str) -> int | None:
+        """Return the partition count of a topic of the topology, None if it is not known."""
+        return self.partitions.get(topic)
+
+    def internal_topics(self) -> list[InternalTopicPlan]:
+        """Return the repartition and changelog topics that must exist."""
+        result = []
+        for topic in self.topology.internal_topics:
+            count = self.partitions[topic] * max(1, len(self.lanes.get(topic, ())))
+            config = {"cleanup.policy": "delete", "retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+            result.append(InternalTopicPlan(self.physical_topic(topic), count, config))
+        for sub in self.subs:
+            if sub.is_global:
+                continue
+            tasks = sum(1 for task in self.groups if task.sub_topology == sub.id)
+            for store in sub.stores:
+                spec = self.topology.stores[store]
+                if spec.has_changelog and store not in self.topology.source_changelogs:
+                    result.append(InternalTopicPlan(self.changelog(store), tasks, changelog_config(spec)))
+        return result
+
+    # --- inputs -------------------------------------------------------------------------
+
+    def inputs(self, task_id: TaskId) -> list[TaskInput]:
+        """Return what a task reads, in the order that decides ties."""
+        sources = self._sources(task_id.sub_topology)
+        result = []
+        for logical in self.groups[task_id]:
+            producers = self.lanes.get(logical.topic)
+            name = self.physical_topic(logical.topic)
+            source = sources[logical.topic]
+            if producers is None:
+                result.append(TaskInput(TopicPartition(name, logical.partition), source, logical.topic))
+                continue
+            first = logical.partition * len(producers)
+            for lane in range(len(producers)):
+                result.append(TaskInput(TopicPartition(name, first + lane), source, logical.topic))
+        return result
+
+    def producer_of(self, topic: str, partition: TopicPartition) -> TaskId | None:
+        """Return the task that alone writes a lane; None for what is no lane."""
+        producers = self.lanes.get(topic)
+        return None if not producers else producers[partition.partition % len(producers)]
+
+    def physical(self, task_id: TaskId) -> Callable[[str, int], TopicPartition]:
+        """Return the function from a topic's partition to where a task writes it."""
+
+        def place(topic: str, partition: int) -> TopicPartition:
+            producers = self.lanes.get(topic)
+            name = self.physical_topic(topic)
+            if producers is None:
+                return TopicPartition(name, partition)
+            return TopicPartition(name, partition * len(producers) + producers.index(task_id))
+
+        return place
+
+    def _sources(self, sub_id: int) -> dict[str, str]:
+        sub = next(sub for sub in self.subs if sub.id == sub_id and not sub.is_global)
+        result = {}
+        for name in sub.nodes:
+            node = self.topology.nodes[name]
+            if isinstance(node, SourceNode):
+                for topic in sub.source_topics:
+                    if topic in node.topics or (node.pattern is not None and node.pattern.fullmatch(topic)):
+                        result[topic] = name
+        return result
+
+    # --- opening ------------------------------------------------------------------------
+
+    def stores_of(self, task_id: TaskId) -> list[StoreSpec]:
+        """Return the specs of a task's stores."""
+        sub = next(sub for sub in self.subs if sub.id == task_id.sub_topology)
+        return [self.topology.stores[name] for name in sub.stores]
+
+    def open_task(
+        self,
+        task_id: TaskId,
+        state: TaskState,
+        metrics: Metrics,
+        *,
+        partitions_of: Callable[[str], int],
+        cache: RecordCache | None = None,
+        is_bounded: bool = False,
+    ) -> Task:
+        """Make a task over opened stores; its positions are set by the driver."""
+        config = self.config
+        inputs = self.inputs(task_id)
+        queues = TaskQueues(
+            [item.partition for item in inputs],
+            max_idle_ms=config.max_task_idle_ms,
+            is_bounded=is_bounded,
+            max_buffered=config.buffered_records_per_partition,
+        )
+        outbox = Outbox(task_id.partition, partitions_of, self.physical(task_id), self.is_internal)
+        return Task(
+            task_id,
+            config.application_id,
+            self.topology,
+            self._program(task_id.sub_topology),
+            inputs,
+            {item.partition: self._reader(task_id, item, metrics) for item in inputs},
+            queues,
+            state,
+            outbox,
+            metrics,
+            cache=cache,
+            now_ms=self.clock.now_ms(),
+            skips_processing_errors=config.processing_handler != "fail",
+            skips_production_errors=config.production_handler != "fail",
+        )
+
+    def open_global(self, store: str, state: TaskState, metrics: Metrics) -> Task:
+        """Make the task that fills a global store from all partitions of its topic."""
+        spec = self.topology.global_stores[store]
+        graph = Topology()
+        graph.add_node(spec.source)
+        graph.add_node(spec.processor)
+        graph.add_state_store(spec.spec, spec.processor.name)
+        sub = SubTopology(-1, (spec.source.name, spec.processor.name), spec.source.topics, (), (store,), is_global=True)
+        task = Task(
+            TaskId(-1, 0),
+            self.config.application_id,
+            graph,
+            compile_sub_topology(graph, sub),
+            [],
+            {},
+            TaskQueues([], max_idle_ms=-1),
+            state,
+            Outbox(0, lambda _: 1, TopicPartition, lambda _: False),
+            metrics,
+            now_ms=self.clock.now_ms(),
+        )
+        for topic in spec.source.topics:
+            for number in range(self.partitions.get(topic, 1)):
+                self._attach(task, spec.source, topic, TopicPartition(topic, number), metrics)
+        return task
+
+    def add_input(self, task: Task, node: SourceNode, topic: str, metrics: Metrics) -> None:
+        """Let a task read its partition of a topic that a pattern source has just matched."""
+        self._attach(task, node, topic, TopicPartition(topic, task.task_id.partition), metrics)
+
+    def _attach(self, task: Task, node: SourceNode, topic: str, partition: TopicPartition, metrics: Metrics) -> None:
+        item = TaskInput(partition, node.name, topic)
+        task.attach(item, self._reader(task.task_id, item, metrics, node))
+
+    def _program(self, sub_id: int) -> CompiledSubTopology:
+        compiled = self._compiled.get(sub_id)
+        if compiled is None:
+            sub = next(sub for sub in self.subs if sub.id == sub_id and not sub.is_global)
+            compiled = self._compiled[sub_id] = compile_sub_topology(
+                self.topology,
+                sub,
+                isolate_errors=self.config.processing_handler != "fail",
+                guard_sinks=self.config.production_handler != "fail",
+            )
+        return compiled
+
+    def _reader(
+        self, task_id: TaskId, item: TaskInput, metrics: Metrics, source: SourceNode | None = None
+    ) -> SourceReader:
+        node = source or self.topology.nodes[item.source]
+        assert isinstance(node, SourceNode)
+        return SourceReader(
+            item.partition,
+            node.name,
+            node.key_serde,
+            node.value_serde,
+            self.extractor(node, item.topic),
+            self.config.deserialization_handler != "fail",
+            metrics.counter("dropped-records", task=task_id, node=node.name),
+        )
+
+    def extractor(self, node: SourceNode, topic: str) -> Extractor:
+        """Return the timestamp extractor of a source; that of internal topics is the record's time."""
+        if node.extractor is not None:
+            return node.extractor
+        policy: Any = "fail_on_invalid" if self.is_internal(topic) else self.config.default_timestamp_extractor
+        return extractor_for(topic, policy=policy, clock=self.clock)
+
+
+def _merged(subs: Sequence[SubTopology]) -> list[SubTopology]:
+    """Return all sub-topologies with tasks as one, global ones as they are."""
+    local = [sub for sub in subs if not sub.is_global]
+    if not local:
+        return list(subs)
+
+    def joined(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for part in names for name in part))
+
+    one = SubTopology(
+        0,
+        joined(sub.nodes for sub in local),
+        joined(sub.source_topics for sub in local),
+        joined(sub.sink_topics for sub in local),
+        joined(sub.stores for sub in local),
+    )
+    return [one, *(sub for sub in subs if sub.is_global)]
+
+
+def changelog_config(spec: StoreSpec) -> dict[str, str]:
+    """Return the configuration of a store's changelog: compacted, windows also deleted by age."""
+    config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
+    if spec.kind in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION):
+        config["cleanup.policy"] = "compact,delete"
+        config["retention.ms"] = str(spec.retention_ms + _CHANGELOG_ADDITIONAL_MS)
+    elif spec.kind is StoreKind.VERSIONED:
+        config["min.compaction.lag.ms"] = str(spec.history_ms + _CHANGELOG_ADDITIONAL_MS)
+    return config | dict(spec.changelog_config)
+
+
+def _check_groups(groups: Mapping[TaskId, Sequence[TopicPartition]]) -> None:
+    """Refuse a grouper's result that splits or shares a partition within a sub-topology."""
+    owner: dict[tuple[int, TopicPartition], TaskId] = {}
+    for task_id, partitions in groups.items():
+        for partition in partitions:
+            other = owner.setdefault((task_id.sub_topology, partition), task_id)
+            if other != task_id:
+                raise TopologyError(
+                    f"the partition grouper gave {partition} to tasks {other} and {task_id}; a partition has one task"
+                )

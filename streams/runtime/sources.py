@@ -1,0 +1,131 @@
+"""Reading of raw blocks: keys, values and event times of one source, block by block.
+
+A block that goes wrong is read again record by record, so that a bad record is found, goes by
+its handler, and those around it are kept.  The types of what lambdas made travel in headers of
+internal records and are pinned here.  Imports core and topology.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.errors import ProcessingError, StreamsError
+from streams.core.metrics import Counter
+from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition
+from streams.core.serdes import PinnedSerde, Serde
+from streams.core.timestamps import Extractor
+from streams.runtime.queues import Batch
+
+logger = logging.getLogger(__name__)
+
+#: Headers of internal records that carry the types of keys and values made by lambdas.
+KEY_TYPE_HEADER = "__streams_key_type"
+VALUE_TYPE_HEADER = "__streams_value_type"
+
+
+@define(eq=False)
+class SourceReader:
+    """Turns the raw blocks of one input partition into batches."""
+
+    partition: TopicPartition
+    node: str
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    extractor: Extractor
+    skips_errors: bool
+    dropped: Counter
+    #: Highest event time read so far; extractors may ask for it.
+    partition_time_ms: int = NO_TIMESTAMP
+    _has_types: bool = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._has_types = isinstance(self.key_serde, PinnedSerde) or isinstance(self.value_serde, PinnedSerde)
+
+    def read(self, block: Block) -> tuple[Batch | None, Exception | None]:
+        """Return the readable records, and the error of the first bad one if it must fail the task."""
+        headers = block.headers
+        if self._has_types and headers is not None:
+            headers = self._pin(headers)
+        try:
+            keys = self.key_serde.deserialize_all(block.keys)
+            values = self.value_serde.deserialize_all(block.values)
+        except StreamsError:
+            return self._one_by_one(block, headers)
+        timestamps = self.extractor.block(values, block.timestamps)
+        if timestamps is None or (timestamps and min(timestamps) < 0):
+            return self._one_by_one(block, headers)
+        if timestamps:
+            self.partition_time_ms = max(self.partition_time_ms, max(timestamps))
+        return Batch(keys, values, timestamps, headers, block.offsets), None
+
+    def _one_by_one(self, block: Block, headers: Sequence[Headers] | None) -> tuple[Batch | None, Exception | None]:
+        batch = Batch([], [], [], None if headers is None else [], [])
+        rows = zip(block.offsets, block.keys, block.values, block.timestamps, strict=True)
+        for index, (offset, raw_key, raw_value, timestamp) in enumerate(rows):
+            try:
+                key = self.key_serde.deserialize(raw_key)
+                value = self.value_serde.deserialize(raw_value)
+            except StreamsError as error:
+                if self.skips_errors:
+                    self._drop(f"cannot be read: {error}", offset)
+                    continue
+                return self._result(batch), self._failure(error, offset)
+            try:
+                time = self.extractor.one(key, value, timestamp, self.partition_time_ms)
+            except StreamsError as error:
+                return self._result(batch), self._failure(error, offset)
+            if time < 0:
+                self._drop(f"has the invalid timestamp {time}", offset)
+                continue
+            self.partition_time_ms = max(self.partition_time_ms, time)
+            batch.keys.append(key)  # type: ignore[attr-defined]
+            batch.values.append(value)  # type: ignore[attr-defined]
+            batch.timestamps.append(time)  # type: ignore[attr-defined]
+            batch.offsets.append(offset)  # type: ignore[attr-defined]
+            if headers is not None and batch.headers is not None:
+                batch.headers.append(headers[index])  # type: ignore[attr-defined]
+        return self._result(batch), None
+
+    @staticmethod
+    def _result(batch: Batch) -> Batch | None:
+        return batch if len(batch) else None
+
+    def _drop(self, why: str, offset: int) -> None:
+        self.dropped.value += 1
+        logger.warning("%s at offset %d %s; the record is dropped", self.partition, offset, why)
+
+    def _failure(self, error: StreamsError, offset: int) -> ProcessingError:
+        failure = ProcessingError(
+            f"{self.partition} at offset {offset}, source {self.node!r}: {error}; "
+            "mend the record or set deserialization_handler=continue to drop and count such records",
+            node=self.node,
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            offset=offset,
+        )
+        failure.__cause__ = error
+        return failure
+
+    def _pin(self, headers: Sequence[Headers]) -> Sequence[Headers] | None:
+        """Pin serdes to the types in the headers, and return the headers without them."""
+        first = headers[0]
+        is_uniform = all(entry is first for entry in headers)
+        stripped = [self._strip(first)] if is_uniform else [self._strip(entry) for entry in headers]
+        if is_uniform:
+            return None if not stripped[0] else stripped * len(headers)
+        return stripped if any(stripped) else None
+
+    def _strip(self, headers: Headers) -> Headers:
+        rest = []
+        for name, value in headers:
+            if name == KEY_TYPE_HEADER and value is not None:
+                if isinstance(self.key_serde, PinnedSerde):
+                    self.key_serde.pin(value.decode())
+            elif name == VALUE_TYPE_HEADER and value is not None:
+                if isinstance(self.value_serde, PinnedSerde):
+                    self.value_serde.pin(value.decode())
+            else:
+                rest.append((name, value))
+        return tuple(rest)

@@ -1,0 +1,395 @@
+"""A stream task: in go blocks of records and the time, out come blocks and positions.
+
+Between the driver (thread, test driver, simulation, replay), which performs all effects, and
+the program of the sub-topology, which it runs.  Pure: no clock, no I/O but its stores.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import define, field, frozen
+
+from streams.core.errors import ProcessingError, StreamsError
+from streams.core.metrics import Counter, Metrics
+from streams.core.records import (
+    NO_TIMESTAMP,
+    Block,
+    Headers,
+    RecordContext,
+    RecordMetadata,
+    TaskId,
+    TopicPartition,
+)
+from streams.runtime.checkpoint import Checkpoint
+from streams.runtime.context import TaskNodeContext
+from streams.runtime.outbox import Outbox, TopicColumns
+from streams.runtime.punctuation import Punctuations, Timer
+from streams.runtime.queues import Run, TaskQueues
+from streams.runtime.sources import SourceReader
+from streams.state.cache import RecordCache
+from streams.state.lifecycle import Store
+from streams.topology.compile import CompiledSubTopology
+from streams.topology.graph import SinkNode, Topology
+from streams.topology.operator import Process, PunctuationType, StreamTime
+
+#: Metadata entry of a store: next changelog offset that the committed state already holds.
+CHANGELOG_POSITION = "changelog_position"
+
+
+@frozen
+class TaskInput:
+    """One partition that a task reads.
+
+    ``topic`` is its name in the topology; several inputs share it where a bounded run keeps one
+    lane per producing task.
+    """
+
+    partition: TopicPartition
+    source: str
+    topic: str
+
+
+@define
+class TaskState:
+    """What a task is opened with: stores by name, times of the last commit, next offsets."""
+
+    stores: Mapping[str, Store]
+    global_stores: Mapping[str, Any] = field(factory=dict)
+    checkpoint: Checkpoint = field(factory=Checkpoint)
+
+
+class Task:
+    """One partition group of one sub-topology, with its stores.
+
+    Single-threaded: its driver calls ``add``, ``process``, ``punctuate`` and the steps of a
+    commit from one thread at a time.
+    """
+
+    def __init__(
+        self,
+        task_id: TaskId,
+        application_id: str,
+        topology: Topology,
+        compiled: CompiledSubTopology,
+        inputs: Sequence[TaskInput],
+        readers: Mapping[TopicPartition, SourceReader],
+        queues: TaskQueues,
+        state: TaskState,
+        outbox: Outbox,
+        metrics: Metrics,
+        *,
+        cache: RecordCache | None = None,
+        now_ms: int = 0,
+        skips_processing_errors: bool = False,
+        skips_production_errors: bool = False,
+    ) -> None:
+        self.skips_processing_errors = skips_processing_errors
+        self.skips_production_errors = skips_production_errors
+        self.task_id = task_id
+        self.application_id = application_id
+        self.inputs = {item.partition: item for item in inputs}
+        self.queues = queues
+        self.stores = state.stores
+        self.global_stores = state.global_stores
+        self.outbox = outbox
+        self.metrics = metrics
+        self.cache = cache
+        self.punctuations = Punctuations()
+        #: Wall-clock time of the driver's last call.
+        self.now_ms = now_ms
+        #: User code asked for a commit.
+        self.wants_commit = False
+        #: Something was processed or punctuated since the last commit.
+        self.is_dirty = False
+        #: Non-empty when the current run must end after its record.
+        self.stop: list[bool] = []
+        self.operator_times: dict[str, StreamTime] = {
+            name: StreamTime(time) for name, time in state.checkpoint.operator_times.items()
+        }
+        self.topology = topology
+        self._readers = dict(readers)
+        self._processed = metrics.counter("process-total", task=task_id)
+        self._contexts: dict[str, TaskNodeContext] = {}
+        self._closers: list[Callable[[], None]] = []
+        #: The run in work, an iterator over its values, and what its records are seen as.
+        self._run: Run | None = None
+        self._values: Any = None
+        self._override: RecordContext | None = None
+        self._time_memo = (0, NO_TIMESTAMP)
+        self._punctuated_ms: int | None = None
+        self.queues.stream_time_ms = state.checkpoint.stream_time_ms
+        for partition, time in state.checkpoint.partition_times.items():
+            if partition in queues.partitions:
+                queues[partition].partition_time_ms = time
+                readers[partition].partition_time_ms = time
+        self.program = compiled.bind(self)
+        for node in compiled.sub.nodes:
+            if node in self._contexts:
+                self._contexts[node].initialize()
+
+    # --- input ------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition, position: int) -> None:
+        """Set the next offset to process, before anything is added."""
+        queue = self.queues[partition]
+        queue.position = queue.fetched = position
+
+    def attach(self, item: TaskInput, reader: SourceReader) -> None:
+        """Let the task read one more partition."""
+        self.inputs[item.partition] = item
+        self._readers[item.partition] = reader
+        self.queues.attach(item.partition)
+
+    def add(self, partition: TopicPartition, block: Block) -> None:
+        """Buffer a raw block of one of the task's partitions."""
+        queue = self.queues[partition]
+        if queue.failure is not None or not len(block):
+            return
+        batch, failure = self._readers[partition].read(block)
+        if queue.position is None:
+            queue.position = block.offsets[0]
+        if batch is not None:
+            queue.add(batch)
+        if failure is None:
+            queue.fetched = block.offsets[-1] + 1
+        else:
+            queue.fetched = failure.offset if isinstance(failure, ProcessingError) else queue.fetched
+            queue.failure = failure
+        if not queue.size and failure is None:
+            queue.position = queue.fetched
+
+    def note_end(self, partition: TopicPartition, end_offset: int, *, is_ended: bool = False) -> None:
+        """Tell how far the log of a partition reaches, and whether it will ever grow."""
+        queue = self.queues[partition]
+        queue.end_offset = end_offset
+        queue.is_ended = is_ended
+        if queue.fetched is None and queue.position is None and end_offset == 0:
+            queue.fetched = queue.position = 0
+
+    # --- work -------------------------------------------------------------------------
+
+    def process(self, now_ms: int, limit: int) -> int:
+        """Process the longest run whose order is certain; return the number of records.
+
+        Raises:
+            ProcessingError: user code failed, or a record could not be read, and the handler is fail.
+        """
+        self.now_ms = now_ms
+        run = self.queues.take(now_ms, limit, self.punctuations.next_due_ms(PunctuationType.STREAM_TIME))
+        if run is None:
+            return 0
+        self.is_dirty = True
+        count = self._execute(run)
+        self._punctuate(PunctuationType.STREAM_TIME, self.queues.stream_time_ms)
+        return count
+
+    def punctuate(self, now_ms: int) -> int:
+        """Run wall-clock punctuations that are due; return their number."""
+        self.now_ms = now_ms
+        return self._punctuate(PunctuationType.WALL_CLOCK_TIME, now_ms)
+
+    def advance_stream_time(self, stream_time_ms: int) -> None:
+        """Raise stream time without a record, for the final flush of a bounded run."""
+        self.queues.stream_time_ms = max(self.queues.stream_time_ms, stream_time_ms)
+        self.is_dirty = True
+        self._punctuate(PunctuationType.STREAM_TIME, self.queues.stream_time_ms)
+
+    def _execute(self, run: Run) -> int:
+        size = len(run)
+        values = iter(run.values)
+        self.stop.clear()
+        self._run, self._values, self._time_memo = run, values, (0, self.queues.stream_time_ms)
+        try:
+            if isinstance(run.queues, list):
+                entries = [self.program.entries[self.inputs[queue.partition].source] for queue in run.queues]
+                self.program.run_mixed(entries, run.keys, values, run.timestamps, run.headers)
+            else:
+                source = self.inputs[run.queues.partition].source
+                if run.headers is None:
+                    self.program.runs[source](run.keys, values, run.timestamps)
+                else:
+                    self.program.runs_with_headers[source](run.keys, values, run.timestamps, run.headers)
+        except Exception as error:
+            index = self._index
+            failure = self._failure(error, run, index)
+            self.queues.done(run, index)
+            raise failure from error
+        finally:
+            # How far the loop came is what its iterator over the values has left.
+            count = size - values.__length_hint__()
+            self._run = self._values = None
+        self.queues.done(run, count)
+        self._processed.value += count
+        return count
+
+    def _failure(self, error: Exception, run: Run, index: int) -> ProcessingError:
+        node = self.program.failed_node(error)
+        metadata = self.record_metadata()
+        if isinstance(error, ProcessingError) and error.offset is not None:
+            return error
+        where = f" at {metadata.topic}-{metadata.partition} offset {metadata.offset}" if metadata else ""
+        what = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
+        return ProcessingError(
+            f"task {self.task_id}, node {node!r}{where}: {what}",
+            node=node,
+            task_id=self.task_id,
+            topic=metadata.topic if metadata else None,
+            partition=metadata.partition if metadata else None,
+            offset=metadata.offset if metadata else None,
+        )
+
+    def _punctuate(self, kind: PunctuationType, time_ms: int) -> int:
+        if time_ms < 0:
+            return 0
+        fired = self.punctuations.fire(kind, time_ms, self._run_timer)
+        self.is_dirty = self.is_dirty or fired > 0
+        return fired
+
+    def _run_timer(self, timer: Timer, now_ms: int) -> None:
+        try:
+            timer.callback(now_ms)
+        except Exception as error:
+            context = self._contexts.get(timer.node)
+            if context is not None and context.punctuation_failed(error):
+                return
+            raise ProcessingError(
+                f"task {self.task_id}, node {timer.node!r}, punctuation at {now_ms}: {type(error).__name__}: {error}",
+                node=timer.node,
+                task_id=self.task_id,
+            ) from error
+
+    # --- what the program asks (ProgramHost) ---------------------------------------------
+
+    def context(self, node: str, forward: Process, forward_to: Callable[[str], Process]) -> TaskNodeContext:
+        """Make the context of an operator."""
+        context = TaskNodeContext(self, node, forward, forward_to)
+        self._contexts[node] = context
+        return context
+
+    def sink_columns(self, sink: SinkNode) -> TopicColumns:
+        """Return the columns of a plain sink."""
+        return self.outbox.columns(sink)
+
+    def sink_process(self, sink: SinkNode) -> Process:
+        """Return the process function of a sink that decides or guards something per record."""
+        dropped = self.dropped_counter(sink.name) if self.skips_production_errors else None
+        return self.outbox.process(sink, self.record_context, dropped)
+
+    def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
+        """Drop and count a record that failed at a node; a failed sink or commit is raised on."""
+        self.dropped_counter(node).value += 1
+
+    def dropped_counter(self, node: str) -> Counter:
+        """Return the counter of records dropped at a node."""
+        return self.metrics.counter("dropped-records", task=self.task_id, node=node)
+
+    # --- the record in work ----------------------------------------------------------------
+
+    @property
+    def _index(self) -> int:
+        """Index in the run of the record now processed."""
+        assert self._run is not None
+        return len(self._run) - int(self._values.__length_hint__()) - 1
+
+    def record_metadata(self) -> RecordMetadata | None:
+        """Return the origin of the record now processed, None within a punctuation."""
+        if self._override is not None:
+            return RecordMetadata(*self._override[:3])
+        if self._run is None:
+            return None
+        index = self._index
+        queue = self._run.queue_of(index)
+        item = self.inputs[queue.partition]
+        return RecordMetadata(item.topic, self.task_id.partition, self._run.offsets[index])
+
+    def record_context(self, timestamp_ms: int, headers: Headers | None) -> RecordContext:
+        """Return origin, time and headers of the record now processed."""
+        metadata = self.record_metadata() or RecordMetadata("", -1, -1)
+        return RecordContext(*metadata, timestamp_ms, headers or ())
+
+    def stream_time_ms(self) -> int:
+        """Return the highest timestamp taken so far, that of the current record included."""
+        if self._run is None:
+            return self.queues.stream_time_ms
+        start, time = self._time_memo
+        stop = self._index + 1
+        if stop > start:
+            time = max(time, max(self._run.timestamps[start:stop]))
+            self._time_memo = (stop, time)
+        return time
+
+    def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
+        """Forward a record as if the one of ``context`` were processed."""
+        before, self._override = self._override, context
+        try:
+            forward()
+        finally:
+            self._override = before
+
+    # --- commit -------------------------------------------------------------------------
+
+    def flush_caches(self) -> None:
+        """Forward what the record cache holds back; first step of a commit."""
+        for context in self._contexts.values():
+            context.flush_cache()
+
+    def take_outputs(self) -> list[tuple[TopicPartition, Block]]:
+        """Return output blocks since the last call."""
+        return self.outbox.drain()
+
+    def take_changes(self) -> list[tuple[str, Block]]:
+        """Return changelog entries since the last call, by store."""
+        result = []
+        for name, store in self.stores.items():
+            block = store.drain_changes()
+            if block is not None:
+                result.append((name, block))
+        return result
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the next offset to process of each partition that has one."""
+        return {queue.partition: queue.position for queue in self.queues if queue.position is not None}
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the times that belong to the current positions."""
+        return Checkpoint(
+            self.queues.stream_time_ms,
+            {queue.partition: queue.partition_time_ms for queue in self.queues},
+            {name: time.ms for name, time in self.operator_times.items() if time.ms != NO_TIMESTAMP},
+        )
+
+    def write_state(self, changelog_positions: Mapping[str, int]) -> None:
+        """Write each store's changes with its changelog position in one batch; last step of a commit."""
+        for name, store in self.stores.items():
+            position = changelog_positions.get(name)
+            store.commit({} if position is None else {CHANGELOG_POSITION: str(position).encode()})
+        self.is_dirty = False
+        self.wants_commit = False
+
+    @property
+    def uncommitted_bytes(self) -> int:
+        """About how much state waits for the next commit."""
+        return sum(store.approximate_uncommitted_bytes for store in self.stores.values())
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call back when the task closes."""
+        self._closers.append(callback)
+
+    def close(self) -> None:
+        """Close user processors and stores; what was not committed is lost."""
+        errors: list[Exception] = []
+        for callback in _and_stores(self._closers, self.stores):
+            try:
+                callback()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise ProcessingError(f"task {self.task_id} did not close cleanly: {errors[0]}", task_id=self.task_id) from (
+                errors[0]
+            )
+
+
+def _and_stores(closers: list[Callable[[], None]], stores: Mapping[str, Store]) -> Iterator[Callable[[], None]]:
+    yield from closers
+    for store in stores.values():
+        yield store.close

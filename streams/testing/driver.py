@@ -1,0 +1,316 @@
+"""Test driver: the real task core on a virtual clock, without broker, threads or groups.
+
+Records piped in are processed at once, with everything that follows from them, one record at a
+time with a commit after each, as Kafka Streams' own driver does.  With one partition a topic the
+whole topology runs as one task, as there; with more, every partition group is a task of its own.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self, TypeVar
+
+from streams.core.clock import VirtualClock
+from streams.core.config import StreamsConfig
+from streams.core.errors import StreamsError, UnknownTopicError
+from streams.core.metrics import Metrics
+from streams.core.partitioning import partition_for
+from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
+from streams.core.topic import Topic
+from streams.dsl.builder import TopologySource, build_topology
+from streams.runtime.plan import ApplicationPlan
+from streams.runtime.task import Task, TaskState
+from streams.state import RecordCache, open_store
+from streams.topology.graph import Topology
+from streams.topology.subtopologies import sub_topologies
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Row = tuple[bytes | None, bytes | None, int, Headers]
+
+
+class TopologyTestDriver:
+    """Runs a topology record by record in memory.
+
+    ``topology`` is a function of the builder or a built ``Topology``; ``partitions`` is the count
+    of every topic that ``Topic(partitions=)`` does not fix; ``now_ms`` is where the virtual clock
+    starts.  Settings are those of ``StreamsConfig``; the record cache is off unless
+    ``cache_max_bytes`` is given.
+
+    >>> from streams import StreamsBuilder, Topic
+    >>> names, greetings = Topic("names", value=str), Topic("greetings", value=str)
+    >>> def topology(builder: StreamsBuilder) -> None:
+    ...     builder.stream(names).map_values(lambda name: f"hello {name}").to(greetings)
+    >>> driver = TopologyTestDriver(topology)
+    >>> driver.pipe(names, "ann", timestamp_ms=0)
+    >>> driver.read(greetings)
+    [(None, 'hello ann')]
+    """
+
+    def __init__(
+        self,
+        topology: TopologySource,
+        *,
+        partitions: int = 1,
+        now_ms: int = 0,
+        application_id: str = "app",
+        **settings: Any,
+    ) -> None:
+        settings.setdefault("cache_max_bytes", 0)
+        self.config = StreamsConfig.of(application_id=application_id, **settings)
+        self.clock = VirtualClock(now_ms)
+        self.metrics = Metrics()
+        self.topology: Topology = build_topology(topology, self.config)
+        self._default_partitions = partitions
+        #: Everything ever written to a topic, by its name on a broker.
+        self._logs: dict[TopicPartition, list[Row]] = {}
+        self._read: dict[TopicPartition, int] = {}
+        self._counts = self._partition_counts()
+        is_single = all(count == 1 for count in self._counts.values())
+        self._plan = ApplicationPlan.make(
+            self.topology,
+            self.config,
+            self.clock,
+            self._counts,
+            is_single_task=is_single,
+        )
+        self._counts.update(self._plan.partitions)
+        self._cache = RecordCache(self.config.cache_max_bytes) if self.config.cache_max_bytes else None
+        self._globals = {
+            name: self._plan.open_global(
+                name, TaskState({name: open_store(store.spec, None, default_engine="in_memory")}), self.metrics
+            )
+            for name, store in self.topology.global_stores.items()
+        }
+        self._owner: dict[TopicPartition, Task] = {}
+        self._tasks = [self._open(task_id) for task_id in sorted(self._plan.groups)]
+        self._settle()
+
+    # --- input ------------------------------------------------------------------------
+
+    def pipe(
+        self,
+        topic: Topic[K, V],
+        value: V | None,
+        *,
+        key: K | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        """Send one record and process everything that follows from it.
+
+        ``timestamp_ms`` defaults to the virtual clock, ``partition`` to that of the key's bytes
+        (records without a key go to partition 0).
+
+        Raises:
+            UnknownTopicError: the topology does not read the topic.
+            ProcessingError: user code failed.
+        """
+        raw_key, raw_value = topic.key_serde.serialize(key), topic.value_serde.serialize(value)
+        self.pipe_bytes(topic.name, raw_key, raw_value, timestamp_ms, headers, partition)
+
+    def pipe_all(self, topic: Topic[K, V], rows: Iterable[tuple[K | None, V | None, int]]) -> None:
+        """Send records given as (key, value, timestamp_ms), one after the other."""
+        for key, value, timestamp_ms in rows:
+            self.pipe(topic, value, key=key, timestamp_ms=timestamp_ms)
+
+    def pipe_bytes(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> None:
+        """Send one record as raw bytes and process everything that follows from it."""
+        if not self._reads(topic):
+            known = ", ".join(sorted({partition.topic for partition in self._owner} | set(self._global_topics())))
+            raise UnknownTopicError(f"the topology does not read topic {topic!r}; it reads: {known}")
+        count = self._counts.get(topic, 1)
+        if partition is None:
+            partition = 0 if key is None else partition_for(key, count)
+        if not 0 <= partition < count:
+            raise UnknownTopicError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+        time = self.clock.now_ms() if timestamp_ms is None else timestamp_ms
+        self._append(TopicPartition(topic, partition), (key, value, time, tuple(headers)))
+        self._settle()
+
+    def advance_wall_clock(self, by_ms: int) -> None:
+        """Move the virtual clock, run the punctuations that are due and what had to wait."""
+        self.clock.advance(by_ms)
+        for task in self._tasks:
+            task.punctuate(self.clock.now_ms())
+            self._commit(task)
+        self._settle()
+
+    # --- output -----------------------------------------------------------------------
+
+    def read(self, topic: Topic[K, V]) -> list[tuple[K, V]]:
+        """Return (key, value) of all records of a topic since the last read, partition by partition."""
+        return [(record.key, record.value) for record in self.read_records(topic)]
+
+    def read_records(self, topic: Topic[K, V]) -> list[Record[K, V]]:
+        """Return all records of a topic since the last read, with timestamps and headers."""
+        return [
+            Record(topic.key_serde.deserialize(key), topic.value_serde.deserialize(value), time, headers)  # type: ignore[arg-type]
+            for _, (key, value, time, headers) in self._unread(topic.name)
+        ]
+
+    def read_bytes(self, topic: str) -> list[Record[bytes | None, bytes | None]]:
+        """Return all records of a topic since the last read as raw bytes."""
+        return [Record(*row) for _, row in self._unread(topic)]
+
+    def read_partitions(self, topic: Topic[K, V]) -> dict[int, list[tuple[K, V]]]:
+        """Return (key, value) of all records since the last read, by partition."""
+        result: dict[int, list[tuple[K, V]]] = {}
+        for partition, (key, value, _, _) in self._unread(topic.name):
+            pair = (topic.key_serde.deserialize(key), topic.value_serde.deserialize(value))
+            result.setdefault(partition, []).append(pair)  # type: ignore[arg-type]
+        return result
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics that were written, internal ones included."""
+        return sorted({partition.topic for partition in self._logs})
+
+    def store(self, name: str, partition: int | None = None) -> Any:
+        """Return a store by name; with several tasks that of one partition must be named.
+
+        Raises:
+            StreamsError: there is no such store.
+        """
+        if name in self._globals:
+            return self._globals[name].stores[name]
+        found = {task.task_id.partition: task.stores[name] for task in self._tasks if name in task.stores}
+        if not found:
+            known = ", ".join(sorted([*self.topology.stores, *self._globals])) or "none"
+            raise StreamsError(f"there is no store {name!r}; the topology has: {known}")
+        if partition is None and len(found) > 1:
+            raise StreamsError(f"store {name!r} has {len(found)} partitions; name one: store({name!r}, partition=0)")
+        return found[partition or 0]
+
+    def metric(self, name: str, node: str | None = None) -> int:
+        """Return a counter such as ``dropped-records``, summed over tasks and nodes or of one node."""
+        return self.metrics.sum(name, node=node)
+
+    def close(self) -> None:
+        """Close processors and stores."""
+        for task in [*self._tasks, *self._globals.values()]:
+            task.close()
+        self._tasks.clear()
+        self._globals.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- inside -------------------------------------------------------------------------
+
+    def _partition_counts(self) -> dict[str, int]:
+        counts = {}
+        names: set[str] = set()
+        for sub in sub_topologies(self.topology):
+            names.update(sub.source_topics, sub.sink_topics)
+        for name in sorted(names - set(self.topology.internal_topics)):
+            declared = self.topology.topics.get(name)
+            counts[name] = declared.partitions if declared and declared.partitions else self._default_partitions
+        return counts
+
+    def _open(self, task_id: TaskId) -> Task:
+        stores = {
+            spec.name: open_store(spec, None, default_engine="in_memory") for spec in self._plan.stores_of(task_id)
+        }
+        task = self._plan.open_task(
+            task_id,
+            TaskState(stores, {name: owner.stores[name] for name, owner in self._globals.items()}),
+            self.metrics,
+            partitions_of=lambda topic: self._counts.setdefault(topic, self._default_partitions),
+            cache=self._cache,
+        )
+        for partition in task.inputs:
+            task.note_end(partition, 0)
+            self._owner[partition] = task
+        return task
+
+    def _global_topics(self) -> Mapping[str, Task]:
+        return {
+            topic: self._globals[name]
+            for name, store in self.topology.global_stores.items()
+            for topic in store.source.topics
+        }
+
+    def _reads(self, topic: str) -> bool:
+        if topic in self._global_topics() or any(partition.topic == topic for partition in self._owner):
+            return True
+        return self._match_pattern(topic)
+
+    def _match_pattern(self, topic: str) -> bool:
+        """Let a pattern source take a topic that it has not seen before."""
+        for node in self.topology.sources():
+            if node.pattern is not None and node.pattern.fullmatch(topic):
+                for task in self._tasks:
+                    if node.name in task.program.entries:
+                        self._counts.setdefault(topic, self._default_partitions)
+                        partition = TopicPartition(topic, task.task_id.partition)
+                        self._plan.add_input(task, node, topic, self.metrics)
+                        task.note_end(partition, 0)
+                        self._owner[partition] = task
+                return True
+        return False
+
+    def _append(self, partition: TopicPartition, row: Row) -> None:
+        """Write a record to a topic and hand it to whoever reads it."""
+        log = self._logs.setdefault(partition, [])
+        log.append(row)
+        key, value, time, headers = row
+        offset = len(log) - 1
+        block = Block([key], [value], [time], [headers] if headers else None, range(offset, offset + 1))
+        global_task = self._global_topics().get(partition.topic)
+        if global_task is not None:
+            global_task.add(partition, block)
+            while global_task.process(self.clock.now_ms(), 1):
+                pass
+            global_task.write_state({})
+        task = self._owner.get(partition)
+        if task is not None:
+            task.note_end(partition, offset + 1)
+            task.add(partition, block)
+
+    def _settle(self) -> None:
+        """Process until nothing is left, always the task with the lowest head first."""
+        progressed = True
+        while progressed:
+            progressed = False
+            for task in sorted(self._tasks, key=_head_ms):
+                if task.process(self.clock.now_ms(), 1):
+                    self._commit(task)
+                    progressed = True
+                    break
+        for task in self._tasks:
+            self._commit(task)
+
+    def _commit(self, task: Task) -> None:
+        task.flush_caches()
+        for partition, block in task.take_outputs():
+            for _, key, value, time, headers in block.rows():
+                self._append(partition, (key, value, time, headers))
+        for store, block in task.take_changes():
+            if store not in self.topology.source_changelogs:
+                log = self._logs.setdefault(TopicPartition(self._plan.changelog(store), task.task_id.partition), [])
+                log += [(key, value, time, headers) for _, key, value, time, headers in block.rows()]
+        task.write_state({})
+
+    def _unread(self, topic: str) -> Iterator[tuple[int, Row]]:
+        for partition in sorted(partition for partition in self._logs if partition.topic == topic):
+            log = self._logs[partition]
+            start = self._read.get(partition, 0)
+            self._read[partition] = len(log)
+            for row in log[start:]:
+                yield partition.partition, row
+
+
+def _head_ms(task: Task) -> int:
+    return min((queue.head_ms for queue in task.queues if queue.size), default=1 << 62)
+

@@ -1,0 +1,363 @@
+"""Compilation of a sub-topology into a program: one generated function per source.
+
+Stateless operators and plain sinks become lines of that function, so that a record is a
+handful of locals on its way; stateful operators and user processors are one call each.  The
+code is made once per sub-topology and bound once per task.  Generated lines remember their
+node: an exception is attributed to it without any cost while all goes well.
+"""
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType
+from typing import Any, Protocol
+
+from attrs import define, field
+
+from streams.core.errors import ProcessingError
+from streams.core.records import Headers
+from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.inline import (
+    Branch,
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    Map,
+    MapValues,
+    PassThrough,
+    Peek,
+    SelectKey,
+    TableToStream,
+)
+from streams.topology.operator import NodeContext, Process
+from streams.topology.processors import ProcessorOperator
+from streams.topology.subtopologies import SubTopology
+
+#: Python allows twenty nested blocks in a function; deeper parts become functions of their own.
+_MAX_DEPTH = 14
+
+
+class SinkColumns(Protocol):
+    """Where a plain sink appends: parallel columns of the outbox, never replaced, only cleared."""
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    #: Index of the record -> its headers, as far as it has any.
+    headers: dict[int, Headers]
+
+
+class ProgramHost(Protocol):
+    """What a task provides when a program is bound to it."""
+
+    #: Non-empty when the run must end after the current record.
+    stop: list[bool]
+
+    def context(self, node: str, forward: Process, forward_to: Callable[[str], Process]) -> NodeContext:
+        """Make the context of an operator."""
+        ...
+
+    def sink_columns(self, sink: SinkNode) -> SinkColumns:
+        """Return the columns of a plain sink."""
+        ...
+
+    def sink_process(self, sink: SinkNode) -> Process:
+        """Return the process function of a sink that decides or guards something per record."""
+        ...
+
+    def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
+        """Count and drop a record that failed at a node, or raise."""
+        ...
+
+
+@define
+class Program:
+    """A sub-topology bound to one task."""
+
+    #: Source node -> process function of one record.
+    entries: dict[str, Process]
+    #: Source node -> function of the columns (keys, values, timestamps), for runs without headers.
+    runs: dict[str, Callable[[Any, Any, Any], None]]
+    #: Source node -> the same with a fourth column of headers.
+    runs_with_headers: dict[str, Callable[[Any, Any, Any, Any], None]]
+    #: Runs records of several sources: columns of entries, keys, values, timestamps, headers.
+    run_mixed: Callable[[Any, Any, Any, Any, Any], None]
+    _filename: str
+    _owners: Sequence[str]
+
+    def failed_node(self, error: BaseException) -> str | None:
+        """Return the node at whose line an exception passed through the program last."""
+        found = None
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            if frame.f_code.co_filename == self._filename:
+                found = self._owners[line - 1]
+        return found or None
+
+
+@define
+class CompiledSubTopology:
+    """Generated code of a sub-topology, shared by its tasks."""
+
+    sub: SubTopology
+    source_code: str
+    code: CodeType
+    _topology: Topology
+    _ids: dict[str, int]
+    _owners: list[str]
+    _filename: str
+    _functions: dict[str, Any]
+    _guard_sinks: bool
+
+    def bind(self, host: ProgramHost) -> Program:
+        """Bind stores, contexts and sinks of one task; children are bound before their parents."""
+        names: dict[str, Any] = dict(self._functions)
+        names["stop"] = host.stop
+        names["on_error"] = host.on_error
+        nodes = [self._topology.nodes[name] for name in self.sub.nodes]
+        for node in nodes:
+            if isinstance(node, SinkNode):
+                self._bind_sink(node, host, names)
+        exec(self.code, names)  # noqa: S102 - the code is ours, made by _Writer.
+        for node in reversed(nodes):
+            number = self._ids[node.name]
+            if isinstance(node, ProcessorNode) and not isinstance(node.operator, _INLINE):
+                context = host.context(node.name, names[f"f{number}"], self._child_of(node.name, names))
+                names[f"p{number}"] = node.operator.bind(context)
+        sources = [node.name for node in nodes if isinstance(node, SourceNode)]
+        return Program(
+            {name: names[f"n{self._ids[name]}"] for name in sources},
+            {name: names[f"r{self._ids[name]}"] for name in sources},
+            {name: names[f"h{self._ids[name]}"] for name in sources},
+            names["mixed"],
+            self._filename,
+            self._owners,
+        )
+
+    def _bind_sink(self, node: SinkNode, host: ProgramHost, names: dict[str, Any]) -> None:
+        number = self._ids[node.name]
+        if self._guard_sinks or not node.is_plain:
+            names[f"sink{number}"] = host.sink_process(node)
+            return
+        columns = host.sink_columns(node)
+        names[f"sk{number}"] = node.key_serde.serialize
+        names[f"sv{number}"] = node.value_serde.serialize
+        names[f"ak{number}"] = columns.keys.append
+        names[f"av{number}"] = columns.values.append
+        names[f"at{number}"] = columns.timestamps.append
+        names[f"ts{number}"] = columns.timestamps
+        names[f"hs{number}"] = columns.headers
+
+    def _child_of(self, name: str, names: dict[str, Any]) -> Callable[[str], Process]:
+        def forward_to(child: str) -> Process:
+            if child not in self._topology.children[name]:
+                known = ", ".join(map(repr, self._topology.children[name])) or "none"
+                raise ProcessingError(f"node {name!r} has no child {child!r}; its children are: {known}", node=name)
+            process: Process = names[f"n{self._ids[child]}"]
+            return process
+
+        return forward_to
+
+
+_INLINE = (PassThrough, Filter, MapValues, Map, SelectKey, FlatMap, FlatMapValues, Peek, Branch, TableToStream)
+
+
+def compile_sub_topology(
+    topology: Topology, sub: SubTopology, *, isolate_errors: bool = False, guard_sinks: bool = False
+) -> CompiledSubTopology:
+    """Generate the program of a sub-topology.
+
+    With ``isolate_errors`` every node catches what fails in it, for a processing handler that
+    goes on; without, an exception ends the run.  ``guard_sinks`` does the same for what sinks
+    cannot serialize, for a production handler that goes on.
+    """
+    writer = _Writer(topology, sub, isolate_errors, guard_sinks)
+    writer.write()
+    source = "\n".join(writer.lines) + "\n"
+    # Unique per compilation: a traceback must not be attributed to another program's nodes.
+    filename = f"<sub-topology {sub.id} at {id(writer):x}>"
+    return CompiledSubTopology(
+        sub,
+        source,
+        compile(source, filename, "exec"),
+        topology,
+        writer.ids,
+        writer.owners,
+        filename,
+        writer.functions,
+        guard_sinks,
+    )
+
+
+@define
+class _Writer:
+    """Writes the code of one sub-topology, line by line, noting the node of each line."""
+
+    topology: Topology
+    sub: SubTopology
+    isolate: bool
+    guard_sinks: bool
+    ids: dict[str, int] = field(init=False)
+    lines: list[str] = field(factory=list)
+    owners: list[str] = field(factory=list)
+    functions: dict[str, Any] = field(factory=dict)
+    _pending: list[str] = field(factory=list)
+    _separate: set[str] = field(factory=set)
+    _variables: Iterator[int] = field(factory=lambda: iter(range(1 << 30)))
+
+    def __attrs_post_init__(self) -> None:
+        self.ids = {name: number for number, name in enumerate(self.sub.nodes)}
+
+    def write(self) -> None:
+        nodes = [self.topology.nodes[name] for name in self.sub.nodes]
+        for node in nodes:
+            if not isinstance(node, SourceNode) and (self.isolate or len(node.parents) > 1):
+                self._make_separate(node.name)
+            if isinstance(node, ProcessorNode) and isinstance(node.operator, ProcessorOperator):
+                for child in self.topology.children[node.name]:
+                    self._make_separate(child)
+        stops = any(isinstance(node, ProcessorNode) and isinstance(node.operator, ProcessorOperator) for node in nodes)
+        for node in nodes:
+            if isinstance(node, SourceNode):
+                self._source(node.name, stops)
+            elif isinstance(node, ProcessorNode) and not isinstance(node.operator, _INLINE):
+                self._function(f"f{self.ids[node.name]}", node.name, children_only=True)
+        written: set[str] = set()
+        while self._pending:
+            name = self._pending.pop()
+            if name not in written:
+                written.add(name)
+                self._function(f"n{self.ids[name]}", name, children_only=False)
+        self._mixed(stops)
+
+    def _make_separate(self, name: str) -> None:
+        if name not in self._separate:
+            self._separate.add(name)
+            self._pending.append(name)
+
+    def _line(self, depth: int, text: str, node: str = "") -> None:
+        self.lines.append("    " * depth + text)
+        self.owners.append(node)
+
+    def _source(self, name: str, stops: bool) -> None:
+        number = self.ids[name]
+        self._function(f"n{number}", name, children_only=True)
+        for head, columns in ((f"r{number}", "keys, values, timestamps"), (f"h{number}", "keys, values, timestamps, headers")):
+            self._line(0, f"def {head}({columns}):", name)
+            if "headers" in columns:
+                self._line(1, f"for k, v, t, h in zip({columns}):", name)
+            else:
+                self._line(1, "h = None", name)
+                self._line(1, f"for k, v, t in zip({columns}):", name)
+            self._children(name, "k", "v", "t", "h", 2)
+            if stops:
+                self._line(2, "if stop: break", name)
+
+    def _mixed(self, stops: bool) -> None:
+        self._line(0, "def mixed(entries, keys, values, timestamps, headers):")
+        self._line(1, "if headers is None:")
+        self._line(2, "for e, k, v, t in zip(entries, keys, values, timestamps):")
+        self._line(3, "e(k, v, t, None)")
+        if stops:
+            self._line(3, "if stop: break")
+        self._line(1, "else:")
+        self._line(2, "for e, k, v, t, h in zip(entries, keys, values, timestamps, headers):")
+        self._line(3, "e(k, v, t, h)")
+        if stops:
+            self._line(3, "if stop: break")
+
+    def _function(self, head: str, name: str, *, children_only: bool) -> None:
+        self._line(0, f"def {head}(k, v, t, h):", name)
+        if children_only:
+            self._children(name, "k", "v", "t", "h", 1)
+        elif self.isolate:
+            self._line(1, "try:", name)
+            self._body(name, "k", "v", "t", "h", 2)
+            self._line(1, "except Exception as error:", name)
+            self._line(2, f"on_error({name!r}, error, k, v, t, h)", name)
+        else:
+            self._body(name, "k", "v", "t", "h", 1)
+
+    def _children(self, name: str, k: str, v: str, t: str, h: str, depth: int) -> None:
+        children = self.topology.children[name]
+        if not children:
+            self._line(depth, "pass", name)
+        for child in children:
+            self._node(child, k, v, t, h, depth)
+
+    def _node(self, name: str, k: str, v: str, t: str, h: str, depth: int) -> None:
+        if depth > _MAX_DEPTH:
+            self._make_separate(name)
+        if name in self._separate:
+            self._line(depth, f"n{self.ids[name]}({k}, {v}, {t}, {h})", name)
+        else:
+            self._body(name, k, v, t, h, depth)
+
+    def _body(self, name: str, k: str, v: str, t: str, h: str, depth: int) -> None:
+        node = self.topology.nodes[name]
+        if isinstance(node, SinkNode):
+            self._sink(node, k, v, t, h, depth)
+        elif isinstance(node, ProcessorNode) and not isinstance(node.operator, _INLINE):
+            self._line(depth, f"p{self.ids[name]}({k}, {v}, {t}, {h})", name)
+        elif isinstance(node, ProcessorNode):
+            self._inline(name, node.operator, k, v, t, h, depth)
+
+    def _inline(self, name: str, operator: Any, k: str, v: str, t: str, h: str, depth: int) -> None:
+        number = next(self._variables)
+        new_key, new_value = f"k{number}", f"v{number}"
+        match operator:
+            case PassThrough():
+                self._children(name, k, v, t, h, depth)
+            case TableToStream():
+                self._line(depth, f"{new_value} = {v}[0]", name)
+                self._children(name, k, new_value, t, h, depth)
+            case Filter(predicate, negate):
+                call = f"{self._user(predicate)}({k}, {v})"
+                self._line(depth, f"if not {call}:" if negate else f"if {call}:", name)
+                self._children(name, k, v, t, h, depth + 1)
+            case MapValues(mapper, with_key):
+                self._line(depth, f"{new_value} = {self._user(mapper)}({f'{k}, {v}' if with_key else v})", name)
+                self._children(name, k, new_value, t, h, depth)
+            case Map(mapper):
+                self._line(depth, f"{new_key}, {new_value} = {self._user(mapper)}({k}, {v})", name)
+                self._children(name, new_key, new_value, t, h, depth)
+            case SelectKey(mapper):
+                self._line(depth, f"{new_key} = {self._user(mapper)}({k}, {v})", name)
+                self._children(name, new_key, v, t, h, depth)
+            case FlatMap(mapper):
+                self._line(depth, f"for {new_key}, {new_value} in {self._user(mapper)}({k}, {v}):", name)
+                self._children(name, new_key, new_value, t, h, depth + 1)
+            case FlatMapValues(mapper, with_key):
+                call = f"{self._user(mapper)}({f'{k}, {v}' if with_key else v})"
+                self._line(depth, f"for {new_value} in {call}:", name)
+                self._children(name, k, new_value, t, h, depth + 1)
+            case Peek(action, is_terminal):
+                self._line(depth, f"{self._user(action)}({k}, {v})", name)
+                if not is_terminal:
+                    self._children(name, k, v, t, h, depth)
+            case Branch(predicates):
+                self._branch(name, predicates, k, v, t, h, depth)
+
+    def _branch(self, name: str, predicates: Sequence[Any], k: str, v: str, t: str, h: str, depth: int) -> None:
+        keyword = "if"
+        for predicate, child in zip(predicates, self.topology.children[name], strict=True):
+            if predicate is not None:
+                self._line(depth, f"{keyword} {self._user(predicate)}({k}, {v}):", name)
+            else:
+                self._line(depth, "else:" if keyword == "elif" else "if True:", name)
+            self._node(child, k, v, t, h, depth + 1)
+            keyword = "elif"
+
+    def _sink(self, node: SinkNode, k: str, v: str, t: str, h: str, depth: int) -> None:
+        number = self.ids[node.name]
+        if self.guard_sinks or not node.is_plain:
+            self._line(depth, f"sink{number}({k}, {v}, {t}, {h})", node.name)
+            return
+        # Both are serialized before either is appended: a failure must leave the columns equal.
+        self._line(depth, f"a{number} = sk{number}({k})", node.name)
+        self._line(depth, f"b{number} = sv{number}({v})", node.name)
+        self._line(depth, f"if {h}: hs{number}[len(ts{number})] = {h}", node.name)
+        self._line(depth, f"ak{number}(a{number}); av{number}(b{number}); at{number}({t})", node.name)
+
+    def _user(self, function: Callable[..., Any]) -> str:
+        name = f"u{len(self.functions)}"
+        self.functions[name] = function
+        return name

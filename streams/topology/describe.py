@@ -1,0 +1,233 @@
+"""What a topology looks like: text, JSON and Mermaid.
+
+The text form is that of Kafka Streams' ``Topology.describe()``.  Pure; imports topology.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from attrs import frozen
+
+from streams.topology.graph import Node, SinkNode, SourceNode, Topology
+from streams.topology.subtopologies import SubTopology, sub_topologies
+
+
+@frozen
+class NodeDescription:
+    """One node: its kind, edges, topics and stores."""
+
+    type: str
+    name: str
+    predecessors: tuple[str, ...]
+    successors: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    topic: str | None = None
+    stores: tuple[str, ...] = ()
+
+
+@frozen
+class SubTopologyDescription:
+    """One sub-topology with its nodes sorted by name."""
+
+    id: int
+    nodes: tuple[NodeDescription, ...]
+
+
+@frozen
+class GlobalStoreDescription:
+    """A global store with its source and processor."""
+
+    id: int
+    source: str
+    topics: tuple[str, ...]
+    processor: str
+    stores: tuple[str, ...]
+
+
+@frozen
+class TopologyDescription:
+    """Everything that ``streams describe`` shows."""
+
+    sub_topologies: tuple[SubTopologyDescription, ...]
+    global_stores: tuple[GlobalStoreDescription, ...]
+    internal_topics: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as ``describe --format json`` prints them."""
+        return {
+            "subtopologies": [
+                {"id": sub.id, "nodes": [_node_dict(node) for node in sub.nodes]} for sub in self.sub_topologies
+            ],
+            "global_stores": [
+                {
+                    "id": store.id,
+                    "source": store.source,
+                    "topics": list(store.topics),
+                    "processor": store.processor,
+                    "stores": list(store.stores),
+                }
+                for store in self.global_stores
+            ],
+            "internal_topics": list(self.internal_topics),
+        }
+
+    def to_json(self) -> str:
+        """Return indented JSON."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    def to_text(self) -> str:
+        """Return the text form of Kafka Streams."""
+        lines = ["Topologies:"]
+        parts: list[tuple[int, list[str]]] = []
+        for sub in self.sub_topologies:
+            block = [f"   Sub-topology: {sub.id}"]
+            for node in sub.nodes:
+                block += _node_lines(node)
+            parts.append((sub.id, block))
+        for store in self.global_stores:
+            topics = ", ".join(store.topics)
+            parts.append(
+                (
+                    store.id,
+                    [
+                        f"   Sub-topology: {store.id} for global store (will not generate tasks)",
+                        f"    Source: {store.source} (topics: [{topics}])",
+                        f"      --> {store.processor}",
+                        f"    Processor: {store.processor} (stores: [{', '.join(store.stores)}])",
+                        "      --> none",
+                        f"      <-- {store.source}",
+                    ],
+                )
+            )
+        for _, block in sorted(parts, key=lambda part: part[0]):
+            lines += [*block, ""]
+        if self.internal_topics:
+            lines.append(f"Internal topics: {', '.join(self.internal_topics)}")
+        return "\n".join(lines).rstrip() + "\n"
+
+    def to_mermaid(self) -> str:
+        """Return a Mermaid flowchart: sub-topologies as boxes, topics and stores beside them."""
+        return _Mermaid().render(self)
+
+
+def describe(topology: Topology) -> TopologyDescription:
+    """Describe a topology's sub-topologies, internal topics, stores and global stores."""
+    subs = sub_topologies(topology)
+    changelogs = [
+        f"{spec.name}-changelog"
+        for spec in topology.stores.values()
+        if spec.has_changelog and spec.name not in topology.source_changelogs
+    ]
+    return TopologyDescription(
+        tuple(_sub(topology, sub) for sub in subs if not sub.is_global),
+        tuple(_global(sub) for sub in subs if sub.is_global),
+        (*topology.internal_topics, *changelogs),
+    )
+
+
+def _sub(topology: Topology, sub: SubTopology) -> SubTopologyDescription:
+    nodes = sorted((_node(topology, topology.nodes[name]) for name in sub.nodes), key=lambda node: node.name)
+    return SubTopologyDescription(sub.id, tuple(nodes))
+
+
+def _global(sub: SubTopology) -> GlobalStoreDescription:
+    source, processor = sub.nodes
+    return GlobalStoreDescription(sub.id, source, tuple(sorted(sub.source_topics)), processor, sub.stores)
+
+
+def _node(topology: Topology, node: Node) -> NodeDescription:
+    after = tuple(sorted(set(topology.children[node.name])))
+    if isinstance(node, SourceNode):
+        pattern = node.pattern.pattern if node.pattern else None
+        return NodeDescription("source", node.name, (), after, tuple(sorted(node.topics)), pattern)
+    before = tuple(sorted(set(node.parents)))
+    if isinstance(node, SinkNode):
+        return NodeDescription("sink", node.name, before, after, topic=node.topic)
+    stores = tuple(sorted(topology.stores_of(node.name)))
+    return NodeDescription("processor", node.name, before, after, stores=stores)
+
+
+def _node_dict(node: NodeDescription) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "type": node.type,
+        "name": node.name,
+        "predecessors": list(node.predecessors),
+        "successors": list(node.successors),
+    }
+    if node.type == "source":
+        result |= {"pattern": node.pattern} if node.pattern is not None else {"topics": list(node.topics)}
+    elif node.type == "sink":
+        result["topic"] = node.topic
+    else:
+        result["stores"] = list(node.stores)
+    return result
+
+
+def _node_lines(node: NodeDescription) -> Iterable[str]:
+    if node.type == "source":
+        what = node.pattern if node.pattern is not None else f"[{', '.join(node.topics)}]"
+        yield f"    Source: {node.name} (topics: {what})"
+    elif node.type == "sink":
+        yield f"    Sink: {node.name} (topic: {node.topic if node.topic is not None else 'extractor class'})"
+    else:
+        yield f"    Processor: {node.name} (stores: [{', '.join(node.stores)}])"
+    if node.type != "sink":
+        yield f"      --> {', '.join(node.successors) or 'none'}"
+    if node.type != "source":
+        yield f"      <-- {', '.join(node.predecessors) or 'none'}"
+
+
+class _Mermaid:
+    """Writes a flowchart; every name gets a short id, since Mermaid's ids are restricted."""
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[str, str], str] = {}
+        self._shapes: list[str] = []
+        self._edges: list[str] = []
+
+    def render(self, description: TopologyDescription) -> str:
+        lines = ["flowchart LR"]
+        for sub in description.sub_topologies:
+            lines.append(f'  subgraph sub{sub.id}["sub-topology {sub.id}"]')
+            for node in sub.nodes:
+                lines.append(f'    {self._id("node", node.name)}["{_escape(node.name)}"]')
+            lines.append("  end")
+            for node in sub.nodes:
+                self._connect(node)
+        for store in description.global_stores:
+            topic = self._topic(store.topics[0])
+            self._edges.append(f"  {topic} --> {self._store(store.stores[0])}")
+        return "\n".join([*lines, *self._shapes, *self._edges]) + "\n"
+
+    def _connect(self, node: NodeDescription) -> None:
+        me = self._id("node", node.name)
+        for topic in [node.pattern] if node.pattern is not None else node.topics:
+            self._edges.append(f"  {self._topic(topic)} --> {me}")
+        if node.type == "sink":
+            self._edges.append(f"  {me} --> {self._topic(node.topic or 'chosen per record')}")
+        for store in node.stores:
+            self._edges.append(f"  {me} <-.-> {self._store(store)}")
+        for after in node.successors:
+            self._edges.append(f"  {me} --> {self._id('node', after)}")
+
+    def _topic(self, name: str) -> str:
+        return self._shape("topic", name, f'(["{_escape(name)}"])')
+
+    def _store(self, name: str) -> str:
+        return self._shape("store", name, f'[("{_escape(name)}")]')
+
+    def _shape(self, kind: str, name: str, shape: str) -> str:
+        known = (kind, name) in self._ids
+        identity = self._id(kind, name)
+        if not known:
+            self._shapes.append(f"  {identity}{shape}")
+        return identity
+
+    def _id(self, kind: str, name: str) -> str:
+        return self._ids.setdefault((kind, name), f"{kind}{len(self._ids)}")
+
+
+def _escape(name: str) -> str:
+    return name.replace('"', "#quot;")

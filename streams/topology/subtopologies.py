@@ -1,0 +1,254 @@
+"""Sub-topologies, partition counts and partition groups of a topology.
+
+Nodes that are connected by edges or share a store form one sub-topology; each is numbered
+as Kafka Streams numbers it.  A partition group is what one task reads: by default the same
+partition number of every source topic of a sub-topology.  Pure; imports core and topology.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from attrs import frozen
+
+from streams.core.errors import TopologyError
+from streams.core.records import TaskId, TopicPartition
+from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
+
+
+@frozen
+class SubTopology:
+    """A connected part of the graph, run by one task per partition group.
+
+    ``nodes`` are in order of adding, which is an order of the graph; global stores form
+    sub-topologies of their own, without tasks.
+    """
+
+    id: int
+    nodes: tuple[str, ...]
+    source_topics: tuple[str, ...]
+    sink_topics: tuple[str, ...]
+    stores: tuple[str, ...]
+    is_global: bool = False
+
+
+def sub_topologies(topology: Topology, topics: Iterable[str] = ()) -> list[SubTopology]:
+    """Split the graph into sub-topologies; ``topics`` are the existing ones that patterns may match."""
+    groups = _Groups()
+    for node in topology.nodes.values():
+        groups.add(node.name)
+        if not isinstance(node, SourceNode):
+            for parent in node.parents:
+                groups.unite(node.name, parent)
+    for users in topology.store_users.values():
+        for user in users[1:]:
+            groups.unite(users[0], user)
+    for store in topology.global_stores.values():
+        groups.add(store.source.name)
+        groups.add(store.processor.name)
+        groups.unite(store.source.name, store.processor.name)
+    ids = _numbering(topology, groups)
+    members: dict[str, list[str]] = defaultdict(list)
+    for name in topology.nodes:
+        members[groups.root(name)].append(name)
+    result = [_sub_topology(topology, ids[root], names, list(topics)) for root, names in members.items()]
+    for store in topology.global_stores.values():
+        names = (store.source.name, store.processor.name)
+        sub_id = ids[groups.root(names[0])]
+        result.append(SubTopology(sub_id, names, store.source.topics, (), (store.spec.name,), is_global=True))
+    return sorted(result, key=lambda sub: sub.id)
+
+
+def _sub_topology(topology: Topology, sub_id: int, names: list[str], existing: list[str]) -> SubTopology:
+    sources: dict[str, None] = {}
+    sinks: dict[str, None] = {}
+    for name in names:
+        node = topology.nodes[name]
+        if isinstance(node, SourceNode):
+            matched = [topic for topic in sorted(existing) if node.pattern and node.pattern.fullmatch(topic)]
+            sources.update(dict.fromkeys([*node.topics, *matched]))
+        elif isinstance(node, SinkNode) and node.topic is not None:
+            sinks[node.topic] = None
+    inside = set(names)
+    stores = tuple(store for store, users in topology.store_users.items() if inside & set(users))
+    return SubTopology(sub_id, tuple(names), tuple(sources), tuple(sinks), stores)
+
+
+def _numbering(topology: Topology, groups: "_Groups") -> dict[str, int]:
+    """Number groups by the names of their sources, as the reference does, then by other names."""
+    global_nodes = [name for store in topology.global_stores.values() for name in (store.source.name, store.processor.name)]
+    sources = [node.name for node in topology.sources()]
+    sources += [store.source.name for store in topology.global_stores.values()]
+    ids: dict[str, int] = {}
+    for name in [*sorted(sources), *sorted([*topology.nodes, *global_nodes])]:
+        ids.setdefault(groups.root(name), len(ids))
+    return ids
+
+
+class _Groups:
+    """Union-find over node names."""
+
+    def __init__(self) -> None:
+        self._parent: dict[str, str] = {}
+
+    def add(self, name: str) -> None:
+        self._parent.setdefault(name, name)
+
+    def root(self, name: str) -> str:
+        while (parent := self._parent[name]) != name:
+            self._parent[name] = name = self._parent[parent]
+        return name
+
+    def unite(self, one: str, two: str) -> None:
+        self._parent[self.root(one)] = self.root(two)
+
+
+def validate(topology: Topology) -> None:
+    """Check what concerns the whole graph.
+
+    Raises:
+        TopologyError: there is no source, a processor has no parent, or a store has no user.
+    """
+    if not topology.nodes and not topology.global_stores:
+        raise TopologyError("the topology is empty; start with builder.stream(topic) or builder.table(topic)")
+    for node in topology.nodes.values():
+        if isinstance(node, ProcessorNode | SinkNode) and not node.parents:
+            raise TopologyError(f"node {node.name!r} has no parent, so it would never see a record; name its parents")
+
+
+def resolve_partitions(
+    topology: Topology, subs: Iterable[SubTopology], known: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the partition count of every source, sink and repartition topic.
+
+    ``known`` has the counts of external topics.  A repartition topic without a count of its own
+    gets that of the widest source topic of its writers, and all of a co-partitioned set the same.
+
+    Raises:
+        TopologyError: a source topic is missing, or inputs that must be co-partitioned are not.
+    """
+    counts = dict(known)
+    subs = [sub for sub in subs if not sub.is_global]
+    for internal in topology.internal_topics.values():
+        if internal.partitions is not None:
+            counts[internal.name] = internal.partitions
+    for sub in subs:
+        for topic in sub.source_topics:
+            if topic not in counts and topic not in topology.internal_topics:
+                raise TopologyError(f"source topic {topic!r} does not exist; create it with the partitions it needs")
+    writers = {name: [sub for sub in subs if name in sub.sink_topics] for name in topology.internal_topics}
+    open_topics = [name for name in topology.internal_topics if name not in counts]
+    while open_topics:
+        resolved = []
+        for name in open_topics:
+            sources = [topic for sub in writers[name] for topic in sub.source_topics]
+            ready = [counts[topic] for topic in sources if topic in counts]
+            # In a cycle of sub-topologies some source stays open; the others decide then.
+            if ready and (len(ready) == len(sources) or all(topic in open_topics for topic in sources if topic not in counts)):
+                resolved.append((name, max(ready)))
+        complete = [(name, count) for name, count in resolved if all(t in counts for s in writers[name] for t in s.source_topics)]
+        for name, count in complete or resolved[:1]:
+            counts[name] = count
+        if not resolved:
+            raise TopologyError(f"repartition topic {open_topics[0]!r} has no writer with a source topic")
+        open_topics = [name for name in open_topics if name not in counts]
+        _copartition(topology, counts)
+    _copartition(topology, counts)
+    return counts
+
+
+def _copartition(topology: Topology, counts: dict[str, int]) -> None:
+    """Give repartition topics of a co-partitioned set one count; refuse external topics that differ."""
+    for names in topology.copartitioned:
+        topics = [topic for name in sorted(names) for topic in _topics_of(topology, name)]
+        fixed: dict[str, int] = {}
+        for topic in topics:
+            internal = topology.internal_topics.get(topic)
+            if topic in counts and (internal is None or internal.partitions is not None):
+                fixed[topic] = counts[topic]
+        if len(set(fixed.values())) > 1:
+            listed = ", ".join(f"{topic!r} has {count}" for topic, count in sorted(fixed.items()))
+            raise TopologyError(
+                f"inputs of a join or merge of state must be co-partitioned, but {listed} partitions; "
+                "give the topics equal counts, or repartition one with .repartition(partitions=n)"
+            )
+        if all(topic in counts for topic in topics) and topics:
+            count = max(fixed.values(), default=0) or max(counts[topic] for topic in topics)
+            for topic in topics:
+                counts[topic] = count
+
+
+def _topics_of(topology: Topology, source: str) -> tuple[str, ...]:
+    node = topology.nodes[source]
+    return node.topics if isinstance(node, SourceNode) else ()
+
+
+class PartitionGrouper(Protocol):
+    """Decides which partitions one task reads together; pluggable."""
+
+    def groups(
+        self, subs: Iterable[SubTopology], partitions: Mapping[str, int]
+    ) -> dict[TaskId, tuple[TopicPartition, ...]]:
+        """Return each task's partitions, given the partition count of every topic."""
+        ...
+
+
+@frozen
+class SamePartitionGrouper:
+    """The default: partition ``p`` of every source topic of a sub-topology goes to task ``p``."""
+
+    def groups(
+        self, subs: Iterable[SubTopology], partitions: Mapping[str, int]
+    ) -> dict[TaskId, tuple[TopicPartition, ...]]:
+        """Make as many tasks as the widest source topic of the sub-topology has partitions."""
+        result: dict[TaskId, tuple[TopicPartition, ...]] = {}
+        for sub in subs:
+            if sub.is_global or not sub.source_topics:
+                continue
+            for number in range(max(partitions[topic] for topic in sub.source_topics)):
+                result[TaskId(sub.id, number)] = tuple(
+                    TopicPartition(topic, number) for topic in sub.source_topics if number < partitions[topic]
+                )
+        return result
+
+
+def stages(subs: Iterable[SubTopology]) -> list[tuple[int, ...]]:
+    """Order sub-topologies so that producers come before consumers; a cycle is one stage."""
+    subs = [sub for sub in subs if not sub.is_global]
+    readers: dict[str, list[int]] = defaultdict(list)
+    for sub in subs:
+        for topic in sub.source_topics:
+            readers[topic].append(sub.id)
+    edges = {sub.id: sorted({reader for topic in sub.sink_topics for reader in readers[topic]}) for sub in subs}
+    return _components(edges)
+
+
+def _components(edges: Mapping[int, list[int]]) -> list[tuple[int, ...]]:
+    """Return strongly connected components in topological order (Tarjan's algorithm)."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    found: list[tuple[int, ...]] = []
+
+    def visit(node: int) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for after in edges[node]:
+            if after not in index:
+                visit(after)
+                low[node] = min(low[node], low[after])
+            elif after in stack:
+                low[node] = min(low[node], index[after])
+        if low[node] == index[node]:
+            component = []
+            while True:
+                member = stack.pop()
+                component.append(member)
+                if member == node:
+                    break
+            found.append(tuple(sorted(component)))
+
+    for node in sorted(edges):
+        if node not in index:
+            visit(node)
+    return found[::-1]
