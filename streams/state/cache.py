@@ -1,0 +1,145 @@
+"""The record cache: holds updates back, so that only the last of a key goes on (KIP-63).
+
+Between table operators and what follows them; the stores themselves are not behind it.  One
+instance belongs to a task or thread and is bounded by bytes over all its sections, one per
+operator.  An entry keeps the value before the first and after the last update since it was
+emitted.  Order as the reference: a flush goes by each key's last update; eviction lets
+the least recently updated key go and then everything else of its section.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from attrs import define, field
+
+from streams.core.errors import StoreError
+from streams.core.records import Headers
+
+#: What one entry weighs beside its key and value.
+_ENTRY_BYTES = 120
+#: What an object of unknown size is taken to weigh.
+_OBJECT_BYTES = 64
+
+
+class CacheEntry(NamedTuple):
+    """A held-back update: what was before the first, what is after the last."""
+
+    old: Any
+    new: Any
+    timestamp_ms: int
+    headers: Headers | None
+    context: Any
+    is_latest: bool
+    size_bytes: int
+
+
+#: Called with (key, new, old, timestamp_ms, headers, context, is_latest).
+Emit = Callable[[Any, Any, Any, int, Headers | None, Any, bool], None]
+
+
+@define(eq=False)
+class _Section:
+    name: str
+    emit: Emit
+    #: What is held back, least recently updated first.
+    entries: "OrderedDict[Any, CacheEntry]" = field(factory=OrderedDict)
+    size_bytes: int = 0
+
+
+@define(eq=False)
+class RecordCache:
+    """Held-back updates of several sections, bounded together; ``max_bytes`` 0 is off."""
+
+    max_bytes: int
+    size_bytes: int = 0
+    _sections: dict[str, _Section] = field(factory=dict)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is held back at all."""
+        return self.max_bytes > 0
+
+    def register(self, section: str, emit: Emit) -> None:
+        """Say who takes the updates of ``section`` when they are flushed or evicted."""
+        self._sections[section] = _Section(section, emit)
+
+    def put(
+        self,
+        section: str,
+        key: Any,
+        old: Any,
+        new: Any,
+        timestamp_ms: int,
+        headers: Headers | None = None,
+        context: Any = None,
+        is_latest: bool = True,
+    ) -> None:
+        """Hold an update back; ``old`` counts only if the key has none held back yet.
+
+        Off, it is emitted at once.
+        """
+        into = self._section(section)
+        entries = into.entries
+        held = entries.pop(key, None)
+        if held is not None:
+            old = held.old
+            self._shrink(into, held.size_bytes)
+        size = _ENTRY_BYTES + _weight(key) + _weight(new) + (_weight(old) if old is not None else 0)
+        entries[key] = CacheEntry(old, new, timestamp_ms, headers, context, is_latest, size)
+        into.size_bytes += size
+        self.size_bytes += size
+        while self.size_bytes > self.max_bytes and entries:
+            self._flush(into)
+
+    def flush(self, section: str) -> None:
+        """Emit all updates of ``section``, in the order of each key's last update."""
+        self._flush(self._section(section))
+
+    def flush_all(self) -> None:
+        """Flush every section, in the order of registration."""
+        for section in list(self._sections.values()):
+            self._flush(section)
+
+    def resize(self, max_bytes: int) -> None:
+        """Change the bound; sections go in turn until what is held fits."""
+        self.max_bytes = max_bytes
+        for section in list(self._sections.values()):
+            if self.size_bytes <= max_bytes:
+                return
+            self._flush(section)
+
+    def clear(self, section: str) -> None:
+        """Forget the updates of ``section`` without emitting them."""
+        into = self._section(section)
+        self._shrink(into, into.size_bytes)
+        into.entries.clear()
+
+    def _section(self, name: str) -> _Section:
+        try:
+            return self._sections[name]
+        except KeyError:
+            raise StoreError(f"record cache has no section {name!r}; register it first") from None
+
+    def _shrink(self, section: _Section, size: int) -> None:
+        section.size_bytes -= size
+        self.size_bytes -= size
+
+    def _flush(self, section: _Section) -> None:
+        """Emit everything held; what is put meanwhile is held anew."""
+        if not section.entries:
+            return
+        held, section.entries = section.entries, OrderedDict()
+        self._shrink(section, section.size_bytes)
+        emit = section.emit
+        for key, (old, new, timestamp_ms, headers, context, is_latest, _) in held.items():
+            # Came and went between two flushes: nothing changed for those behind.
+            if old is not None or new is not None:
+                emit(key, new, old, timestamp_ms, headers, context, is_latest)
+
+
+def _weight(value: Any) -> int:
+    """Return about how many bytes a value takes; cheap, not exact."""
+    if type(value) in (str, bytes):
+        return 40 + len(value)
+    return _OBJECT_BYTES if value is not None else 0

@@ -1,0 +1,147 @@
+"""What windowed stores know by heart: all entries of recently used keys, and keys by time.
+
+Both are derived from buffer, staged writes and engine and may be forgotten at any moment.
+A chain answers "the windows of this key" without serializing a key or opening an iterator; the
+index answers "what starts (ends) in this span of time", for emission on close.  Pure.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+from attrs import define, field
+
+
+@define(eq=False)
+class Chain:
+    """Entries of one key in order of time: starts, or (end, start) of sessions."""
+
+    times: list[Any] = field(factory=list)
+    entries: list[Any] = field(factory=list)
+
+    def set(self, time: Any, entry: Any, *, is_repeated: bool) -> int:
+        """Set or remove (None) the entry of a time; return by how much the chain grew.
+
+        ``is_repeated`` adds an entry beside those of the same time.
+        """
+        times, entries = self.times, self.entries
+        if not times or time > times[-1]:
+            if entry is None:
+                return 0
+            times.append(time)
+            entries.append(entry)
+            return 1
+        if is_repeated:
+            place = bisect_right(times, time)
+            times.insert(place, time)
+            entries.insert(place, entry)
+            return 1
+        place = bisect_left(times, time)
+        if times[place] == time:
+            if entry is not None:
+                entries[place] = entry
+                return 0
+            del times[place], entries[place]
+            return -1
+        if entry is None:
+            return 0
+        times.insert(place, time)
+        entries.insert(place, entry)
+        return 1
+
+    def trim(self, first_time: Any) -> int:
+        """Forget what lies before ``first_time``; return how much that was."""
+        times = self.times
+        if not times or times[0] >= first_time:
+            return 0
+        place = bisect_left(times, first_time)
+        del times[:place], self.entries[:place]
+        return place
+
+    def between(self, first: Any, last: Any, *, reverse: bool) -> list[tuple[Any, Any]]:
+        """Return (time, entry) with ``first <= time <= last``."""
+        times = self.times
+        low = bisect_left(times, first)
+        high = bisect_right(times, last, low)
+        rows = list(zip(times[low:high], self.entries[low:high], strict=True))
+        if reverse:
+            rows.reverse()
+        return rows
+
+
+@define(eq=False)
+class ChainCache:
+    """Chains of recently used keys, in two generations, bounded by entries."""
+
+    max_entries: int
+    chains: dict[Any, Chain] = field(factory=dict)
+    _older: dict[Any, Chain] = field(factory=dict)
+    _size: int = 0
+
+    def find(self, key: Any) -> Chain | None:
+        """Return the chain of ``key`` if it is known."""
+        chain = self.chains.get(key)
+        if chain is None and self._older:
+            chain = self._older.pop(key, None)
+            if chain is not None:
+                self.keep(key, chain)
+        return chain
+
+    def keep(self, key: Any, chain: Chain) -> None:
+        """Remember the chain of ``key``."""
+        self._size += len(chain.times) + 1
+        if self._size > self.max_entries:
+            self._older = self.chains
+            self.chains = {}
+            self._size = len(chain.times) + 1
+        self.chains[key] = chain
+
+    def set(self, key: Any, time: Any, entry: Any, *, is_repeated: bool = False) -> None:
+        """Keep a known chain in step with a write."""
+        chain = self.find(key)
+        if chain is not None:
+            self._size += chain.set(time, entry, is_repeated=is_repeated)
+
+    def is_used(self) -> bool:
+        """Tell whether any chain is known."""
+        return bool(self.chains or self._older)
+
+    def forget(self) -> None:
+        """Forget all chains."""
+        self.chains = {}
+        self._older = {}
+        self._size = 0
+
+
+@define(eq=False)
+class TimeIndex:
+    """Which slots there are at each time, complete from ``floor_ms`` on."""
+
+    floor_ms: int
+    _slots: dict[int, dict[Any, None]] = field(factory=dict)
+
+    def set(self, time_ms: int, slot: Any, *, is_present: bool) -> None:
+        """Add or remove a slot."""
+        if time_ms < self.floor_ms:
+            return
+        slots = self._slots.get(time_ms)
+        if is_present:
+            if slots is None:
+                slots = self._slots[time_ms] = {}
+            slots[slot] = None
+        elif slots is not None:
+            slots.pop(slot, None)
+            if not slots:
+                del self._slots[time_ms]
+
+    def raise_floor(self, floor_ms: int) -> None:
+        """Forget what lies before ``floor_ms``."""
+        if floor_ms > self.floor_ms:
+            self.floor_ms = floor_ms
+            for time_ms in [time_ms for time_ms in self._slots if time_ms < floor_ms]:
+                del self._slots[time_ms]
+
+    def between(self, first_ms: int, last_ms: int) -> Iterator[tuple[int, list[Any]]]:
+        """Yield (time, slots) in order of time."""
+        for time_ms in sorted(time_ms for time_ms in self._slots if first_ms <= time_ms <= last_ms):
+            yield time_ms, list(self._slots.get(time_ms, ()))

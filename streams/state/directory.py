@@ -1,0 +1,122 @@
+"""The state directory: ``<state_dir>/<application_id>/<task_id>/<store>``, and who may use it.
+
+One instance at a time holds an application's directory (a file lock with its process id);
+within the instance one owner at a time holds a task's.  Nothing is deleted unless asked.
+"""
+
+import fcntl
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from attrs import define, field
+
+from streams.core.errors import StateLockedError
+from streams.core.records import TaskId
+
+_LOCK_FILE = ".lock"
+
+
+@define(eq=False)
+class StateDirectory:
+    """The state of one application on this machine."""
+
+    path: Path
+    _lock_descriptor: int | None = None
+    _owners: dict[TaskId, object] = field(factory=dict)
+    _guard: threading.Lock = field(factory=threading.Lock)
+
+    @classmethod
+    def of(cls, state_dir: Path | str, application_id: str) -> "StateDirectory":
+        """Name the directory of an application; nothing is made or locked yet."""
+        return cls(Path(state_dir) / application_id)
+
+    def lock(self) -> None:
+        """Claim the directory for this instance, making it if it is not there.
+
+        Raises:
+            StateLockedError: another process or instance has it.
+        """
+        if self._lock_descriptor is not None:
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock_path = self.path / _LOCK_FILE
+        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            os.close(descriptor)
+            raise StateLockedError(
+                f"state directory {self.path} is in use by process {holder}; "
+                "stop it, or give this instance another state_dir"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self._lock_descriptor = descriptor
+
+    def unlock(self) -> None:
+        """Give the directory up; harmless when repeated."""
+        if self._lock_descriptor is not None:
+            # The file stays: removing it would let two instances lock different files.
+            os.ftruncate(self._lock_descriptor, 0)
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = None
+
+    def lock_task(self, task_id: TaskId, owner: object) -> None:
+        """Claim a task's directory for a thread of this instance; harmless when repeated by its owner.
+
+        Raises:
+            StateLockedError: another owner has it.
+        """
+        with self._guard:
+            holder = self._owners.setdefault(task_id, owner)
+        if holder is not owner:
+            raise StateLockedError(
+                f"state of task {task_id} in {self.path} is held by {holder!r}; try again when it has been closed"
+            )
+
+    def unlock_task(self, task_id: TaskId, owner: object) -> None:
+        """Give a task's directory up if ``owner`` has it."""
+        with self._guard:
+            if self._owners.get(task_id) is owner:
+                del self._owners[task_id]
+
+    def is_task_locked(self, task_id: TaskId) -> bool:
+        """Tell whether anyone in this instance holds the task's directory."""
+        return task_id in self._owners
+
+    def task_path(self, task_id: TaskId) -> Path:
+        """Return a task's directory, making it if it is not there."""
+        path = self.path / str(task_id)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def store_path(self, task_id: TaskId, store: str) -> Path:
+        """Return the directory of a task's store; the store makes it."""
+        return self.task_path(task_id) / store
+
+    def tasks(self) -> Iterator[TaskId]:
+        """Yield the tasks that have a directory here."""
+        if not self.path.is_dir():
+            return
+        for path in sorted(self.path.iterdir()):
+            sub_topology, _, partition = path.name.partition("_")
+            if path.is_dir() and sub_topology.isdecimal() and partition.isdecimal():
+                yield TaskId(int(sub_topology), int(partition))
+
+    def delete_task(self, task_id: TaskId) -> None:
+        """Delete a task's state.
+
+        Raises:
+            StateLockedError: somebody holds the task.
+        """
+        if self.is_task_locked(task_id):
+            raise StateLockedError(f"state of task {task_id} in {self.path} is in use; close the task first")
+        shutil.rmtree(self.path / str(task_id), ignore_errors=True)
+
+    def delete_store(self, task_id: TaskId, store: str) -> None:
+        """Delete the state of one closed store, of a damaged one for instance."""
+        shutil.rmtree(self.path / str(task_id) / store, ignore_errors=True)

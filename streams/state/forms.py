@@ -1,0 +1,165 @@
+"""In which form the write buffer holds keys and values, and how they become bytes.
+
+A key is held as itself where its serde knows only one exact, hashable type, else as its bytes
+(a dict merges 1, True and 1.0, their bytes differ).  A value is held as itself where its serde
+calls it immutable, else as its bytes, so that every read makes a fresh object.  Imports core only.
+"""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.errors import StoreError
+from streams.core.serdes import BOOLEAN, BYTES, DOUBLE, INT32, LONG, STRING, UUID, PinnedSerde, Serde
+
+#: Types of keys that are dict keys as they are, by serde.
+_KEY_TYPES: dict[Serde[Any], type] = {STRING: str, LONG: int, INT32: int, BYTES: bytes}
+#: Types of values that need no conversion, by serde.
+_VALUE_TYPES: dict[Serde[Any], type] = {**_KEY_TYPES, DOUBLE: float, BOOLEAN: bool, UUID: uuid.UUID}
+#: The same serdes by the name that a pinned one gives its type.
+_PRIMITIVES: dict[str, Serde[Any]] = {serde.name: serde for serde in _VALUE_TYPES}
+
+
+class Absent:
+    """The type of ``ABSENT``."""
+
+
+#: What a buffer answers where it knows nothing; None is a deleted entry.
+ABSENT = Absent()
+
+
+def pinned_name(serde: Serde[Any]) -> str | None:
+    """Return the type name that a serde was pinned to, None if it is not of that sort or not yet."""
+    return serde.type_name if isinstance(serde, PinnedSerde) else None
+
+
+@define(eq=False)
+class KeyForm:
+    """How one store holds its keys."""
+
+    store: str
+    serde: Serde[Any]
+    #: Keys of exactly this type are held as they are; None holds bytes.
+    exact: type | None = field(init=False, default=None)
+    _is_resolved: bool = field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.resolve()
+
+    def resolve(self) -> None:
+        """Settle the form; a pinned serde settles it with the first object it sees."""
+        if isinstance(self.serde, PinnedSerde) and pinned_name(self.serde) is None:
+            return
+        self._is_resolved = True
+        self.exact = _KEY_TYPES.get(_actual(self.serde))
+
+    def slot(self, key: object) -> Any:
+        """Return the form of any key in the buffer.
+
+        Raises:
+            StoreError: the key is None.
+            SerializationError: the serde cannot write it.
+        """
+        if type(key) is self.exact:
+            return key
+        if key is None:
+            raise StoreError(f"store {self.store!r}: a key is None; filter such records out before the store")
+        data = self.serde.serialize(key)
+        if not self._is_resolved:
+            self.resolve()
+        if self.exact is None or self.exact is bytes:
+            return data
+        return self.serde.deserialize(data)
+
+    def to_bytes(self, slot: Any) -> bytes:
+        """Return a held key's bytes."""
+        if self.exact is None or self.exact is bytes:
+            return slot  # type: ignore[no-any-return]
+        return self.serde.serialize(slot)  # type: ignore[return-value]
+
+    def all_to_bytes(self, slots: Sequence[Any]) -> Sequence[bytes]:
+        """Return the bytes of many held keys."""
+        if self.exact is None or self.exact is bytes:
+            return slots
+        return self.serde.serialize_all(slots)  # type: ignore[return-value]
+
+    def from_bytes(self, data: bytes) -> Any:
+        """Return the held form of a key read from the engine."""
+        return data if self.exact is None else self.serde.deserialize(data)
+
+    def to_key(self, slot: Any) -> Any:
+        """Return the object a user gets for a held key."""
+        return self.serde.deserialize(slot) if self.exact is None else slot
+
+    def read(self, data: bytes) -> Any:
+        """Return the object a user gets for bytes."""
+        return self.serde.deserialize(data)
+
+    def bound(self, key: object) -> bytes | None:
+        """Return the bytes of one end of a range; None is open."""
+        return None if key is None else self.to_bytes(self.slot(key))
+
+
+@define(eq=False)
+class ValueForm:
+    """How one store holds its values."""
+
+    store: str
+    serde: Serde[Any]
+    #: Values of exactly this type are held as they are: the serde's, else that of the first value.
+    exact: type | None = field(init=False, default=None)
+    #: Whether objects are held; else bytes.
+    holds_objects: bool = field(init=False, default=False)
+    _is_resolved: bool = field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.resolve()
+
+    def resolve(self) -> None:
+        """Settle the form; a pinned serde settles it with the first object it sees."""
+        if isinstance(self.serde, PinnedSerde) and pinned_name(self.serde) is None:
+            return
+        self._is_resolved = True
+        self.holds_objects = self.serde.is_immutable
+        self.exact = _VALUE_TYPES.get(_actual(self.serde)) if self.holds_objects else None
+
+    def hold(self, value: object) -> Any:
+        """Return the held form of a user's value; None stays None.
+
+        Raises:
+            SerializationError: the serde cannot write it.
+        """
+        if value is None or type(value) is self.exact:
+            return value
+        # Writing it now makes a wrong type fail here, not at the commit.
+        data = self.serde.serialize(value)
+        if not self._is_resolved:
+            self.resolve()
+        if not self.holds_objects:
+            return data
+        if self.exact is None:
+            self.exact = type(value)
+        return self.serde.deserialize(data)
+
+    def to_value(self, held: Any) -> Any:
+        """Return the object a user gets for a held value."""
+        return held if self.holds_objects else self.serde.deserialize(held)
+
+    def read(self, data: bytes) -> Any:
+        """Return the object a user gets for bytes, a fresh one."""
+        return self.serde.deserialize(data)
+
+    def from_bytes(self, data: bytes | None) -> Any:
+        """Return the held form of a value read from the engine."""
+        return self.serde.deserialize(data) if self.holds_objects else data
+
+    def all_to_bytes(self, held: Sequence[Any]) -> Sequence[bytes | None]:
+        """Return the bytes of many held values."""
+        return self.serde.serialize_all(held) if self.holds_objects else held
+
+
+def _actual(serde: Serde[Any]) -> Serde[Any]:
+    """Return the primitive serde that a pinned one stands for by now, any other serde as it is."""
+    return _PRIMITIVES.get(pinned_name(serde) or "", serde)

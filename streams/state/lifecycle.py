@@ -1,0 +1,256 @@
+"""What every store does for its task, whatever its view: restore, log, commit, close.
+
+A view composes a key layout, a write buffer and a staged engine; this module holds the parts
+together and owns what is the same for all kinds.  The only inheritance of the package: the
+hooks below are all that differs.  Knows nothing of topics or tasks.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from streams.core.records import Block, Headers
+from streams.core.serdes import PinnedSerde
+from streams.state.buffer import WriteBuffer
+from streams.state.forms import KeyForm, ValueForm, pinned_name
+from streams.state.specs import StoreSpec
+from streams.state.staging import StagedEngine
+
+#: Names of metadata entries and changelog headers that hold pinned types.
+KEY_TYPE = "key_type"
+VALUE_TYPE = "value_type"
+#: Metadata entry of a store's observed stream time, 8 bytes.
+STREAM_TIME = "observed_stream_time_ms"
+
+#: Rows in one block of a snapshot.
+SNAPSHOT_ROWS = 10_000
+#: What one fresh entry of the write buffer is taken to weigh.
+FRESH_ENTRY_BYTES = 300
+
+#: One changelog record: key, value, timestamp_ms.
+ChangelogRow = tuple[bytes, bytes | None, int]
+
+
+class Store(Protocol):
+    """A store as its task sees it; each kind adds the methods of its view."""
+
+    spec: StoreSpec
+    #: Time given to changelog records of values that carry none; set by the task if it cares.
+    time_ms: int
+    #: Records refused as too old, since the store was opened.
+    expired: int
+
+    def restore(self, block: Block) -> None:
+        """Apply changelog records without logging them."""
+        ...
+
+    def drain_changes(self) -> Block | None:
+        """Return changelog records since the last call, None if there are none or no changelog."""
+        ...
+
+    def commit(self, metadata: Mapping[str, bytes]) -> None:
+        """Write everything since the last commit and ``metadata`` (merged) in one engine batch."""
+        ...
+
+    def metadata(self) -> dict[str, bytes]:
+        """Return the metadata as of the last commit; empty if the store is new."""
+        ...
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the store has no entry."""
+        ...
+
+    @property
+    def approximate_uncommitted_bytes(self) -> int:
+        """About how many bytes wait for the next commit."""
+        ...
+
+    def snapshot_blocks(self) -> Iterator[Block]:
+        """Yield the whole content as changelog records, sorted by key."""
+        ...
+
+    def close(self) -> None:
+        """Give up the engine; what was not committed is lost."""
+        ...
+
+
+class StoreLifecycle:
+    """The parts of a store and what they do together."""
+
+    __slots__ = (
+        "_buffer",
+        "_changes",
+        "_is_closed",
+        "_keys",
+        "_metadata",
+        "_staged",
+        "_values",
+        "expired",
+        "spec",
+        "time_ms",
+    )
+
+    def __init__(self, spec: StoreSpec, staged: StagedEngine, *, cache_entries: int) -> None:
+        self.spec = spec
+        self.time_ms = 0
+        self.expired = 0
+        self._staged = staged
+        self._buffer = WriteBuffer(cache_entries)
+        self._metadata = staged.engine.metadata()
+        self._is_closed = False
+        #: Latest change by changelog key, in the order of the changes.
+        self._changes: dict[bytes, tuple[bytes | None, int]] = {}
+        self._pin(self._metadata.get(KEY_TYPE), self._metadata.get(VALUE_TYPE))
+        self._keys = KeyForm(spec.name, spec.key_serde)
+        self._values = ValueForm(spec.name, spec.value_serde)
+
+    # Hooks: all that differs between kinds.
+
+    def _push(self) -> None:
+        """Move fresh entries to the staged writes and note them as changes."""
+        raise NotImplementedError
+
+    def _restore_rows(self, block: Block) -> None:
+        """Stage changelog records."""
+        raise NotImplementedError
+
+    def _snapshot_rows(self) -> Iterator[ChangelogRow]:
+        """Yield the content as changelog rows, sorted by key."""
+        raise NotImplementedError
+
+    def _own_metadata(self) -> dict[str, bytes]:
+        """Return what the kind itself keeps beside its entries."""
+        return {}
+
+    # What is the same for all.
+
+    def slot_of(self, key: Any) -> Any:
+        """Return a hashable stand-in for ``key``, equal only for keys of equal bytes."""
+        return self._keys.slot(key)
+
+    def key_of(self, slot: Any) -> Any:
+        """Return the key of a stand-in."""
+        return self._keys.to_key(slot)
+
+    def restore(self, block: Block) -> None:
+        """Apply changelog records without logging them."""
+        if not len(block):
+            return
+        self._push()
+        self._repin(block)
+        self._buffer.forget_clean()
+        self._restore_rows(block)
+
+    def drain_changes(self) -> Block | None:
+        """Return changelog records since the last call, None if there are none or no changelog."""
+        self._push()
+        rows = self._take_changes()
+        if not rows or not self.spec.has_changelog:
+            return None
+        return self._block(rows)
+
+    def _take_changes(self) -> list[ChangelogRow]:
+        rows = [(key, value, time) for key, (value, time) in self._changes.items()]
+        self._changes.clear()
+        return rows
+
+    def _note_change(self, key: bytes, value: bytes | None, time_ms: int) -> None:
+        """Remember a change for the changelog, after all earlier ones."""
+        changes = self._changes
+        if key in changes:
+            del changes[key]
+        changes[key] = (value, time_ms)
+
+    def commit(self, metadata: Mapping[str, bytes]) -> None:
+        """Write everything since the last commit and ``metadata`` (merged) in one engine batch."""
+        self._push()
+        if not self.spec.has_changelog:
+            self._changes.clear()
+        written = {**self._pinned(), **self._own_metadata(), **metadata}
+        self._staged.commit(written)
+        self._metadata.update(written)
+
+    def metadata(self) -> dict[str, bytes]:
+        """Return the metadata as of the last commit; empty if the store is new."""
+        return dict(self._metadata)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the store has no entry."""
+        self._push()
+        return not self._staged.has_entries()
+
+    @property
+    def approximate_uncommitted_bytes(self) -> int:
+        """About how many bytes wait for the next commit."""
+        return self._staged.staged_bytes() + len(self._buffer.fresh) * FRESH_ENTRY_BYTES
+
+    def memory_bytes(self) -> int:
+        """Return about how much memory the store uses."""
+        buffered = len(self._buffer.fresh) + len(self._buffer.clean)
+        return self._staged.engine.memory_bytes() + self._staged.staged_bytes() + buffered * FRESH_ENTRY_BYTES
+
+    def snapshot_blocks(self) -> Iterator[Block]:
+        """Yield the whole content as changelog records, sorted by key."""
+        self._push()
+        rows: list[ChangelogRow] = []
+        for row in self._snapshot_rows():
+            rows.append(row)
+            if len(rows) == SNAPSHOT_ROWS:
+                yield self._block(rows)
+                rows = []
+        if rows:
+            yield self._block(rows)
+
+    def close(self) -> None:
+        """Give up the engine; what was not committed is lost."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._buffer.close(self.spec.name)
+        self._staged.engine.close()
+
+    # Pinned types.
+
+    def _pin(self, key_type: bytes | None, value_type: bytes | None) -> None:
+        for serde, name in ((self.spec.key_serde, key_type), (self.spec.value_serde, value_type)):
+            if name is not None and isinstance(serde, PinnedSerde):
+                serde.pin(name.decode())
+
+    def _pinned(self) -> dict[str, bytes]:
+        names = ((KEY_TYPE, self.spec.key_serde), (VALUE_TYPE, self.spec.value_serde))
+        return {entry: name.encode() for entry, serde in names if (name := pinned_name(serde)) is not None}
+
+    def _repin(self, block: Block) -> None:
+        if block.headers is None:
+            return
+        key_type = value_type = None
+        for headers in block.headers:
+            for name, content in headers:
+                if name == KEY_TYPE:
+                    key_type = content
+                elif name == VALUE_TYPE:
+                    value_type = content
+        self._pin(key_type, value_type)
+        self._keys.resolve()
+        self._values.resolve()
+
+    def _block(self, rows: list[ChangelogRow]) -> Block:
+        keys, values, times = zip(*rows, strict=True)
+        pinned: Headers = tuple(self._pinned().items())
+        headers = [pinned] * len(rows) if pinned else None
+        return Block(keys, values, times, headers, range(len(rows)))
+
+    def _noted(self, error: Exception) -> None:
+        """Say in a serialization error which store it was for."""
+        error.add_note(f"while writing store {self.spec.name!r}")
+
+
+def time_bytes(time_ms: int) -> bytes:
+    """Return a time as 8 bytes, big-endian, signed."""
+    return time_ms.to_bytes(8, "big", signed=True)
+
+
+def time_of(data: bytes) -> int:
+    """Return the time in 8 bytes."""
+    return int.from_bytes(data, "big", signed=True)

@@ -1,0 +1,155 @@
+"""The LRU view: a key-value store of at most so many entries, the least recently used go first.
+
+Always in memory, as in the reference; rebuilt from its changelog, to which evictions are
+written as tombstones.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from streams.core.errors import StoreClosedError, StoreError
+from streams.core.records import Block
+from streams.state.lifecycle import ChangelogRow, StoreLifecycle
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LruStore(StoreLifecycle, Generic[K, V]):
+    """A map that remembers the ``max_entries`` most recently used entries.
+
+    Changes are noted beside the entries.
+    """
+
+    __slots__ = ("_changed", "_entries")
+
+    #: Held values by slot, least recently used first.
+    _entries: "OrderedDict[Any, Any]"
+    #: Slots changed since the last push, in order of the last change.
+    _changed: dict[Any, Any]
+
+    def __init__(self, *parts: Any, **options: Any) -> None:
+        super().__init__(*parts, **options)
+        if self.spec.max_entries < 1:
+            raise StoreError(f"store {self.spec.name!r}: max_entries is {self.spec.max_entries}; give at least 1")
+        self._entries = OrderedDict()
+        self._changed = {}
+
+    def get(self, key: K) -> V | None:
+        """Return the value of ``key``, None if it has none; it counts as used."""
+        self._check_open()
+        slot = self._keys.slot(key)
+        entries = self._entries
+        if slot not in entries:
+            return None
+        entries.move_to_end(slot)
+        return self._values.to_value(entries[slot])  # type: ignore[no-any-return]
+
+    def put(self, key: K, value: V | None) -> None:
+        """Set the value of ``key``; None deletes it; the least recently used entry may go."""
+        self._check_open()
+        slot, held = self._keys.slot(key), self._values.hold(value)
+        self._set(slot, held)
+        self._note(slot, held)
+        self._evict(is_logged=True)
+
+    def put_if_absent(self, key: K, value: V | None) -> V | None:
+        """Set the value of ``key`` if it has none; return the one it had."""
+        old = self.get(key)
+        if old is None:
+            self.put(key, value)
+        return old
+
+    def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
+        """Set many values, in order."""
+        for key, value in entries:
+            self.put(key, value)
+
+    def delete(self, key: K) -> V | None:
+        """Remove ``key``; return the value it had."""
+        old = self.get(key)
+        self.put(key, None)
+        return old
+
+    def approximate_num_entries(self) -> int:
+        """Return the number of entries."""
+        return len(self._entries)
+
+    def range(self, low: K | None, high: K | None) -> Iterator[tuple[K, V]]:
+        """Raise StoreError: an LRU store has no order but that of use."""
+        raise self._unordered("range")
+
+    def reverse_range(self, low: K | None, high: K | None) -> Iterator[tuple[K, V]]:
+        """Raise StoreError: an LRU store has no order but that of use."""
+        raise self._unordered("reverse_range")
+
+    def all(self) -> Iterator[tuple[K, V]]:
+        """Raise StoreError: an LRU store has no order but that of use."""
+        raise self._unordered("all")
+
+    def reverse_all(self) -> Iterator[tuple[K, V]]:
+        """Raise StoreError: an LRU store has no order but that of use."""
+        raise self._unordered("reverse_all")
+
+    def prefix_scan(self, prefix: Any, serde: Any = None) -> Iterator[tuple[K, V]]:
+        """Raise StoreError: an LRU store has no order but that of use."""
+        raise self._unordered("prefix_scan")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the store has no entry."""
+        return not len(self._entries)
+
+    def close(self) -> None:
+        """Forget everything."""
+        super().close()
+        self._entries.clear()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
+
+    def _unordered(self, method: str) -> StoreError:
+        return StoreError(f"store {self.spec.name!r}: an LRU store has no {method}(); use a kv store for that")
+
+    def _set(self, slot: Any, held: Any) -> None:
+        entries = self._entries
+        if held is None:
+            entries.pop(slot, None)
+        else:
+            entries[slot] = held
+            entries.move_to_end(slot)
+
+    def _note(self, slot: Any, held: Any) -> None:
+        self._changed.pop(slot, None)
+        self._changed[slot] = held
+
+    def _evict(self, *, is_logged: bool) -> None:
+        while len(self._entries) > self.spec.max_entries:
+            eldest, _ = self._entries.popitem(last=False)
+            if is_logged:
+                self._note(eldest, None)
+
+    def _push(self) -> None:
+        if not self._changed:
+            return
+        changed, self._changed = self._changed, {}
+        keys = self._keys.all_to_bytes(list(changed))
+        values = self._values.all_to_bytes(list(changed.values()))
+        for key, value in zip(keys, values, strict=True):
+            self._note_change(key, value, self.time_ms)
+
+    def _restore_rows(self, block: Block) -> None:
+        for key, value in zip(block.keys, block.values, strict=True):
+            if key is not None:
+                self._set(self._keys.from_bytes(key), self._values.from_bytes(value))
+                self._evict(is_logged=False)
+
+    def _snapshot_rows(self) -> Iterator[ChangelogRow]:
+        # Order of use, not of keys: restoring it rebuilds that order.
+        entries = self._entries
+        keys = self._keys.all_to_bytes(list(entries))
+        values = self._values.all_to_bytes(list(entries.values()))
+        for key, value in zip(keys, values, strict=True):
+            yield key, value, self.time_ms

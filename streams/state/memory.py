@@ -1,0 +1,133 @@
+"""Sorted bytes in memory: the memory engine, and the map that staged writes use too.
+
+Points cost one dict; the order of the keys is made when a scan first asks for it and kept
+from then on.  Dropping a namespace drops one dict.  Imports state.engines only.
+"""
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from attrs import define, field
+from sortedcontainers import SortedList
+
+from streams.state.engines import EngineBatch
+
+V = TypeVar("V")
+
+#: Overhead of one entry: two bytes objects and a dict slot.
+ENTRY_OVERHEAD_BYTES = 150
+
+#: Above this share of unsorted keys, sorting anew is cheaper than inserting one by one.
+_RESORT_SHARE = 8
+
+
+@define(eq=False)
+class SortedBytes(Generic[V]):
+    """A dict of bytes keys whose order is made lazily."""
+
+    entries: dict[bytes, V] = field(factory=dict)
+    _order: "SortedList[bytes] | None" = None
+    _unsorted: set[bytes] = field(factory=set)
+
+    def put(self, key: bytes, value: V) -> None:
+        """Set ``key``."""
+        entries = self.entries
+        if self._order is not None and key not in entries:
+            self._unsorted.add(key)
+        entries[key] = value
+
+    def remove(self, key: bytes) -> None:
+        """Remove ``key`` if it is there."""
+        if key not in self.entries:
+            return
+        del self.entries[key]
+        if key in self._unsorted:
+            self._unsorted.remove(key)
+        elif self._order is not None:
+            self._order.discard(key)
+
+    def _sorted(self) -> "SortedList[bytes]":
+        order, unsorted = self._order, self._unsorted
+        if order is None or len(unsorted) * _RESORT_SHARE > len(order):
+            order = self._order = SortedList(self.entries)
+            unsorted.clear()
+        elif unsorted:
+            order.update(unsorted)
+            unsorted.clear()
+        return order
+
+    def range(self, low: bytes | None, high: bytes | None, reverse: bool) -> list[tuple[bytes, V]]:
+        """Return the entries with ``low <= key < high`` as they are now, in order."""
+        entries = self.entries
+        if not entries:
+            return []
+        keys = self._sorted().irange(low, high, (True, False), reverse)
+        return [(key, entries[key]) for key in keys]
+
+
+@define(eq=False)
+class MemoryEngine:
+    """Keeps everything in this process; a closed or killed one forgets it."""
+
+    _namespaces: dict[int, SortedBytes[bytes]] = field(factory=dict)
+    _metadata: dict[str, bytes] = field(factory=dict)
+    _bytes: int = 0
+
+    def get(self, namespace: int, key: bytes) -> bytes | None:
+        """Return the value of ``key``, or None."""
+        space = self._namespaces.get(namespace)
+        return None if space is None else space.entries.get(key)
+
+    def scan(
+        self, namespace: int, low: bytes | None, high: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries of a range as they are at the call."""
+        space = self._namespaces.get(namespace)
+        return iter(()) if space is None else iter(space.range(low, high, reverse))
+
+    def apply(self, batch: EngineBatch) -> None:
+        """Make all writes of ``batch``."""
+        for namespace in batch.dropped:
+            dropped = self._namespaces.pop(namespace, None)
+            if dropped is not None:
+                self._bytes -= len(dropped.entries) * ENTRY_OVERHEAD_BYTES
+        for namespace, writes in batch.writes.items():
+            self._write(namespace, writes)
+        self._metadata.update(batch.metadata)
+
+    def _write(self, namespace: int, writes: dict[bytes, bytes | None]) -> None:
+        space = self._namespaces.get(namespace)
+        if space is None:
+            space = self._namespaces[namespace] = SortedBytes()
+        before = len(space.entries)
+        put, remove = space.put, space.remove
+        for key, value in writes.items():
+            if value is None:
+                remove(key)
+            else:
+                put(key, value)
+        self._bytes += (len(space.entries) - before) * ENTRY_OVERHEAD_BYTES
+        if not space.entries:
+            del self._namespaces[namespace]
+
+    def metadata(self) -> dict[str, bytes]:
+        """Return a copy of the metadata of all batches."""
+        return dict(self._metadata)
+
+    def namespaces(self) -> list[int]:
+        """Return the namespaces that hold entries, ascending."""
+        return sorted(self._namespaces)
+
+    def approximate_count(self) -> int:
+        """Return the number of entries, exactly."""
+        return sum(len(space.entries) for space in self._namespaces.values())
+
+    def memory_bytes(self) -> int:
+        """Return the overhead of all entries; the bytes themselves are not weighed."""
+        return self._bytes
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._namespaces.clear()
+        self._metadata.clear()
+        self._bytes = 0

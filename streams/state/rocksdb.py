@@ -1,0 +1,230 @@
+"""The RocksDB engine: one database per store directory; the only door to rocksdict.
+
+Batches are written without a write-ahead log (the changelog is the log) into one column
+family, metadata included.  Memtables are flushed whole and in order, so after a crash the
+database is a consistent earlier prefix of its batches, and the positions found in it say
+from where to restore (KIP-1035).
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.errors import StoreError
+from streams.state.engines import EngineBatch
+
+#: Namespaces are stored as 8 bytes with the sign bit flipped, so that byte order is their order.
+_SIGN = 1 << 63
+#: The highest prefix; no namespace is that high.
+_METADATA_PREFIX = b"\xff" * 8
+_PREFIX_LENGTH = 8
+
+#: Entries read by the first and by every later seek of a scan.
+_FIRST_CHUNK = 64
+_LATER_CHUNK = 1024
+
+WRITE_BUFFER_BYTES = 16 * 1024 * 1024
+BLOCK_CACHE_BYTES = 50 * 1024 * 1024
+BLOCK_BYTES = 4096
+
+
+@define
+class RocksLimits:
+    """Memory that one store's database may use."""
+
+    write_buffer_bytes: int = WRITE_BUFFER_BYTES
+    max_write_buffers: int = 3
+    block_cache_bytes: int = BLOCK_CACHE_BYTES
+
+
+def _options(rocksdict: Any, limits: RocksLimits) -> Any:
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(limits.write_buffer_bytes)
+    options.set_max_write_buffer_number(limits.max_write_buffers)
+    options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
+    options.set_compression_type(rocksdict.DBCompressionType.none())
+    options.set_keep_log_file_num(1)
+    options.set_max_open_files(256)
+    options.set_manifest_preallocation_size(64 * 1024)
+    table = rocksdict.BlockBasedOptions()
+    table.set_block_size(BLOCK_BYTES)
+    table.set_bloom_filter(10, False)
+    table.set_block_cache(rocksdict.Cache(limits.block_cache_bytes))
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+def _prefix(namespace: int) -> bytes:
+    return (namespace + _SIGN).to_bytes(_PREFIX_LENGTH, "big")
+
+
+@define(eq=False)
+class RocksEngine:
+    """A sorted map of bytes on disk."""
+
+    path: Path
+    _rocksdict: Any
+    _db: Any
+    _write_options: Any
+    _namespaces: set[int] = field(factory=set)
+
+    @classmethod
+    def open(cls, path: Path, limits: RocksLimits | None = None) -> "RocksEngine":
+        """Open the database at ``path``, making it if it is not there.
+
+        Raises:
+            StoreError: the directory is corrupted, locked or cannot be made.
+        """
+        import rocksdict
+
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            database = rocksdict.Rdict(str(path), options=_options(rocksdict, limits or RocksLimits()))
+        except Exception as error:  # rocksdict raises plain Exception
+            raise StoreError(
+                f"state store directory {path} cannot be opened: {error}; "
+                "if it is damaged, delete it: the store is restored from its changelog"
+            ) from error
+        options: Any = rocksdict.WriteOptions()
+        options.disable_wal = True  # The changelog is the log.
+        engine = cls(path, rocksdict, database, options)
+        engine._namespaces = set(engine._find_namespaces())
+        return engine
+
+    def _find_namespaces(self) -> Iterator[int]:
+        cursor = self._db.iter()
+        cursor.seek_to_first()
+        while cursor.valid():
+            prefix = cursor.key()[:_PREFIX_LENGTH]
+            if prefix == _METADATA_PREFIX:
+                return
+            namespace = int.from_bytes(prefix, "big") - _SIGN
+            yield namespace
+            cursor.seek(_prefix(namespace + 1))
+
+    def get(self, namespace: int, key: bytes) -> bytes | None:
+        """Return the value of ``key``, or None."""
+        if namespace not in self._namespaces:
+            return None
+        try:
+            value: bytes | None = self._db.get(_prefix(namespace) + key)
+        except Exception as error:
+            raise self._failed("read", error) from error
+        return value
+
+    def scan(
+        self, namespace: int, low: bytes | None, high: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries of a range, read by chunks, the first one at the call.
+
+        No database iterator outlives a chunk: one left open would keep the directory locked.
+        """
+        if namespace not in self._namespaces:
+            return iter(())
+        prefix = _prefix(namespace)
+        first = prefix + (low or b"")
+        last = _prefix(namespace + 1) if high is None else prefix + high
+        if first >= last:
+            return iter(())
+        chunk = self._chunk(first, last, reverse, _FIRST_CHUNK)
+        if len(chunk) < _FIRST_CHUNK:
+            return iter([(key[_PREFIX_LENGTH:], value) for key, value in chunk])
+        return self._chunks(chunk, first, last, reverse)
+
+    def _chunks(
+        self, chunk: list[tuple[bytes, bytes]], first: bytes, last: bytes, reverse: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        size = _FIRST_CHUNK
+        while True:
+            for key, value in chunk:
+                yield key[_PREFIX_LENGTH:], value
+            if len(chunk) < size:
+                return
+            if reverse:
+                last = chunk[-1][0]
+            else:
+                first = chunk[-1][0] + b"\x00"
+            size = _LATER_CHUNK
+            chunk = self._chunk(first, last, reverse, size)
+
+    def _chunk(self, first: bytes, last: bytes, reverse: bool, size: int) -> list[tuple[bytes, bytes]]:
+        """Read up to ``size`` entries with ``first <= key < last``."""
+        try:
+            items = self._db.items(backwards=reverse, from_key=last if reverse else first)
+            if not reverse:
+                rows = list(islice(items, size))
+                if rows and rows[-1][0] >= last:
+                    rows = [row for row in rows if row[0] < last]
+                return rows
+            # A backward scan starts at the bound itself, which is exclusive.
+            rows = list(islice(items, size + 1))
+            return [row for row in rows if first <= row[0] < last][:size]
+        except Exception as error:
+            raise self._failed("read", error) from error
+
+    def apply(self, batch: EngineBatch) -> None:
+        """Write ``batch`` as one RocksDB write batch."""
+        rows = self._rocksdict.WriteBatch(raw_mode=True)
+        for namespace in batch.dropped:
+            rows.delete_range(_prefix(namespace), _prefix(namespace + 1))
+            self._namespaces.discard(namespace)
+        put, delete = rows.put, rows.delete
+        for namespace, writes in batch.writes.items():
+            prefix = _prefix(namespace)
+            self._namespaces.add(namespace)
+            for key, value in writes.items():
+                if value is None:
+                    delete(prefix + key)
+                else:
+                    put(prefix + key, value)
+        for name, content in batch.metadata.items():
+            put(_METADATA_PREFIX + name.encode(), content)
+        try:
+            self._db.write(rows, self._write_options)
+        except Exception as error:
+            raise self._failed("write", error) from error
+
+    def metadata(self) -> dict[str, bytes]:
+        """Return the metadata of the last batch that survived."""
+        try:
+            rows = list(self._db.items(from_key=_METADATA_PREFIX))
+        except Exception as error:
+            raise self._failed("read", error) from error
+        return {key[_PREFIX_LENGTH:].decode(): value for key, value in rows}
+
+    def namespaces(self) -> list[int]:
+        """Return the namespaces that may hold entries, ascending."""
+        return sorted(self._namespaces)
+
+    def approximate_count(self) -> int:
+        """Return RocksDB's estimate, metadata not counted."""
+        estimate = int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
+        return max(0, estimate - len(self.metadata()))
+
+    def memory_bytes(self) -> int:
+        """Return what memtables, table readers and block cache use."""
+        names = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem", "rocksdb.block-cache-usage")
+        return sum(int(self._db.property_int_value(name) or 0) for name in names)
+
+    def flush(self) -> None:
+        """Make everything applied so far survive a crash."""
+        self._db.flush()
+
+    def close(self) -> None:
+        """Flush and close; the directory may be opened again at once."""
+        try:
+            self._db.flush()
+            self._db.close()
+        except self._rocksdict.DbClosedError:
+            pass
+        except Exception as error:
+            raise self._failed("close", error) from error
+
+    def _failed(self, action: str, error: Exception) -> StoreError:
+        return StoreError(f"state store directory {self.path}: {action} failed: {error}")

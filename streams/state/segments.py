@@ -1,0 +1,71 @@
+"""Segments of time: which namespaces of a windowed store exist, are searched, and expire.
+
+A store keeps entries in segments of equal length and forgets whole segments.  Persistent
+stores of the reference use long segments (half the retention, at least a minute), in which
+entries lie by key; its memory stores order by time first, which is a segment per millisecond.
+Pure: imports nothing of ours.
+"""
+
+from attrs import define, field
+
+NO_TIME = -1
+MIN_SEGMENT_MS = 60_000
+
+
+def segment_interval_ms(retention_ms: int) -> int:
+    """Return the length of segments of a persistent windowed store."""
+    return max(retention_ms // 2, MIN_SEGMENT_MS)
+
+
+def versioned_segment_interval_ms(history_ms: int) -> int:
+    """Return the length of segments of a versioned store: the longer the history, the more of them."""
+    if history_ms <= 60_000:
+        return max(history_ms // 3, 2_000)
+    if history_ms <= 300_000:
+        return max(history_ms // 5, 20_000)
+    if history_ms <= 3_600_000:
+        return max(history_ms // 12, 60_000)
+    return max(history_ms // 24, 300_000)
+
+
+@define(eq=False)
+class TimeBounds:
+    """What a store's observed stream time lets in, lets out and throws away.
+
+    ``observed_ms`` is the highest window start (session end) put so far, -1 at first.
+    """
+
+    retention_ms: int
+    interval_ms: int
+    #: True for the memory semantics, where a record exactly at the retention is refused too.
+    is_exact: bool = False
+    observed_ms: int = NO_TIME
+    #: Entries that start (end) earlier are not read.
+    visible_from_ms: int = field(init=False)
+    #: Entries that start (end) earlier are refused.
+    accepted_from_ms: int = field(init=False)
+    #: Segments below are dropped.
+    first_live: int = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._settle()
+
+    def _settle(self) -> None:
+        horizon = self.observed_ms - self.retention_ms
+        self.visible_from_ms = horizon + 1
+        self.first_live = self.segment(horizon + 1 if self.is_exact else horizon)
+        # No bound before time 0: there are no segments below.
+        self.accepted_from_ms = self.first_live * self.interval_ms if self.first_live > 0 else NO_TIME
+
+    def observe(self, time_ms: int) -> bool:
+        """Move the observed stream time forward; tell whether segments expire by that."""
+        if time_ms <= self.observed_ms:
+            return False
+        self.observed_ms = time_ms
+        before = self.first_live
+        self._settle()
+        return self.first_live != before
+
+    def segment(self, time_ms: int) -> int:
+        """Return the segment of a time; times before 0 lie in the first."""
+        return time_ms // self.interval_ms if time_ms > 0 else 0

@@ -1,0 +1,172 @@
+"""The session view: aggregates by key, session start and session end, both inclusive.
+
+Persistent stores go segment (of the end) by segment, within one by key bytes, end, start;
+stores declared in memory go by end, then key, then start.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Generic, NoReturn, TypeVar
+
+from streams.core.errors import StoreClosedError, StoreError
+from streams.core.records import Window, Windowed
+from streams.state.forms import ABSENT
+from streams.state.windowed import WindowedLifecycle
+from streams.state.windowed_keys import MAX_TIME, SESSION_SUFFIX, session_parts, session_suffix
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class SessionStore(WindowedLifecycle, Generic[K, V]):
+    """Aggregates by key and session."""
+
+    __slots__ = ()
+
+    _suffix_bytes = SESSION_SUFFIX
+    _suffix = staticmethod(session_suffix)
+    _parts = staticmethod(session_parts)
+
+    def put(self, session: Windowed[K], value: V | None) -> None:
+        """Set the aggregate of a session; None removes it."""
+        start_ms, end_ms = session[1]
+        key_slot = self._keys.slot(session[0])
+        held = self._values.hold(value)
+        if end_ms > self._bounds.observed_ms:
+            self._observe(end_ms)
+        if end_ms < self._bounds.accepted_from_ms:
+            self._refuse()
+            return
+        self._set(key_slot, end_ms, start_ms, held)
+
+    def remove(self, session: Windowed[K]) -> None:
+        """Remove a session."""
+        start_ms, end_ms = session[1]
+        key_slot = self._keys.slot(session[0])
+        # The reference's memory store does not take the time of a removal.
+        if end_ms > self._bounds.observed_ms and not self._bounds.is_exact:
+            self._observe(end_ms)
+        if end_ms >= self._bounds.accepted_from_ms:
+            self._set(key_slot, end_ms, start_ms, None)
+
+    def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
+        """Return the aggregate of exactly this session, None if there is none."""
+        return self._value_at(self._keys.slot(key), end_ms, start_ms)
+
+    def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
+        """Yield (windowed key, value) of all sessions of the key, by end, then start."""
+        return self.find_sessions(key, 0, MAX_TIME)
+
+    def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
+        """Yield what ``fetch`` does, backwards."""
+        if self.spec.has_caching and self.spec.has_changelog:
+            self._refuse_backward("backward_fetch")
+        return self._of_key(key, 0, MAX_TIME, reverse=True)
+
+    def fetch_keys(self, low: K | None, high: K | None) -> Iterator[tuple[Windowed[K], V]]:
+        """Yield (windowed key, value) of the keys from ``low`` to ``high`` (None is open), both included."""
+        return self._of_many(low, high, 0, MAX_TIME, reverse=False)
+
+    def backward_fetch_keys(self, low: K | None, high: K | None) -> Iterator[tuple[Windowed[K], V]]:
+        """Yield what ``fetch_keys`` does, backwards."""
+        if self.spec.has_caching and self.spec.has_changelog:
+            self._refuse_backward("backward_fetch_keys")
+        return self._of_many(low, high, 0, MAX_TIME, reverse=True)
+
+    def find_sessions(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> Iterator[tuple[Windowed[K], V]]:
+        """Yield the key's sessions that end at or after the one and start at or before the other time."""
+        return self._of_key(key, earliest_end_ms, latest_start_ms, reverse=False)
+
+    def backward_find_sessions(
+        self, key: K, earliest_end_ms: int, latest_start_ms: int
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        """Yield what ``find_sessions`` does, backwards."""
+        if self.spec.has_changelog:
+            self._refuse_backward("backward_find_sessions")
+        return self._of_key(key, earliest_end_ms, latest_start_ms, reverse=True)
+
+    def find_sessions_of_keys(
+        self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        """Yield what ``find_sessions`` does for the keys from ``low`` to ``high``, both included; None is open."""
+        return self._of_many(low, high, earliest_end_ms, latest_start_ms, reverse=False)
+
+    def backward_find_sessions_of_keys(
+        self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        """Yield what ``find_sessions_of_keys`` does, backwards."""
+        if self.spec.has_changelog:
+            self._refuse_backward("backward_find_sessions_of_keys")
+        return self._of_many(low, high, earliest_end_ms, latest_start_ms, reverse=True)
+
+    def sessions_between(self, from_end_ms: int, to_end_ms: int) -> Iterator[tuple[Windowed[K], V]]:
+        """Yield (windowed key, value) of all sessions that end in the range, by end, start, key bytes.
+
+        For emission on close: calls should go forward in time, each then costs what it yields.
+        """
+        keys = self._keys
+        for end_ms, slots in self._between(from_end_ms, to_end_ms):
+            for slot in sorted(slots, key=lambda slot: (slot[2], keys.to_bytes(slot[0]))):
+                value = self._value_at(slot[0], end_ms, slot[2])
+                if value is not None:
+                    yield Windowed(keys.to_key(slot[0]), Window(slot[2], end_ms)), value
+
+    def _value_at(self, key_slot: Any, end_ms: int, start_ms: int) -> V | None:
+        if end_ms < self._bounds.visible_from_ms:
+            return None
+        slot = (key_slot, end_ms, start_ms)
+        held = self._buffer.fresh.get(slot, ABSENT)
+        if held is ABSENT:
+            held = self._load(slot)
+        return None if held is None else self._values.to_value(held)
+
+    def _set(self, key_slot: Any, end_ms: int, start_ms: int, held: Any) -> None:
+        slot = (key_slot, end_ms, start_ms)
+        fresh = self._buffer.fresh
+        if slot in fresh:
+            del fresh[slot]
+        fresh[slot] = held
+        if self._chains.is_used():
+            self._chains.set(key_slot, (end_ms, start_ms), held)
+        if self._index is not None:
+            self._index.set(end_ms, slot, is_present=held is not None)
+
+    def _of_key(
+        self, key: K, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        if self._is_closed:
+            raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
+        slot = self._keys.slot(key)
+        chain = self._chain(slot)
+        visible_from = self._bounds.visible_from_ms
+        chain.trim((visible_from,))
+        rows = chain.between((max(earliest_end_ms, visible_from),), (MAX_TIME + 1,), reverse=reverse)
+        shown, found = self._shown, self._keys.to_key(slot)
+        return iter(
+            [
+                (Windowed(found, Window(start, end)), shown(entry))
+                for (end, start), entry in rows
+                if start <= latest_start_ms
+            ]
+        )
+
+    def _of_many(
+        self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        first_ms = max(earliest_end_ms, self._bounds.visible_from_ms)
+        rows = self._raw(self._keys.bound(low), self._keys.bound(high), first_ms, MAX_TIME, reverse)
+        to_key, read = self._keys.read, self._read
+        return (
+            (Windowed(to_key(key), Window(start, end)), read(data))
+            for key, end, start, data in rows
+            if end >= first_ms and start <= latest_start_ms
+        )
+
+    def _chain_time(self, time_ms: int, other: int) -> Any:
+        return time_ms, other
+
+    def _refuse_backward(self, method: str) -> NoReturn:
+        # The reference has no backward session search behind a changelog (its default store).
+        raise StoreError(
+            f"store {self.spec.name!r}: {method}() is not offered by a session store with a changelog, "
+            "as in Kafka Streams; read forwards and reverse, or declare the store without logging"
+        )

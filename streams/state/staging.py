@@ -1,0 +1,124 @@
+"""Writes since the last commit, in front of the engine, visible to every read.
+
+The engine is written only at commit, so a store never runs ahead of the committed
+positions.  Imports state.engines and state.memory only.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge
+
+from attrs import define, field
+from sortedcontainers import SortedList
+
+from streams.state.engines import Engine, EngineBatch
+from streams.state.memory import ENTRY_OVERHEAD_BYTES, SortedBytes
+
+
+@define(eq=False)
+class StagedEngine:
+    """An engine as it will be after the next commit."""
+
+    engine: Engine
+    #: Namespaces that may hold entries, staged or committed.
+    namespaces: "SortedList[int]" = field(factory=SortedList)
+    _staged: dict[int, SortedBytes[bytes | None]] = field(factory=dict)
+    _dropped: set[int] = field(factory=set)
+    _bytes: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.namespaces.update(self.engine.namespaces())
+
+    def get(self, namespace: int, key: bytes) -> bytes | None:
+        """Return the value of ``key`` as last written, or None."""
+        staged = self._staged.get(namespace)
+        if staged is not None:
+            value = staged.entries.get(key)
+            if value is not None or key in staged.entries:
+                return value
+        if namespace in self._dropped:
+            return None
+        return self.engine.get(namespace, key)
+
+    def put(self, namespace: int, key: bytes, value: bytes | None) -> None:
+        """Stage a write; None deletes."""
+        staged = self._staged.get(namespace)
+        if staged is None:
+            staged = self._staged[namespace] = SortedBytes()
+            if namespace not in self.namespaces:
+                self.namespaces.add(namespace)
+        staged.put(key, value)
+        self._bytes += ENTRY_OVERHEAD_BYTES + len(key) + (0 if value is None else len(value))
+
+    def put_all(self, namespace: int, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Stage many writes of one namespace, in order."""
+        staged = self._staged.get(namespace)
+        if staged is None:
+            staged = self._staged[namespace] = SortedBytes()
+            if namespace not in self.namespaces:
+                self.namespaces.add(namespace)
+        put, weight, count = staged.put, 0, 0
+        for key, value in rows:
+            put(key, value)
+            count += 1
+            weight += len(key) + (0 if value is None else len(value))
+        self._bytes += weight + count * ENTRY_OVERHEAD_BYTES
+
+    def drop(self, namespace: int) -> None:
+        """Stage that ``namespace`` is emptied."""
+        self._staged.pop(namespace, None)
+        self._dropped.add(namespace)
+        self.namespaces.discard(namespace)
+
+    def scan(
+        self, namespace: int, low: bytes | None, high: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, value) with ``low <= key < high`` in byte order, staged writes first."""
+        staged = self._staged.get(namespace)
+        over = staged.range(low, high, reverse) if staged is not None else []
+        if namespace in self._dropped:
+            return iter([(key, value) for key, value in over if value is not None])
+        under = self.engine.scan(namespace, low, high, reverse)
+        return _overlaid(over, under, reverse) if over else under
+
+    def commit(self, metadata: Mapping[str, bytes]) -> None:
+        """Write everything staged and ``metadata`` as one engine batch."""
+        writes = {namespace: staged.entries for namespace, staged in self._staged.items()}
+        self.engine.apply(EngineBatch(sorted(self._dropped), writes, dict(metadata)))
+        self._staged = {}
+        self._dropped = set()
+        self._bytes = 0
+
+    def count(self) -> int:
+        """Return about how many entries there are, staged ones included."""
+        count = self.engine.approximate_count()
+        for namespace, staged in self._staged.items():
+            for key, value in staged.entries.items():
+                is_there = namespace not in self._dropped and self.engine.get(namespace, key) is not None
+                count += (value is not None) - is_there
+        return max(count, 0)
+
+    def has_entries(self) -> bool:
+        """Tell whether any entry exists."""
+        return any(next(self.scan(namespace, None, None), None) is not None for namespace in self.namespaces)
+
+    def staged_bytes(self) -> int:
+        """Return about how many bytes wait for the next commit."""
+        return self._bytes
+
+
+def _overlaid(
+    over: list[tuple[bytes, bytes | None]], under: Iterator[tuple[bytes, bytes]], reverse: bool
+) -> Iterator[tuple[bytes, bytes]]:
+    """Merge two ordered ranges; of equal keys the one of ``over`` counts, and None hides."""
+    last: bytes | None = None
+    # Equal keys keep the order of the merged iterables, so the staged one comes first.
+    for key, value in merge(over, under, key=_key, reverse=reverse):
+        if key == last:
+            continue
+        last = key
+        if value is not None:
+            yield key, value
+
+
+def _key(row: tuple[bytes, bytes | None]) -> bytes:
+    return row[0]

@@ -1,0 +1,301 @@
+"""The versioned view: values by key and time (KIP-889, KIP-914).
+
+The latest value of a key lies in a namespace of its own as timestamp and value; older versions
+lie in the segment in which they *ended*, so that a segment may expire as a whole.  A version
+may be written up to the history retention late.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from streams.core.records import Block
+from streams.state.forms import ABSENT
+from streams.state.lifecycle import STREAM_TIME, ChangelogRow, StoreLifecycle, time_bytes, time_of
+from streams.state.segments import NO_TIME, TimeBounds, versioned_segment_interval_ms
+from streams.state.specs import StoreSpec
+from streams.state.staging import StagedEngine
+from streams.state.versions import Versions, one_version
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: ``put`` made the latest version of its key: nothing ends it yet.
+VALID_TO_UNDEFINED = -1
+#: ``put`` refused a record as too old.
+NOT_PUT = -(1 << 63)
+
+_LATEST = -1
+_TIME_BYTES = 8
+_MAX_TIME = (1 << 63) - 1
+
+
+class VersionedRecord(NamedTuple, Generic[V]):
+    """A version of a value: from when it was valid, and until when if that is known."""
+
+    value: V
+    timestamp_ms: int
+    valid_to_ms: int | None = None
+
+
+class VersionedStore(StoreLifecycle, Generic[K, V]):
+    """Values by key and time."""
+
+    __slots__ = ("_bounds", "_history_ms", "_log", "on_expired")
+
+    def __init__(self, spec: StoreSpec, staged: StagedEngine, *, cache_entries: int) -> None:
+        super().__init__(spec, staged, cache_entries=cache_entries)
+        observed = self._metadata.get(STREAM_TIME)
+        self._history_ms = spec.history_ms
+        self._bounds = TimeBounds(
+            spec.history_ms,
+            versioned_segment_interval_ms(spec.history_ms),
+            observed_ms=NO_TIME if observed is None else time_of(observed),
+        )
+        #: Every version change since the last drain, in order.
+        self._log: list[ChangelogRow] = []
+        #: Called for each refused record, beside the count in ``expired``.
+        self.on_expired: Any = None
+
+    @property
+    def observed_stream_time_ms(self) -> int:
+        """Highest time of a version put so far, -1 at first."""
+        return self._bounds.observed_ms
+
+    def put(self, key: K, value: V | None, timestamp_ms: int) -> int:
+        """Set the value of ``key`` from ``timestamp_ms`` on; None is a tombstone.
+
+        Return until when it is valid: ``VALID_TO_UNDEFINED`` if it is the latest version,
+        ``NOT_PUT`` if it is older than the history.
+        """
+        key_bytes = self._keys.to_bytes(self._keys.slot(key))
+        data = self._values.serde.serialize(value)
+        return self._put(key_bytes, data, timestamp_ms)
+
+    def delete(self, key: K, timestamp_ms: int) -> VersionedRecord[V] | None:
+        """Put a tombstone; return the version that was valid at that time."""
+        if timestamp_ms < self._bounds.observed_ms - self._history_ms:
+            self._refuse()
+            return None
+        existing = self.get_as_of(key, timestamp_ms)
+        self.put(key, None, timestamp_ms)
+        return existing
+
+    def get(self, key: K) -> VersionedRecord[V] | None:
+        """Return the latest version, None if there is none or it is a tombstone."""
+        found = self._latest(self._keys.to_bytes(self._keys.slot(key)))
+        return None if found is None else self._record(found[1], found[0], None)
+
+    def get_as_of(self, key: K, time_ms: int) -> VersionedRecord[V] | None:
+        """Return the version valid at a time, None if there was none or it has left the history."""
+        key_bytes = self._keys.to_bytes(self._keys.slot(key))
+        latest = self._latest(key_bytes)
+        if latest is not None and latest[0] <= time_ms:
+            return self._record(latest[1], latest[0], None)
+        if time_ms < self._bounds.observed_ms - self._history_ms:
+            return None
+        for segment in self._segments_from(time_ms):
+            versions = self._versions(segment, key_bytes)
+            if versions is None:
+                continue
+            if versions.next_ms <= time_ms:
+                return None
+            if versions.min_ms > time_ms:
+                continue
+            _, valid_from, valid_to, value = versions.find(time_ms)
+            return None if value is None else self._record(value, valid_from, valid_to)
+        return None
+
+    def _record(self, data: bytes, from_ms: int, to_ms: int | None) -> VersionedRecord[V]:
+        return VersionedRecord(self._values.read(data), from_ms, to_ms)
+
+    # Reading and writing of the two sorts of namespaces.
+
+    def _latest(self, key: bytes) -> tuple[int, bytes] | None:
+        if self._is_closed:
+            self._push()
+        held = self._buffer.cached(key)
+        if held is ABSENT:
+            data = self._staged.get(_LATEST, key)
+            held = None if data is None else (time_of(data[:_TIME_BYTES]), data[_TIME_BYTES:])
+            self._buffer.remember(key, held)
+        return held  # type: ignore[no-any-return]
+
+    def _set_latest(self, key: bytes, from_ms: int, value: bytes | None) -> None:
+        self._staged.put(_LATEST, key, None if value is None else time_bytes(from_ms) + value)
+        self._buffer.remember(key, None if value is None else (from_ms, value))
+
+    def _versions(self, segment: int, key: bytes) -> Versions | None:
+        data = self._staged.get(segment, key)
+        return None if data is None else Versions.read(data)
+
+    def _set_versions(self, segment: int, key: bytes, versions: Versions) -> None:
+        self._staged.put(segment, key, versions.write())
+
+    def _segments_from(self, time_ms: int) -> list[int]:
+        """Return the segments in which versions valid at or after a time ended, newest first."""
+        first = max(self._bounds.segment(time_ms), 0)
+        return list(self._staged.namespaces.irange(first, reverse=True))
+
+    def _live(self, time_ms: int) -> int | None:
+        """Return the segment of a time, None if it has expired."""
+        segment = self._bounds.segment(time_ms)
+        return segment if segment >= self._bounds.first_live else None
+
+    # The reference's algorithm, step by step.
+
+    def _put(self, key: bytes, value: bytes | None, time_ms: int) -> int:
+        if time_ms < self._bounds.observed_ms - self._history_ms:
+            self._refuse()
+            return NOT_PUT
+        self._observe(time_ms)
+        self._log.append((key, value, time_ms))
+        return self._place(key, value, time_ms)
+
+    def _place(self, key: bytes, value: bytes | None, time_ms: int) -> int:
+        """Store a version where it belongs; return until when it is valid."""
+        latest = self._latest(key)
+        if latest is not None and time_ms >= latest[0]:
+            if time_ms > latest[0]:
+                self._retire(key, latest[1], latest[0], time_ms)
+            self._set_latest(key, time_ms, value)
+            return VALID_TO_UNDEFINED
+        valid_to = None if latest is None else latest[0]
+        for segment in self._segments_from(time_ms):
+            versions = self._versions(segment, key)
+            if versions is None:
+                continue
+            if versions.next_ms <= time_ms:
+                break
+            if versions.min_ms <= time_ms:
+                return self._place_within(segment, versions, key, value, time_ms)
+            if versions.min_ms < self._bounds.observed_ms - self._history_ms:
+                return NOT_PUT
+            valid_to = versions.min_ms
+        if valid_to is None:
+            return self._place_latest(key, value, time_ms)
+        return self._place_before(key, value, time_ms, valid_to)
+
+    def _retire(self, key: bytes, value: bytes | None, from_ms: int, to_ms: int) -> None:
+        """Move a version that ends to the segment of its end, unless that has expired."""
+        segment = self._live(to_ms)
+        if segment is None:
+            return
+        versions = self._versions(segment, key)
+        if versions is None:
+            versions = one_version(value, from_ms, to_ms)
+        else:
+            versions.insert_as_latest(from_ms, to_ms, value)
+        self._set_versions(segment, key, versions)
+
+    def _place_within(self, segment: int, versions: Versions, key: bytes, value: bytes | None, time_ms: int) -> int:
+        """Store a version that falls into the span of a segment's versions."""
+        index, from_ms, to_ms, existing = versions.find(time_ms)
+        if from_ms == time_ms:
+            versions.rows[index] = (time_ms, value)
+        elif self._bounds.segment(time_ms) != segment:
+            # The existing version now ends earlier, in an older segment.
+            self._retire(key, existing, from_ms, time_ms)
+            versions.rows[index] = (time_ms, value)
+        else:
+            versions.rows.insert(index, (time_ms, value))
+        self._set_versions(segment, key, versions)
+        return to_ms
+
+    def _place_latest(self, key: bytes, value: bytes | None, time_ms: int) -> int:
+        """Store a version that no later one ends; a tombstone marks its time in a segment."""
+        if value is not None:
+            self._set_latest(key, time_ms, value)
+            return VALID_TO_UNDEFINED
+        segment = self._live(time_ms)
+        if segment is None:
+            return NOT_PUT
+        versions = self._versions(segment, key)
+        if versions is None:
+            self._set_versions(segment, key, one_version(None, time_ms, time_ms))
+        elif versions.next_ms != time_ms:
+            versions.insert_as_latest(versions.next_ms, time_ms, None)
+            self._set_versions(segment, key, versions)
+        return VALID_TO_UNDEFINED
+
+    def _place_before(self, key: bytes, value: bytes | None, time_ms: int, valid_to_ms: int) -> int:
+        """Store a version that ends where a known one begins."""
+        segment = self._live(valid_to_ms)
+        if segment is None:
+            return NOT_PUT
+        versions = self._versions(segment, key)
+        if versions is None:
+            versions = one_version(value, time_ms, valid_to_ms)
+        elif versions.next_ms <= time_ms:
+            versions.insert_as_latest(time_ms, valid_to_ms, value)
+        else:
+            versions.insert_as_earliest(time_ms, value)
+        self._set_versions(segment, key, versions)
+        return valid_to_ms
+
+    # Time and lifecycle.
+
+    def _observe(self, time_ms: int) -> None:
+        if self._bounds.observe(time_ms):
+            for segment in list(self._staged.namespaces.irange(0, self._bounds.first_live, (True, False))):
+                self._staged.drop(segment)
+
+    def _refuse(self) -> None:
+        self.expired += 1
+        if self.on_expired is not None:
+            self.on_expired()
+
+    def _own_metadata(self) -> dict[str, bytes]:
+        return {STREAM_TIME: time_bytes(self._bounds.observed_ms)}
+
+    def _push(self) -> None:
+        # Versions are staged as they are put; this only makes a closed store say so.
+        self._buffer.fresh.items()
+
+    def _take_changes(self) -> list[ChangelogRow]:
+        rows, self._log = self._log, []
+        return rows
+
+    def commit(self, metadata: Any) -> None:
+        """Write everything since the last commit and ``metadata`` (merged) in one engine batch."""
+        super().commit(metadata)
+        if not self.spec.has_changelog:
+            self._log.clear()
+
+    def _restore_rows(self, block: Block) -> None:
+        for key, value, time_ms in zip(block.keys, block.values, block.timestamps, strict=True):
+            if key is not None and time_ms >= self._bounds.observed_ms - self._history_ms:
+                self._observe(time_ms)
+                self._place(key, value, time_ms)
+
+    def _snapshot_rows(self) -> Iterator[ChangelogRow]:
+        """Yield per key its versions from old to new, with the tombstones between them."""
+        keys: set[bytes] = set()
+        for segment in self._staged.namespaces:
+            keys.update(key for key, _ in self._staged.scan(segment, None, None))
+        for key in sorted(keys):
+            last_end: int | None = None
+            for from_ms, to_ms, value in self._history(key):
+                if last_end is not None and last_end < from_ms:
+                    yield key, None, last_end
+                yield key, value, from_ms
+                last_end = to_ms
+            if last_end is not None and last_end != _MAX_TIME:
+                yield key, None, last_end
+
+    def _history(self, key: bytes) -> Iterator[tuple[int, int, bytes | None]]:
+        """Yield (valid_from, valid_to, value), oldest first."""
+        for segment in self._staged.namespaces.irange(0):
+            versions = self._versions(segment, key)
+            if versions is None:
+                continue
+            ends = [versions.next_ms, *(row[0] for row in versions.rows)]
+            for (from_ms, value), to_ms in reversed(list(zip(versions.rows, ends, strict=False))):
+                yield from_ms, to_ms, value
+        latest = self._latest(key)
+        if latest is not None:
+            yield latest[0], _MAX_TIME, latest[1]
+
+    def approximate_num_entries(self) -> int:
+        """Return about how many keys and segments of keys there are."""
+        self._push()
+        return self._staged.count()

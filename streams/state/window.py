@@ -1,0 +1,276 @@
+"""Window views: values by key and window start, plain or with the time of their last change.
+
+Ranges are inclusive on the window start.  Over several keys persistent stores go segment by
+segment, within one by key bytes and start; stores declared in memory go by start, then key.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from streams.core.errors import StoreClosedError
+from streams.core.records import Window, Windowed
+from streams.state.forms import ABSENT
+from streams.state.keyvalue import ValueAndTimestamp
+from streams.state.lifecycle import ChangelogRow, time_bytes, time_of
+from streams.state.specs import StoreSpec
+from streams.state.staging import StagedEngine
+from streams.state.windowed import WindowedLifecycle
+from streams.state.windowed_keys import MAX_SEQUENCE, MAX_TIME, WINDOW_SUFFIX, window_parts, window_suffix
+
+K = TypeVar("K")
+V = TypeVar("V")
+R = TypeVar("R")
+
+#: Metadata entry of the last sequence number of a store that retains duplicates.
+SEQUENCE = "sequence"
+_TIME_BYTES = 8
+
+
+class WindowRanges(WindowedLifecycle, Generic[K, R]):
+    """Reads over many windows; ``R`` is what a user gets for one."""
+
+    __slots__ = ("_retains", "_sequence")
+
+    _suffix_bytes = WINDOW_SUFFIX
+    _suffix = staticmethod(window_suffix)
+    _parts = staticmethod(window_parts)
+
+    def __init__(self, spec: StoreSpec, staged: StagedEngine, *, cache_entries: int) -> None:
+        super().__init__(spec, staged, cache_entries=cache_entries)
+        self._retains = spec.retain_duplicates
+        self._sequence = int.from_bytes(self._metadata.get(SEQUENCE, b""), "big")
+
+    def fetch_range(self, key: K, from_ms: int, to_ms: int) -> Iterator[tuple[int, R]]:
+        """Yield (start, value) of the key's windows that start in the range."""
+        return self._of_key(key, from_ms, to_ms, reverse=False)
+
+    def backward_fetch_range(self, key: K, from_ms: int, to_ms: int) -> Iterator[tuple[int, R]]:
+        """Yield what ``fetch_range`` does, backwards."""
+        return self._of_key(key, from_ms, to_ms, reverse=True)
+
+    def fetch_keys(self, low: K | None, high: K | None, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], R]]:
+        """Yield (windowed key, value) of the keys from ``low`` to ``high`` (None is open), both included."""
+        return self._of_many(low, high, from_ms, to_ms, reverse=False)
+
+    def backward_fetch_keys(
+        self, low: K | None, high: K | None, from_ms: int, to_ms: int
+    ) -> Iterator[tuple[Windowed[K], R]]:
+        """Yield what ``fetch_keys`` does, backwards."""
+        return self._of_many(low, high, from_ms, to_ms, reverse=True)
+
+    def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], R]]:
+        """Yield (windowed key, value) of all windows that start in the range."""
+        return self._of_many(None, None, from_ms, to_ms, reverse=False)
+
+    def backward_fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], R]]:
+        """Yield what ``fetch_all`` does, backwards."""
+        return self._of_many(None, None, from_ms, to_ms, reverse=True)
+
+    def all(self) -> Iterator[tuple[Windowed[K], R]]:
+        """Yield (windowed key, value) of all windows."""
+        return self._of_many(None, None, 0, MAX_TIME, reverse=False)
+
+    def backward_all(self) -> Iterator[tuple[Windowed[K], R]]:
+        """Yield what ``all`` does, backwards."""
+        return self._of_many(None, None, 0, MAX_TIME, reverse=True)
+
+    def _of_key(self, key: K, from_ms: int, to_ms: int, *, reverse: bool) -> Iterator[tuple[int, R]]:
+        shown = self._shown
+        return iter([(start, shown(entry)) for start, entry in self._entries_of(key, from_ms, to_ms, reverse)])
+
+    def _entries_of(self, key: K, from_ms: int, to_ms: int, reverse: bool) -> list[tuple[int, Any]]:
+        if self._is_closed:
+            raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
+        chain = self._chain(self._keys.slot(key))
+        visible_from = self._bounds.visible_from_ms
+        chain.trim(visible_from)
+        return chain.between(max(from_ms, visible_from), to_ms, reverse=reverse)
+
+    def _of_many(
+        self, low: K | None, high: K | None, from_ms: int, to_ms: int, *, reverse: bool
+    ) -> Iterator[tuple[Windowed[K], R]]:
+        first_ms = max(from_ms, self._bounds.visible_from_ms)
+        rows = self._raw(self._keys.bound(low), self._keys.bound(high), first_ms, to_ms, reverse)
+        to_key, read, window = self._keys.read, self._read, self._window
+        return (
+            (Windowed(to_key(key), window(start)), read(data))
+            for key, start, _, data in rows
+            if first_ms <= start <= to_ms
+        )
+
+    def _window(self, start_ms: int) -> Window:
+        return Window(start_ms, min(start_ms + self.spec.window_size_ms, MAX_TIME))
+
+    def windows_between(self, from_ms: int, to_ms: int) -> Iterator[tuple[int, K, Any]]:
+        """Yield (start, key, entry) of all windows that start in the range, by start, then key bytes.
+
+        ``entry`` is the value, or (value, timestamp_ms) in a timestamped store.  For emission
+        on close: calls should go forward in time, each then costs what it yields.
+        """
+        keys = self._keys
+        for start, slots in self._between(from_ms, to_ms):
+            for slot in sorted(slots, key=lambda slot: (keys.to_bytes(slot[0]), slot[2])):
+                entry = self._entry_at(slot[0], start, slot[2])
+                if entry is not None:
+                    yield start, keys.to_key(slot[0]), entry
+
+    def _entry_at(self, key_slot: Any, start_ms: int, sequence: int) -> Any:
+        """Return value, or pair, of a slot of the time index."""
+        raise NotImplementedError
+
+    def _put(self, key_slot: Any, start_ms: int, entry: Any, is_delete: bool) -> None:
+        """Put where time moves, duplicates are retained, or chains or index must follow."""
+        bounds = self._bounds
+        if is_delete and self._retains:
+            return
+        if start_ms > bounds.observed_ms:
+            self._observe(start_ms)
+        if start_ms < bounds.accepted_from_ms:
+            self._refuse()
+            return
+        sequence = 0
+        if self._retains:
+            sequence = self._sequence = (self._sequence + 1) & MAX_SEQUENCE
+        slot = (key_slot, start_ms, sequence) if self._retains else (key_slot, start_ms)
+        fresh = self._buffer.fresh
+        if slot in fresh:
+            del fresh[slot]
+        fresh[slot] = entry
+        if self._chains.is_used():
+            self._chains.set(key_slot, start_ms, None if is_delete else entry, is_repeated=self._retains)
+        if self._index is not None:
+            self._index.set(start_ms, (key_slot, start_ms, sequence), is_present=not is_delete)
+
+    def _chain_time(self, time_ms: int, other: int) -> Any:
+        return time_ms
+
+    def _restored(self, other: int) -> None:
+        if other > self._sequence:
+            self._sequence = other
+
+    def _own_metadata(self) -> dict[str, bytes]:
+        own = super()._own_metadata()
+        if self._retains:
+            own[SEQUENCE] = self._sequence.to_bytes(4, "big")
+        return own
+
+
+class WindowStore(WindowRanges[K, V]):
+    """Values by key and window start; with ``retain_duplicates`` several of each."""
+
+    __slots__ = ()
+
+    def fetch(self, key: K, start_ms: int) -> V | None:
+        """Return the value of the window that starts at ``start_ms``, None if there is none.
+
+        Where duplicates are retained only the one put last in the store can be found so.
+        """
+        if start_ms < self._bounds.visible_from_ms:
+            return None
+        keys, values = self._keys, self._values
+        key_slot = key if type(key) is keys.exact else keys.slot(key)
+        slot = (key_slot, start_ms, self._sequence) if self._retains else (key_slot, start_ms)
+        held = self._buffer.fresh.get(slot, ABSENT)
+        if held is ABSENT:
+            held = self._load(slot)
+        return held if values.holds_objects else values.serde.deserialize(held)
+
+    def put(self, key: K, value: V | None, start_ms: int) -> None:
+        """Set the value of a window; None deletes it, or does nothing where duplicates are retained."""
+        keys = self._keys
+        key_slot = key if type(key) is keys.exact else keys.slot(key)
+        held = value if type(value) is self._values.exact else self._values.hold(value)
+        self._put(key_slot, start_ms, held, value is None)
+
+    def _entry_at(self, key_slot: Any, start_ms: int, sequence: int) -> Any:
+        slot = (key_slot, start_ms, sequence) if self._retains else (key_slot, start_ms)
+        held = self._buffer.fresh.get(slot, ABSENT)
+        if held is ABSENT:
+            held = self._load(slot)
+        return None if held is None else self._values.to_value(held)
+
+
+class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
+    """Values with the time of their last change, by key and window start.
+
+    ``fetch_pair`` and ``put_pair`` are what operators use: plain tuples ``(value, timestamp_ms)``.
+    """
+
+    __slots__ = ()
+
+    def fetch_pair(self, key: K, start_ms: int) -> tuple[V, int] | None:
+        """Return (value, timestamp_ms) of the window that starts at ``start_ms``, None if there is none."""
+        if start_ms < self._bounds.visible_from_ms:
+            return None
+        keys, values = self._keys, self._values
+        slot = (key if type(key) is keys.exact else keys.slot(key), start_ms)
+        pair = self._buffer.fresh.get(slot, ABSENT)
+        if pair is ABSENT:
+            pair = self._load(slot)
+        if pair is None or pair[0] is None:
+            return None
+        return pair if values.holds_objects else (values.read(pair[0]), pair[1])
+
+    def put_pair(self, key: K, value: V | None, timestamp_ms: int, start_ms: int) -> None:
+        """Set value and time of a window; a value of None deletes it."""
+        keys, fresh = self._keys, self._buffer.fresh
+        slot = (key if type(key) is keys.exact else keys.slot(key), start_ms)
+        held = value if type(value) is self._values.exact else self._values.hold(value)
+        # A fresh slot is still accepted unless time has moved on since.
+        if slot in fresh and start_ms >= self._bounds.accepted_from_ms and self._index is None:
+            del fresh[slot]
+            fresh[slot] = (held, timestamp_ms)
+            if self._chains.is_used():
+                self._chains.set(slot[0], start_ms, None if value is None else (held, timestamp_ms))
+            return
+        self._put(slot[0], start_ms, (held, timestamp_ms), value is None)
+
+    def pairs_in_range(self, key: K, from_ms: int, to_ms: int) -> list[tuple[int, tuple[V, int]]]:
+        """Return (start, (value, timestamp_ms)) of the key's windows that start in the range."""
+        rows = self._entries_of(key, from_ms, to_ms, reverse=False)
+        if self._values.holds_objects:
+            return rows
+        read = self._values.read
+        return [(start, (read(pair[0]), pair[1])) for start, pair in rows]
+
+    def fetch(self, key: K, start_ms: int) -> ValueAndTimestamp[V] | None:
+        """Return value and time of the window that starts at ``start_ms``, None if there is none."""
+        pair = self.fetch_pair(key, start_ms)
+        return None if pair is None else ValueAndTimestamp(*pair)
+
+    def put(self, key: K, value: ValueAndTimestamp[V] | tuple[V | None, int] | None, start_ms: int) -> None:
+        """Set value and time of a window; None deletes it."""
+        if value is None:
+            self.put_pair(key, None, self.time_ms, start_ms)
+        else:
+            self.put_pair(key, value[0], value[1], start_ms)
+
+    def _entry_at(self, key_slot: Any, start_ms: int, sequence: int) -> Any:
+        pair = self._buffer.fresh.get((key_slot, start_ms), ABSENT)
+        if pair is ABSENT:
+            pair = self._load((key_slot, start_ms))
+        if pair is None or pair[0] is None:
+            return None
+        return (self._values.to_value(pair[0]), pair[1])
+
+    def _entry(self, data: bytes) -> Any:
+        return self._values.from_bytes(data[_TIME_BYTES:]), time_of(data[:_TIME_BYTES])
+
+    def _read(self, data: bytes) -> ValueAndTimestamp[V]:
+        return ValueAndTimestamp(self._values.read(data[_TIME_BYTES:]), time_of(data[:_TIME_BYTES]))
+
+    def _shown(self, entry: Any) -> ValueAndTimestamp[V]:
+        return ValueAndTimestamp(self._values.to_value(entry[0]), entry[1])
+
+    def _engine_values(self, taken: list[tuple[Any, Any]]) -> Iterable[tuple[bytes | None, bytes | None, int]]:
+        values = self._values.all_to_bytes([pair[0] for _, pair in taken])
+        return (
+            (None if value is None else time_bytes(pair[1]) + value, value, pair[1])
+            for value, (_, pair) in zip(values, taken, strict=True)
+        )
+
+    def _engine_value(self, value: bytes, timestamp_ms: int) -> bytes:
+        return time_bytes(timestamp_ms) + value
+
+    def _changelog_row(self, key: bytes, value: bytes, time_ms: int) -> ChangelogRow:
+        return key, value[_TIME_BYTES:], time_of(value[:_TIME_BYTES])

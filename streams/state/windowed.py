@@ -1,0 +1,243 @@
+"""What window and session stores share: segments under staged writes, chains, time index.
+
+An entry has a key, a *segment time* (window start, session end) and a suffix of times behind its
+key bytes.  Reads are restricted by the observed stream time less the retention, writes to dead
+segments are refused, and whole segments expire; nothing is ever scanned to be deleted.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from streams.core.records import Block
+from streams.state.chains import Chain, ChainCache, TimeIndex
+from streams.state.forms import ABSENT
+from streams.state.lifecycle import STREAM_TIME, ChangelogRow, StoreLifecycle, time_bytes, time_of
+from streams.state.segments import NO_TIME, TimeBounds, segment_interval_ms
+from streams.state.specs import StoreSpec
+from streams.state.staging import StagedEngine
+from streams.state.windowed_keys import key_range
+
+#: A raw entry: key bytes, its two times (start, sequence | end, start), engine value.
+RawRow = tuple[bytes, int, int, bytes]
+
+
+class WindowedLifecycle(StoreLifecycle):
+    """Segments, expiry and ranges of a windowed store."""
+
+    __slots__ = ("_bounds", "_chains", "_index", "on_expired")
+
+    #: Length of the times behind the key, how to make and how to split them.
+    _suffix_bytes: int
+    _suffix: Callable[[int, int], bytes]
+    _parts: Callable[[bytes], tuple[bytes, int, int]]
+
+    def __init__(self, spec: StoreSpec, staged: StagedEngine, *, cache_entries: int) -> None:
+        super().__init__(spec, staged, cache_entries=cache_entries)
+        # The reference's memory stores order and expire by time, its persistent ones by segment.
+        is_exact = spec.is_persistent is False
+        observed = self._metadata.get(STREAM_TIME)
+        self._bounds = TimeBounds(
+            spec.retention_ms,
+            1 if is_exact else segment_interval_ms(spec.retention_ms),
+            is_exact,
+            NO_TIME if observed is None else time_of(observed),
+        )
+        self._chains = ChainCache(cache_entries)
+        self._index: TimeIndex | None = None
+        #: Called for each refused record, beside the count in ``expired``.
+        self.on_expired: Callable[[], None] | None = None
+
+    @property
+    def observed_stream_time_ms(self) -> int:
+        """Highest window start (session end) put so far, -1 at first."""
+        return self._bounds.observed_ms
+
+    # Hooks of the two kinds of values.
+
+    def _entry(self, data: bytes) -> Any:
+        """Return the held form of an engine value."""
+        return self._values.from_bytes(data)
+
+    def _read(self, data: bytes) -> Any:
+        """Return what a user gets for an engine value."""
+        return self._values.serde.deserialize(data)
+
+    def _shown(self, entry: Any) -> Any:
+        """Return what a user gets for a held entry."""
+        return self._values.to_value(entry)
+
+    def _engine_values(self, taken: list[tuple[Any, Any]]) -> Iterable[tuple[bytes | None, bytes | None, int]]:
+        """Return (engine value, changelog value, changelog time) of fresh entries."""
+        values = self._values.all_to_bytes([entry for _, entry in taken])
+        return ((value, value, slot[1]) for value, (slot, _) in zip(values, taken, strict=True))
+
+    # Time.
+
+    def _observe(self, time_ms: int) -> None:
+        """Move the stream time forward and drop the segments that die by it."""
+        if self._bounds.observe(time_ms):
+            for segment in list(self._staged.namespaces.irange(None, self._bounds.first_live, (True, False))):
+                self._staged.drop(segment)
+
+    def _refuse(self) -> None:
+        self.expired += 1
+        if self.on_expired is not None:
+            self.on_expired()
+
+    def _own_metadata(self) -> dict[str, bytes]:
+        return {STREAM_TIME: time_bytes(self._bounds.observed_ms)}
+
+    # Points.
+
+    def _load(self, slot: Any) -> Any:
+        """Return the entry of (key, time, other) that is not fresh, None if there is none."""
+        entry = self._buffer.cached(slot)
+        if entry is ABSENT:
+            key = self._keys.to_bytes(slot[0]) + self._suffix(slot[1], slot[2] if len(slot) == 3 else 0)
+            data = self._staged.get(self._bounds.segment(slot[1]), key)
+            entry = None if data is None else self._entry(data)
+            self._buffer.remember(slot, entry)
+        return entry
+
+    # Ranges.
+
+    def _segments(self, first_ms: int, last_ms: int, reverse: bool) -> list[int]:
+        segment = self._bounds.segment
+        return list(self._staged.namespaces.irange(segment(first_ms), segment(last_ms), reverse=reverse))
+
+    def _raw(
+        self, low: bytes | None, high: bytes | None, first_ms: int, last_ms: int, reverse: bool
+    ) -> Iterator[RawRow]:
+        """Return entries of the keys from ``low`` to ``high``, segment by segment.
+
+        ``first_ms`` and ``last_ms`` choose segments; the caller filters by time.
+        """
+        self._push()
+        if (low is not None and high is not None and low > high) or first_ms > last_ms:
+            return iter(())
+        first, last = key_range(low, high, self._suffix_bytes)
+        scans = [
+            self._staged.scan(segment, first, last, reverse) for segment in self._segments(first_ms, last_ms, reverse)
+        ]
+        return self._of_keys(chain.from_iterable(scans), low, high)
+
+    def _of_keys(self, rows: Iterable[tuple[bytes, bytes]], low: bytes | None, high: bytes | None) -> Iterator[RawRow]:
+        parts = self._parts
+        for data, value in rows:
+            key, time_ms, other = parts(data)
+            if (low is None or key >= low) and (high is None or key <= high):
+                yield key, time_ms, other, value
+
+    def _chain(self, slot: Any) -> Chain:
+        """Return all live entries of a key, in order of time."""
+        known = self._chains.find(slot)
+        if known is None:
+            key = self._keys.to_bytes(slot)
+            rows = self._raw_of(key)
+            known = Chain([self._chain_time(row[1], row[2]) for row in rows], [self._entry(row[3]) for row in rows])
+            self._chains.keep(slot, known)
+        return known
+
+    def _raw_of(self, key: bytes) -> list[RawRow]:
+        """Return all visible entries of one key, in order of segment and times."""
+        self._push()
+        first_ms = max(self._bounds.visible_from_ms, 0)
+        low, high = key + self._suffix(first_ms, 0), key + b"\x80"
+        rows: list[RawRow] = []
+        for segment in self._staged.namespaces.irange(self._bounds.segment(first_ms)):
+            for data, value in self._staged.scan(segment, low, high):
+                found, time_ms, other = self._parts(data)
+                if found == key:
+                    rows.append((found, time_ms, other, value))
+        return rows
+
+    def _chain_time(self, time_ms: int, other: int) -> Any:
+        """Return the time by which a chain orders an entry."""
+        raise NotImplementedError
+
+    def _between(self, first_ms: int, last_ms: int) -> Iterator[tuple[int, list[Any]]]:
+        """Yield (time, slots) of visible entries, in order of time; the index is made at the first call.
+
+        It forgets what lies before ``first_ms``; a later call that goes back makes it anew.
+        """
+        first_ms = max(first_ms, self._bounds.visible_from_ms)
+        index = self._index
+        if index is None or first_ms < index.floor_ms:
+            index = self._index = TimeIndex(first_ms)
+            from_bytes = self._keys.from_bytes
+            last_segment_ms = max(first_ms, self._bounds.observed_ms)
+            for key, time_ms, other, _ in self._raw(None, None, first_ms, last_segment_ms, False):
+                index.set(time_ms, (from_bytes(key), time_ms, other), is_present=True)
+        else:
+            index.raise_floor(first_ms)
+        return index.between(first_ms, last_ms)
+
+    # Lifecycle.
+
+    def _push(self) -> None:
+        if not self._buffer.fresh:
+            return
+        taken = self._buffer.take_fresh()
+        try:
+            keys = self._keys.all_to_bytes([slot[0] for slot, _ in taken])
+            values = self._engine_values(taken)
+        except Exception as error:
+            self._noted(error)
+            raise
+        segment, first_live, suffix = self._bounds.segment, self._bounds.first_live, self._suffix
+        note = self._note_change if self.spec.has_changelog else None
+        by_segment: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        for key, (slot, _), (value, logged, time_ms) in zip(keys, taken, values, strict=True):
+            full_key = key + suffix(slot[1], slot[2] if len(slot) == 3 else 0)
+            number = segment(slot[1])
+            if number >= first_live:
+                by_segment.setdefault(number, []).append((full_key, value))
+            if note is not None:
+                note(full_key, logged, time_ms)
+        for number, rows in by_segment.items():
+            self._staged.put_all(number, rows)
+
+    def _engine_value(self, value: bytes, timestamp_ms: int) -> bytes:
+        """Return the engine value of a changelog record."""
+        return value
+
+    def _restored(self, other: int) -> None:
+        """Note the second time of a restored key."""
+
+    def _restore_rows(self, block: Block) -> None:
+        parts = self._parts
+        rows = [
+            (key, parts(key), value, time_ms)
+            for key, value, time_ms in zip(block.keys, block.values, block.timestamps, strict=True)
+            if key is not None
+        ]
+        self._observe(max((row[1][1] for row in rows), default=NO_TIME))
+        by_segment: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        for key, (_, time_ms, other), value, timestamp_ms in rows:
+            self._restored(other)
+            number = self._bounds.segment(time_ms)
+            if number >= self._bounds.first_live:
+                engine_value = None if value is None else self._engine_value(value, timestamp_ms)
+                by_segment.setdefault(number, []).append((key, engine_value))
+        for number, writes in by_segment.items():
+            self._staged.put_all(number, writes)
+        self._chains.forget()
+        self._index = None
+
+    def _changelog_row(self, key: bytes, value: bytes, time_ms: int) -> ChangelogRow:
+        """Return the changelog record of an engine entry."""
+        return key, value, time_ms
+
+    def _snapshot_rows(self) -> Iterator[ChangelogRow]:
+        rows = sorted(
+            (key, value) for number in self._staged.namespaces for key, value in self._staged.scan(number, None, None)
+        )
+        for key, value in rows:
+            yield self._changelog_row(key, value, self._parts(key)[1])
+
+    def close(self) -> None:
+        """Give up the engine; what was not committed is lost."""
+        super().close()
+        self._chains.forget()
+        self._index = None
