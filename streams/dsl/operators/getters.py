@@ -11,7 +11,9 @@ from typing import Any, Protocol, TypeAlias
 from attrs import frozen
 
 from streams.dsl.operators.joining import JoinKind, two_value_joiner
-from streams.state.views import SessionStore, TimestampedKeyValueStore, VersionedStore, WindowStore
+from streams.state.session import SessionStore
+from streams.state.versioned import VersionedStore
+from streams.state.window import TimestampedWindowStore
 from streams.topology.operator import NodeContext
 
 #: A value and the event time of its last change.
@@ -80,13 +82,11 @@ class StoreValues:
     def getter(self, context: NodeContext) -> Getter:
         """Open for reads of the current row."""
         store = context.store(self.store)
-        if isinstance(store, TimestampedKeyValueStore):
-            return store.get_pair
         if isinstance(store, VersionedStore):
             return _versioned_getter(store)
         if isinstance(store, SessionStore):
             return _session_getter(store)
-        if isinstance(store, WindowStore):
+        if isinstance(store, TimestampedWindowStore):
             return _window_getter(store)
         get_pair: Getter = store.get_pair
         return get_pair
@@ -96,7 +96,7 @@ class StoreValues:
         store = context.store(self.store)
         if not isinstance(store, VersionedStore):
             return None
-        read = store.get
+        read = store.get_as_of
 
         def get(key: Any, timestamp_ms: int) -> Pair | None:
             version = read(key, timestamp_ms)
@@ -105,12 +105,11 @@ class StoreValues:
         return get
 
 
-def _window_getter(store: Any) -> Getter:
+def _window_getter(store: "TimestampedWindowStore[Any, Any]") -> Getter:
     fetch = store.fetch_pair
 
     def get(key: Any) -> Pair | None:
-        pair: Pair | None = fetch(key.key, key.window.start_ms)
-        return pair
+        return fetch(key.key, key.window.start_ms)
 
     return get
 

@@ -1,48 +1,261 @@
-"""skeleton"""
+"""Aggregates over sliding windows: one window for every distinct set of records close in time.
+
+A record at t belongs to all windows that hold t, and opens up to three: its left window, which
+ends at t, its right window, which starts behind t and holds later records, and the right window
+of the record before it.  A window's time is that of its latest record.  Windows that would
+start before time 0 are one window from 0 (KIP-450).
+"""
+
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from attrs import frozen
 
-from streams.core.serdes import Serde
+from streams.core.records import Headers
 from streams.core.windows import SlidingWindows
+from streams.dsl.operators.windows import (
+    EXPIRED,
+    NULL_KEY_OR_VALUE,
+    WindowMemo,
+    counting,
+    is_cached,
+    nothing,
+    reducing,
+    windowed,
+    zero,
+)
 from streams.topology.operator import NodeContext, Process
+
+#: Aggregate and time of a window's latest record.
+_Pair: TypeAlias = tuple[Any, int]
+#: Sets a window: key, value, record time, headers, start, pair to go on from, stored pair.
+_Update: TypeAlias = Callable[[Any, Any, int, Headers | None, int, _Pair | None, _Pair | None], None]
+#: Creates a window from a pair: key, headers, start, pair.
+_Create: TypeAlias = Callable[[Any, Headers | None, int, _Pair], None]
 
 
 @frozen
 class SlidingAggregate:
+    """Values of a key and window folded by ``aggregator(key, value, aggregate)`` from ``initializer()`` on."""
+
     store: str
     windows: SlidingWindows
     initializer: Callable[[], Any]
     aggregator: Callable[[Any, Any, Any], Any]
-    key_serde: Serde[Any]
     send_old: bool = False
     emit_on_close: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        raise NotImplementedError
+        """Make the process function of one task."""
+        store = context.store(self.store)
+        drop, time = context.drop, context.stream_time()
+        difference_ms, grace_ms = self.windows.difference_ms, self.windows.grace_ms
+        update, create = _writers(context, self, store)
+        find = store.pairs_in_range
+        early = _early(find, difference_ms, self.initializer, update, create)
+        usual = _usual(find, difference_ms, self.initializer, update, create)
+        emit_closed = _closer(context, store, difference_ms) if self.emit_on_close else None
+
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            if key is None or value is None:
+                drop(NULL_KEY_OR_VALUE)
+                return
+            if timestamp_ms > time.ms:
+                time.ms = timestamp_ms
+            if timestamp_ms + difference_ms < time.ms - grace_ms:
+                drop(EXPIRED)
+                return
+            if timestamp_ms < difference_ms:
+                early(key, value, timestamp_ms, headers)
+                return
+            usual(key, value, timestamp_ms, headers)
+            if emit_closed is not None:
+                emit_closed(time.ms - grace_ms, headers)
+
+        return process
 
 
 @frozen
 class SlidingCount:
+    """Number of records per key and window."""
+
     store: str
     windows: SlidingWindows
-    key_serde: Serde[Any]
     send_old: bool = False
     emit_on_close: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        raise NotImplementedError
+        """Make the process function of one task."""
+        full = SlidingAggregate(self.store, self.windows, zero, counting, self.send_old, self.emit_on_close)
+        return full.bind(context)
 
 
 @frozen
 class SlidingReduce:
+    """Values of a key and window combined by ``reducer(old, new)``."""
+
     store: str
     windows: SlidingWindows
     reducer: Callable[[Any, Any], Any]
-    key_serde: Serde[Any]
     send_old: bool = False
     emit_on_close: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        raise NotImplementedError
+        """Make the process function of one task."""
+        aggregator = reducing(self.reducer)
+        full = SlidingAggregate(self.store, self.windows, nothing, aggregator, self.send_old, self.emit_on_close)
+        return full.bind(context)
+
+
+def _writers(context: NodeContext, operator: SlidingAggregate, store: Any) -> tuple[_Update, _Create]:
+    """Return the functions that add a record to a window, and that create one from what another holds."""
+    put, drop, time = store.put_pair, context.drop, context.stream_time()
+    difference_ms, grace_ms = operator.windows.difference_ms, operator.windows.grace_ms
+    aggregator, send_old = operator.aggregator, operator.send_old
+    emit = None if operator.emit_on_close else context.table_forward(operator.store)
+    sends_stored = is_cached(context, operator.store)
+    memo = WindowMemo(difference_ms)
+
+    def update(
+        key: Any,
+        value: Any,
+        timestamp_ms: int,
+        headers: Headers | None,
+        start_ms: int,
+        pair: _Pair | None,
+        stored: _Pair | None,
+    ) -> None:
+        if start_ms + difference_ms < time.ms - grace_ms:
+            drop(EXPIRED)
+            return
+        old = None if pair is None else pair[0]
+        new = aggregator(key, value, old)
+        if old is not None and pair is not None and pair[1] > timestamp_ms:
+            timestamp_ms = pair[1]
+        put(key, new, timestamp_ms, start_ms)
+        if emit is not None:
+            if sends_stored:
+                old = None if stored is None else stored[0]
+            emit(windowed(key, memo[start_ms]), new, old if send_old else None, timestamp_ms, headers, True)
+
+    def create(key: Any, headers: Headers | None, start_ms: int, pair: _Pair) -> None:
+        put(key, pair[0], pair[1], start_ms)
+        if emit is not None:
+            emit(windowed(key, memo[start_ms]), pair[0], None, pair[1], headers, True)
+
+    return update, create
+
+
+def _usual(
+    find: Callable[[Any, int, int], list[tuple[int, _Pair]]],
+    difference_ms: int,
+    initializer: Callable[[], Any],
+    update: _Update,
+    create: _Create,
+) -> Process:
+    """Return the function for records whose left window starts at 0 or later."""
+
+    def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+        left: _Pair | None = None
+        right: _Pair | None = None
+        has_left = has_right = False
+        previous_ms: int | None = None
+        # The windows that hold the record, or the record before it, latest first.
+        found = find(key, max(0, timestamp_ms - 2 * difference_ms), timestamp_ms + 1)
+        starts = set()
+        for start_ms, pair in reversed(found):
+            starts.add(start_ms)
+            end_ms = start_ms + difference_ms
+            if start_ms == timestamp_ms + 1:
+                has_right = True
+            elif end_ms > timestamp_ms:
+                if right is None:
+                    right = pair
+                update(key, value, timestamp_ms, headers, start_ms, pair, pair)
+            elif end_ms == timestamp_ms:
+                has_left = True
+                update(key, value, timestamp_ms, headers, start_ms, pair, pair)
+                if pair[1] >= timestamp_ms:
+                    # A record of this time came before: all its windows exist.
+                    return
+                previous_ms = pair[1]
+            else:
+                left = pair
+                previous_ms = pair[1]
+                break
+        if previous_ms is not None:
+            start_ms = previous_ms + 1
+            if start_ms not in starts and start_ms + difference_ms >= timestamp_ms:
+                update(key, value, timestamp_ms, headers, start_ms, _started(initializer, timestamp_ms), None)
+        if not has_left:
+            if left is not None and previous_ms is not None and timestamp_ms - difference_ms <= previous_ms:
+                base: _Pair | None = (left[0], timestamp_ms)
+            else:
+                base = _started(initializer, timestamp_ms)
+            update(key, value, timestamp_ms, headers, timestamp_ms - difference_ms, base, None)
+        if not has_right and right is not None and right[1] > timestamp_ms:
+            create(key, headers, timestamp_ms + 1, right)
+
+    return process
+
+
+def _early(
+    find: Callable[[Any, int, int], list[tuple[int, _Pair]]],
+    difference_ms: int,
+    initializer: Callable[[], Any],
+    update: _Update,
+    create: _Create,
+) -> Process:
+    """Return the function for records before ``difference_ms``, which share the window from 0."""
+
+    def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+        combined: _Pair | None = None
+        right: _Pair | None = None
+        has_right = False
+        previous_ms: int | None = None
+        starts = set()
+        for start_ms, pair in find(key, 0, timestamp_ms + 1):
+            starts.add(start_ms)
+            if start_ms == 0:
+                combined = pair
+                if pair[1] < timestamp_ms:
+                    previous_ms = pair[1]
+            elif start_ms <= timestamp_ms:
+                right = pair
+                update(key, value, timestamp_ms, headers, start_ms, pair, pair)
+            else:
+                has_right = True
+        if right is None and combined is not None and combined[1] > timestamp_ms:
+            right = combined
+        if not has_right and right is not None and right[1] > timestamp_ms:
+            create(key, headers, timestamp_ms + 1, right)
+        if previous_ms is not None and previous_ms + 1 not in starts:
+            update(key, value, timestamp_ms, headers, previous_ms + 1, _started(initializer, timestamp_ms), None)
+        base = _started(initializer, timestamp_ms) if combined is None else combined
+        update(key, value, timestamp_ms, headers, 0, base, combined)
+
+    return process
+
+
+def _started(initializer: Callable[[], Any], timestamp_ms: int) -> _Pair | None:
+    """Return the pair of a window without records; None where the initial aggregate is None."""
+    initial = initializer()
+    return None if initial is None else (initial, timestamp_ms)
+
+
+def _closer(context: NodeContext, store: Any, difference_ms: int) -> Callable[[int, Headers | None], None]:
+    """Return a function that emits the windows that end before a time and were not yet emitted."""
+    forward = context.forward
+    # The close time up to which windows were emitted; outlives a restart.
+    emitted = context.stream_time("emitted")
+    memo = WindowMemo(difference_ms)
+
+    def emit_closed(close_ms: int, headers: Headers | None) -> None:
+        if close_ms <= emitted.ms or close_ms <= difference_ms:
+            return
+        first_ms = max(0, emitted.ms - difference_ms)
+        for start_ms, key, pair in store.windows_between(first_ms, close_ms - difference_ms - 1):
+            forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
+        emitted.ms = close_ms
+
+    return emit_closed
