@@ -1,0 +1,145 @@
+"""Columns of Parquet files for the types of a topic.
+
+Between a topic's serdes and pyarrow.  Kafka's plain types and classes of such become columns
+and structs; whatever has no fixed columns (dicts, unions, JSON) becomes its JSON text.
+Imports core and forms.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, time
+from typing import Any
+
+import msgspec
+from attrs import frozen
+from msgspec import inspect
+
+from streams.core.serdes import BOOLEAN, BYTES, DOUBLE, INT32, LONG, STRING, UUID, Serde, WindowedSerde
+from streams.files.forms import form_of, json_type
+
+
+@frozen
+class ArrowColumn:
+    """A pyarrow type, and how a topic's bytes become a list of its values."""
+
+    type: Any
+    values: Callable[[Sequence[bytes | None]], list[Any]]
+
+
+@frozen
+class _ArrowForm:
+    """A pyarrow type, and how an object of msgspec's builtins becomes a value of it."""
+
+    type: Any
+    convert: Callable[[Any], Any]
+
+
+def arrow_column(serde: Serde[Any] | None) -> ArrowColumn:
+    """Return the column of one side of a topic; that of an undeclared one is bytes."""
+    import pyarrow as pa
+
+    if serde is None:
+        return ArrowColumn(pa.binary(), list)
+    plain = {
+        STRING: pa.string(),
+        LONG: pa.int64(),
+        INT32: pa.int32(),
+        DOUBLE: pa.float64(),
+        BOOLEAN: pa.bool_(),
+        BYTES: pa.binary(),
+    }
+    if serde in plain:
+        return ArrowColumn(plain[serde], serde.deserialize_all)
+    if serde is UUID:
+        return ArrowColumn(pa.string(), STRING.deserialize_all)
+    if isinstance(serde, WindowedSerde):
+        return _windowed(serde)
+    kind = json_type(serde)
+    if kind is not None:
+        form = _structured(inspect.type_info(kind[0]))
+        if form is not None:
+            return ArrowColumn(form.type, _objects(serde, form))
+    to_json = form_of(serde).to_json
+    return ArrowColumn(
+        pa.string(), lambda column: [None if data is None else to_json(data).decode() for data in column]
+    )
+
+
+def _windowed(serde: WindowedSerde[Any]) -> ArrowColumn:
+    import pyarrow as pa
+
+    inner = arrow_column(serde.inner)
+    suffix = serde.key_suffix
+
+    def values(column: Sequence[bytes | None]) -> list[Any]:
+        keys = inner.values([None if data is None else data[:-suffix] for data in column])
+        windows = [None if windowed is None else windowed.window for windowed in serde.deserialize_all(column)]
+        return [
+            None if window is None else {"key": key, "start": window.start_ms, "end": window.end_ms}
+            for key, window in zip(keys, windows, strict=True)
+        ]
+
+    return ArrowColumn(pa.struct({"key": inner.type, "start": pa.int64(), "end": pa.int64()}), values)
+
+
+#: What msgspec leaves as it is, because Arrow has a type for it.
+_KEPT = (datetime, date, time, bytes, bytearray)
+
+
+def _objects(serde: Serde[Any], form: _ArrowForm) -> Callable[[Sequence[bytes | None]], list[Any]]:
+    def values(column: Sequence[bytes | None]) -> list[Any]:
+        return [
+            None if value is None else form.convert(msgspec.to_builtins(value, builtin_types=_KEPT, str_keys=True))
+            for value in serde.deserialize_all(column)
+        ]
+
+    return values
+
+
+def _json_text(value: Any) -> Any:
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _structured(info: inspect.Type, depth: int = 0) -> _ArrowForm | None:
+    """Return the form of a type that has columns of its own, or None for JSON text."""
+    import pyarrow as pa
+
+    if isinstance(info, inspect.UnionType):
+        members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
+        return _structured(members[0], depth) if len(members) == 1 else None
+    plain = {
+        inspect.StrType: pa.string(),
+        inspect.IntType: pa.int64(),
+        inspect.FloatType: pa.float64(),
+        inspect.BoolType: pa.bool_(),
+        inspect.BytesType: pa.binary(),
+        inspect.DateTimeType: pa.timestamp("us", "UTC"),
+        inspect.DateType: pa.date32(),
+        inspect.TimeType: pa.time64("us"),
+        inspect.UUIDType: pa.string(),
+    }
+    kind = plain.get(type(info))
+    if kind is not None:
+        return _ArrowForm(kind, _same)
+    if depth > 8:  # A type that holds itself.
+        return None
+    if isinstance(info, inspect.ListType):
+        item = _structured(info.item_type, depth + 1) or _ArrowForm(pa.string(), _json_text)
+        return _ArrowForm(
+            pa.list_(item.type),
+            lambda values: None if values is None else [item.convert(value) for value in values],
+        )
+    fields = getattr(info, "fields", ())
+    if not fields or getattr(info, "array_like", False) or getattr(info, "tag", None) is not None:
+        return None
+    parts = {
+        part.encode_name: _structured(part.type, depth + 1) or _ArrowForm(pa.string(), _json_text) for part in fields
+    }
+
+    def convert(value: Any) -> Any:
+        return None if value is None else {name: part.convert(value.get(name)) for name, part in parts.items()}
+
+    return _ArrowForm(pa.struct({name: part.type for name, part in parts.items()}), convert)

@@ -1,0 +1,362 @@
+"""The rows of each kind of file, and what keys, values and times they give.
+
+A format cuts a file into rows and turns rows into columns; what to do about a row that gives
+none is the reader's business.  Imports core, kinds, lines and forms.
+"""
+
+import csv
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import msgspec
+from attrs import define, field, frozen
+
+from streams.core.errors import InputError
+from streams.core.records import Headers
+from streams.core.serdes import BYTES
+from streams.files.forms import BAD_INPUT, Form, Hex
+from streams.files.kinds import FileKind, Kind, open_binary
+from streams.files.lines import BATCH_ROWS, line_chunks
+
+
+@frozen
+class Batch:
+    """Consecutive rows: their index in the file, their lines (counted from 1), and the rows as cut."""
+
+    first_row: int
+    lines: Sequence[int]
+    rows: Sequence[Any]
+
+    def from_row(self, row: int) -> "Batch":
+        """Return what is left from a row of the file on."""
+        skipped = max(0, row - self.first_row)
+        return Batch(self.first_row + skipped, self.lines[skipped:], self.rows[skipped:])
+
+
+@define
+class Columns:
+    """What rows give: None for a column that they leave to the topic, or an item of it."""
+
+    values: list[bytes | None]
+    keys: list[bytes | None] | None = None
+    timestamps: list[int | None] | None = None
+    headers: list[Headers] | None = None
+    partitions: list[int | None] | None = None
+
+
+class Format(Protocol):
+    """How one kind of file is cut and read."""
+
+    @property
+    def unit(self) -> str:
+        """What a place in the file is counted in."""
+        ...
+
+    def batches(self, path: Path, kind: FileKind, skip_rows: int) -> Iterator[Batch]:
+        """Yield the rows in file order, without the first ``skip_rows``."""
+        ...
+
+    def columns(self, rows: Sequence[Any]) -> Columns:
+        """Return what the rows give; raises one of BAD_INPUT."""
+        ...
+
+    def raw(self, row: Any) -> bytes:
+        """Return a row's own bytes, or as near to them as there is."""
+        ...
+
+
+def format_of(kind: Kind, key: Form, value: Form) -> Format:
+    """Return the format of a kind, for the two sides of a topic."""
+    if kind is Kind.RECORDS:
+        return RecordLines(key, value)
+    if kind is Kind.CSV:
+        return CsvRows(value)
+    if kind is Kind.PARQUET:
+        return ParquetRows(value)
+    return TextLines(value) if kind.is_text else JsonLines(value)
+
+
+def _line_batches(path: Path, kind: FileKind, skip_rows: int, *, skip_blank: bool) -> Iterator[Batch]:
+    row = 0
+    for first_line, lines in line_chunks(path, kind):
+        numbers: Sequence[int] = range(first_line, first_line + len(lines))
+        if skip_blank and not all(map(bytes.strip, lines)):
+            kept = [(number, line) for number, line in zip(numbers, lines, strict=True) if line.strip()]
+            numbers, lines = [number for number, _ in kept], [line for _, line in kept]
+        batch = Batch(row, numbers, lines)
+        row += len(lines)
+        if row > skip_rows:
+            yield batch.from_row(skip_rows)
+
+
+@frozen
+class JsonLines:
+    """One JSON value a line; blank lines are no rows."""
+
+    value: Form
+    unit: str = "line"
+
+    def batches(self, path: Path, kind: FileKind, skip_rows: int) -> Iterator[Batch]:
+        """Yield lines."""
+        return _line_batches(path, kind, skip_rows, skip_blank=True)
+
+    def columns(self, rows: Sequence[bytes]) -> Columns:
+        """Return the values."""
+        return Columns(self.value.all_from_json(list(map(bytes.strip, rows))))
+
+    def raw(self, row: bytes) -> bytes:
+        """Return the line."""
+        return row
+
+
+@frozen
+class TextLines:
+    """A line is a string value, an empty one too."""
+
+    value: Form
+    unit: str = "line"
+
+    def batches(self, path: Path, kind: FileKind, skip_rows: int) -> Iterator[Batch]:
+        """Yield lines."""
+        return _line_batches(path, kind, skip_rows, skip_blank=False)
+
+    def columns(self, rows: Sequence[bytes]) -> Columns:
+        """Return the values."""
+        if self.value.serde is BYTES:
+            return Columns(list(rows))
+        convert = self.value.from_object
+        return Columns([convert(line.decode()) for line in rows])
+
+    def raw(self, row: bytes) -> bytes:
+        """Return the line."""
+        return row
+
+
+class _RecordLine(msgspec.Struct, forbid_unknown_fields=True):
+    value: msgspec.Raw
+    key: msgspec.Raw = msgspec.Raw(b"null")
+    timestamp: int | msgspec.UnsetType = msgspec.UNSET
+    headers: list[tuple[str, str | Hex | None]] | None = None
+    partition: int | None = None
+    # Where other programs note where the record came from; not ours to set.
+    topic: str | None = None
+    offset: int | None = None
+
+
+_read_record = msgspec.json.Decoder(_RecordLine).decode
+
+
+@frozen
+class RecordLines:
+    """One record a line: ``{"key", "value", "timestamp", "headers", "partition"}``, all but value optional."""
+
+    key: Form
+    value: Form
+    unit: str = "line"
+
+    def batches(self, path: Path, kind: FileKind, skip_rows: int) -> Iterator[Batch]:
+        """Yield lines."""
+        return _line_batches(path, kind, skip_rows, skip_blank=True)
+
+    def columns(self, rows: Sequence[bytes]) -> Columns:
+        """Return all columns that the records give."""
+        records = [_record(line) for line in rows]
+        headers = None
+        if any(record.headers for record in records):
+            headers = [tuple(_header(*header) for header in record.headers or ()) for record in records]
+        return Columns(
+            self.value.all_from_json([bytes(record.value) for record in records]),
+            _keys(self.key, [bytes(record.key) for record in records]),
+            [None if record.timestamp is msgspec.UNSET else record.timestamp for record in records],
+            headers,
+            [record.partition for record in records],
+        )
+
+    def raw(self, row: bytes) -> bytes:
+        """Return the line."""
+        return row
+
+
+def _record(line: bytes) -> _RecordLine:
+    record = _read_record(line)
+    timestamp, partition = record.timestamp, record.partition
+    if timestamp is not msgspec.UNSET and not 0 <= timestamp < 1 << 63:
+        raise ValueError(f"timestamp {timestamp} is no time; give epoch milliseconds, or leave it out")
+    if partition is not None and partition < 0:
+        raise ValueError(f"partition {partition} is negative")
+    return record
+
+
+def _header(name: str, value: str | Hex | None) -> tuple[str, bytes | None]:
+    return name, value.encode() if isinstance(value, str) else None if value is None else value.data()
+
+
+def _keys(form: Form, texts: list[bytes]) -> list[bytes | None]:
+    """Return the bytes of keys, which are canonical where they are JSON."""
+    keys = form.all_from_json(texts)
+    if form.is_json and form.serde is not None:
+        return form.serde.serialize_all(form.serde.deserialize_all(keys))
+    return keys
+
+
+@define
+class CsvRows:
+    """Rows below a header; each a dict of strings."""
+
+    value: Form
+    unit: str = "line"
+    _header: list[str] = field(factory=list)
+
+    def batches(self, path: Path, kind: FileKind, skip_rows: int) -> Iterator[Batch]:
+        """Yield (cells, text) of each row; blank lines are no rows.
+
+        Raises:
+            InputError: two columns have one name, or a quote is not closed.
+        """
+        source = _CsvText(line_chunks(path, kind))
+        reader = csv.reader(source, strict=True)
+        self._header = []
+        numbers: list[int] = []
+        rows: list[tuple[list[str], str]] = []
+        row = 0
+        while True:
+            source.taken.clear()
+            line = source.line + 1
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                if rows:
+                    yield Batch(row - len(rows), numbers, rows)
+                raise InputError(
+                    f"{path}:{line}: the row that begins here is not CSV: {error}; look for a quote that is not closed"
+                ) from error
+            if cells is None:
+                break
+            if not cells:
+                continue
+            if not self._header:
+                self._header = _csv_header(path, line, cells)
+                continue
+            row += 1
+            if row > skip_rows:
+                rows.append((cells, "".join(source.taken)))
+                numbers.append(line)
+            if len(rows) >= BATCH_ROWS:
+                yield Batch(row - len(rows), numbers, rows)
+                numbers, rows = [], []
+        if rows:
+            yield Batch(row - len(rows), numbers, rows)
+
+    def columns(self, rows: Sequence[tuple[list[str], str]]) -> Columns:
+        """Return the values."""
+        header, convert = self._header, self.value.from_object
+        width = len(header)
+        for cells, _ in rows:
+            if len(cells) != width:
+                raise ValueError(f"the row has {len(cells)} cells, the header {width}")
+        return Columns([convert(dict(zip(header, cells, strict=True))) for cells, _ in rows])
+
+    def raw(self, row: tuple[list[str], str]) -> bytes:
+        """Return the line or lines of the row."""
+        return row[1].rstrip("\n").encode(errors="surrogateescape")
+
+
+@define
+class _CsvText:
+    """Lines as text, remembering those that the current row took."""
+
+    chunks: Iterator[tuple[int, list[bytes]]]
+    line: int = 0
+    taken: list[str] = field(factory=list)
+    _lines: Iterator[bytes] = field(factory=lambda: iter(()))
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines, None)
+        while line is None:
+            _, lines = next(self.chunks)
+            self._lines = iter(lines)
+            line = next(self._lines, None)
+        self.line += 1
+        # Malformed UTF-8 is the matter of its row: a surrogate cannot be written.
+        text = line.decode(errors="surrogateescape") + "\n"
+        self.taken.append(text)
+        return text
+
+
+def _csv_header(path: Path, line: int, cells: list[str]) -> list[str]:
+    doubles = sorted({name for name in cells if cells.count(name) > 1})
+    if doubles:
+        raise InputError(f"{path}:{line}: column {doubles[0]!r} stands twice in the header; rename one")
+    return cells
+
+
+@frozen
+class ParquetRows:
+    """Each row a dict; times in UTC."""
+
+    value: Form
+    unit: str = "row"
+
+    def batches(self, path: Path, kind: FileKind, skip_rows: int) -> Iterator[Batch]:
+        """Yield rows as dicts; row groups that are skipped whole are not read.
+
+        Raises:
+            InputError: it is no Parquet file, or a damaged one.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        row = 0
+        try:
+            with ExitStack() as stack:
+                source: Any = path if not kind.is_gzip else stack.enter_context(_unpacked(path, kind))
+                file = stack.enter_context(pq.ParquetFile(source))
+                groups = list(range(file.num_row_groups))
+                while groups and row + file.metadata.row_group(groups[0]).num_rows <= skip_rows:
+                    row += file.metadata.row_group(groups.pop(0)).num_rows
+                for batch in file.iter_batches(BATCH_ROWS, row_groups=groups) if groups else ():
+                    first, row = row, row + batch.num_rows
+                    if row > skip_rows:
+                        rows = _plain_times(batch).to_pylist(maps_as_pydicts="strict")
+                        yield Batch(first, range(first + 1, row + 1), rows).from_row(skip_rows)
+        except (pa.ArrowException, OSError, EOFError) as error:
+            raise InputError(f"{path}: row {row + 1}: not a whole Parquet file: {error}; make it again") from error
+
+    def columns(self, rows: Sequence[dict[str, Any]]) -> Columns:
+        """Return the values."""
+        return Columns(list(map(self.value.from_object, rows)))
+
+    def raw(self, row: dict[str, Any]) -> bytes:
+        """Return the row as JSON."""
+        try:
+            return msgspec.json.encode(row, enc_hook=repr)
+        except BAD_INPUT:
+            return repr(row).encode(errors="replace")
+
+
+def _unpacked(path: Path, kind: FileKind) -> IO[bytes]:
+    """Return the uncompressed file: Parquet is read from its end."""
+    target = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it.
+    with open_binary(path, kind) as source:
+        shutil.copyfileobj(source, target, 1 << 20)
+    target.seek(0)
+    return target
+
+
+def _plain_times(batch: Any) -> Any:
+    """Return the batch with times in microseconds, the finest that Python has, and zoned ones in UTC."""
+    import pyarrow as pa
+
+    plain: Callable[[Any], Any] = lambda kind: pa.timestamp("us", "UTC" if kind.tz else None)  # noqa: E731
+    for index, part in enumerate(batch.schema):
+        if pa.types.is_timestamp(part.type) and part.type != plain(part.type):
+            column = batch.column(index).cast(plain(part.type), safe=False)
+            batch = batch.set_column(index, part.name, column)
+    return batch

@@ -1,0 +1,381 @@
+"""How keys and values of a topic look in files: between a serde's bytes and JSON, text or rows.
+
+A ``Form`` stands for one side (key or value) of one topic.  Bytes that JSON cannot hold, and
+bytes that a serde does not read, are ``{"$hex": "00ff"}``; a windowed key is
+``{"key": K, "start": MS, "end": MS}``.  Imports core only.
+"""
+
+import math
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from attrs import frozen
+from msgspec import inspect
+
+from streams.core.errors import SerializationError
+from streams.core.records import Window, Windowed
+from streams.core.serdes import (
+    BOOLEAN,
+    BYTES,
+    DATETIME,
+    DOUBLE,
+    INT32,
+    JSON,
+    LONG,
+    NULL,
+    STRING,
+    UUID,
+    Serde,
+    WindowedSerde,
+    canonical_json,
+    serde_for,
+)
+
+#: What conversions by msgspec and by serdes raise on bad input.
+BAD_INPUT = (SerializationError, msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
+
+_TYPES: dict[Serde[Any], type] = {STRING: str, LONG: int, INT32: int, DOUBLE: float, BOOLEAN: bool, UUID: uuid.UUID}
+
+_encode = msgspec.json.encode
+_decode = msgspec.json.decode
+
+
+class Hex(msgspec.Struct, forbid_unknown_fields=True, rename={"hex": "$hex"}):
+    """Bytes in JSON."""
+
+    hex: str
+
+    def data(self) -> bytes:
+        """Return the bytes.
+
+        Raises:
+            ValueError: the text is not hexadecimal.
+        """
+        try:
+            return bytes.fromhex(self.hex)
+        except ValueError as error:
+            raise ValueError(f"$hex {self.hex[:40]!r} is not hexadecimal: {error}") from None
+
+
+class _WindowedKey(msgspec.Struct, forbid_unknown_fields=True):
+    key: msgspec.Raw
+    start: int
+    end: int
+
+
+_read_hex = msgspec.json.Decoder(Hex).decode
+_read_text_or_hex = msgspec.json.Decoder(str | Hex).decode
+_read_windowed = msgspec.json.Decoder(_WindowedKey).decode
+
+
+def hex_json(data: bytes) -> bytes:
+    r"""Return bytes as JSON.
+
+    >>> hex_json(b"\x00\xff")
+    b'{"$hex":"00ff"}'
+    """
+    return b'{"$hex":"%b"}' % data.hex().encode()
+
+
+def text_or_hex_json(data: bytes) -> bytes:
+    """Return bytes of which nothing is known as JSON: as text if they are UTF-8."""
+    try:
+        return _encode(data.decode())
+    except UnicodeDecodeError:
+        return hex_json(data)
+
+
+@frozen
+class Form:
+    """One side of a topic: ``serde`` None where the topic is not declared.
+
+    ``is_json`` says that the topic's bytes are JSON already; they are then passed on as they
+    are, unchecked, by ``from_json``.  All functions raise one of BAD_INPUT.
+    """
+
+    serde: Serde[Any] | None
+    is_json: bool
+    #: One JSON text to the topic's bytes.
+    from_json: Callable[[bytes], bytes | None]
+    #: A string, or the dict of a row, to the topic's bytes, leniently.
+    from_object: Callable[[Any], bytes | None]
+    #: The topic's bytes to one JSON text; never raises.
+    to_json: Callable[[bytes | None], bytes]
+
+    def all_from_json(self, texts: Sequence[bytes]) -> list[bytes | None]:
+        """Return the bytes of many JSON texts."""
+        if self.is_json and self.serde is not None:
+            return [None if text == b"null" else text for text in texts]
+        return list(map(self.from_json, texts))
+
+    def check(self, column: Sequence[bytes | None]) -> list[Any]:
+        """Return the objects of bytes, which proves that the serde reads them."""
+        return list(column) if self.serde is None else self.serde.deserialize_all(column)
+
+
+def form_of(serde: Serde[Any] | None) -> Form:
+    """Return how a serde's objects look in files."""
+    if serde is None or serde is NULL:
+        return Form(serde, False, _unknown_from_json, _unknown_from_object, _unknown_to_json)
+    if isinstance(serde, WindowedSerde):
+        return Form(serde, False, _windowed_reader(serde), serde.serialize, _windowed_writer(serde))
+    if serde is BYTES:
+        return Form(serde, False, _bytes_from_json, _bytes_from_object, _bytes_to_json)
+    kind = json_type(serde)
+    if kind is not None:
+        return Form(serde, True, _null_or_same, _converter(serde, kind[0]), _json_writer)
+    plain = _TYPES.get(serde)
+    if plain is not None:
+        return Form(serde, False, _typed_reader(serde, plain), _converter(serde, plain), _object_writer(serde))
+    return Form(serde, False, _custom_reader(serde), serde.serialize, _object_writer(serde))
+
+
+def json_type(serde: Serde[Any]) -> tuple[Any] | None:
+    """Return the type form of a serde whose bytes are JSON, in a tuple, or None for any other serde."""
+    if serde is DATETIME:
+        from datetime import datetime
+
+        return (datetime,)
+    maker, arguments = serde.__reduce__()
+    return (arguments[0],) if maker is serde_for else None
+
+
+# Undeclared sides, and those declared as None whose bytes somebody else has written.
+
+
+def _unknown_from_json(text: bytes) -> bytes | None:
+    value = _decode(text)
+    if value is None:
+        return None
+    if type(value) is str:
+        return value.encode()
+    return _read_hex(text).data() if _is_hex(value) else canonical_json(value)
+
+
+def _unknown_from_object(value: Any) -> bytes | None:
+    if value is None or type(value) is bytes:
+        return value
+    return value.encode() if type(value) is str else canonical_json(value)
+
+
+def _unknown_to_json(data: bytes | None) -> bytes:
+    return b"null" if data is None else text_or_hex_json(data)
+
+
+def _is_hex(value: Any) -> bool:
+    return type(value) is dict and value.keys() == {"$hex"} and type(value["$hex"]) is str
+
+
+# Bytes.
+
+
+def _bytes_from_json(text: bytes) -> bytes | None:
+    if text == b"null":
+        return None
+    try:
+        value = _read_text_or_hex(text)
+    except msgspec.ValidationError:
+        raise ValueError('expected bytes as {"$hex": "00ff"} or a string') from None
+    return value.encode() if type(value) is str else value.data()
+
+
+def _bytes_from_object(value: Any) -> bytes | None:
+    if type(value) is str:
+        return value.encode()
+    return BYTES.serialize(value)
+
+
+def _bytes_to_json(data: bytes | None) -> bytes:
+    return b"null" if data is None else hex_json(data)
+
+
+# JSON.
+
+
+def _null_or_same(text: bytes) -> bytes | None:
+    return None if text == b"null" else text
+
+
+def _json_writer(data: bytes | None) -> bytes:
+    if data is None:
+        return b"null"
+    try:
+        _decode(data)
+    except (msgspec.MsgspecError, RecursionError):
+        return text_or_hex_json(data)
+    # What another program wrote may stand on several lines.
+    return data if b"\n" not in data and b"\r" not in data else msgspec.json.format(data, indent=-1)
+
+
+# Types with Kafka's own bytes, and serdes of the user's.
+
+
+def _typed_reader(serde: Serde[Any], kind: type) -> Callable[[bytes], bytes | None]:
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
+    serialize = serde.serialize
+
+    def from_json(text: bytes) -> bytes | None:
+        if text == b"null":
+            return None
+        try:
+            return serialize(decode(text))
+        except msgspec.ValidationError:
+            raw = _raw_bytes(serde, text)
+            if raw is None:
+                raise
+            return raw
+
+    return from_json
+
+
+def _custom_reader(serde: Serde[Any]) -> Callable[[bytes], bytes | None]:
+    def from_json(text: bytes) -> bytes | None:
+        raw = _raw_bytes(serde, text)
+        return serde.serialize(_decode(text)) if raw is None else raw
+
+    return from_json
+
+
+def _raw_bytes(serde: Serde[Any], text: bytes) -> bytes | None:
+    """Return the bytes if a text is ``{"$hex": ...}``, checked by the serde."""
+    if b'"$hex"' not in text:
+        return None
+    try:
+        data = _read_hex(text).data()
+    except msgspec.ValidationError:
+        return None
+    serde.deserialize(data)
+    return data
+
+
+def _object_writer(serde: Serde[Any]) -> Callable[[bytes | None], bytes]:
+    deserialize = serde.deserialize
+    may_be_nan = serde is DOUBLE
+
+    def to_json(data: bytes | None) -> bytes:
+        if data is None:
+            return b"null"
+        try:
+            value: Any = deserialize(data)
+            if may_be_nan and not math.isfinite(value):
+                return hex_json(data)
+            return _encode(value)
+        except Exception:  # noqa: BLE001 - the serde may be the user's; its bytes are shown instead.
+            return hex_json(data)
+
+    return to_json
+
+
+# Windowed keys.
+
+
+def _windowed_reader(serde: WindowedSerde[Any]) -> Callable[[bytes], bytes | None]:
+    inner = form_of(serde.inner)
+
+    def from_json(text: bytes) -> bytes | None:
+        if text == b"null":
+            return None
+        raw = _raw_bytes(serde, text)
+        if raw is not None:
+            return raw
+        try:
+            parts = _read_windowed(text)
+        except msgspec.ValidationError as error:
+            raise ValueError(f'expected a windowed key {{"key": K, "start": MS, "end": MS}}: {error}') from None
+        key = serde.inner.deserialize(inner.from_json(bytes(parts.key)))
+        data = serde.serialize(Windowed(key, Window(parts.start, parts.end)))
+        written = serde.deserialize(data)
+        if written is not None and written.window.end_ms != parts.end:
+            raise ValueError(f"window {parts.start}..{parts.end}: the topic's windows end at {written.window.end_ms}")
+        return data
+
+    return from_json
+
+
+def _windowed_writer(serde: WindowedSerde[Any]) -> Callable[[bytes | None], bytes]:
+    inner = form_of(serde.inner)
+    suffix = serde.key_suffix
+
+    def to_json(data: bytes | None) -> bytes:
+        if data is None:
+            return b"null"
+        try:
+            windowed = serde.deserialize(data)
+        except SerializationError:
+            return hex_json(data)
+        assert windowed is not None, "only None reads as None"
+        window = windowed.window
+        return b'{"key":%b,"start":%d,"end":%d}' % (inner.to_json(data[:-suffix]), window.start_ms, window.end_ms)
+
+    return to_json
+
+
+# Rows and lines of text.
+
+
+def _converter(serde: Serde[Any], kind: Any) -> Callable[[Any], bytes | None]:
+    """Return the lenient way from strings, and dicts of strings or of a data file's values, to bytes."""
+    serialize = serde.serialize
+    if kind is str:
+        return serialize
+    if serde is JSON:
+        return _nan_as_none(serialize)
+    blank_as = _blank_cells(kind)
+
+    def typed(value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if blank_as and type(value) is dict:
+            value = {
+                name: blank_as.get(name, cell) if cell == "" else cell
+                for name, cell in value.items()
+                if cell != "" or blank_as.get(name, "") is not _LEFT_OUT
+            }
+        return serialize(msgspec.convert(value, kind, strict=False))
+
+    return _nan_as_none(typed) if json_type(serde) else typed
+
+
+def _nan_as_none(convert: Callable[[Any], bytes | None]) -> Callable[[Any], bytes | None]:
+    """Try again with None for NaN and infinity, which data files use for "missing" and JSON has not."""
+
+    def converted(value: Any) -> bytes | None:
+        try:
+            return convert(value)
+        except SerializationError:
+            cleaned = _without_nan(value)
+            if cleaned is value:
+                raise
+            return convert(cleaned)
+
+    return converted
+
+
+_LEFT_OUT = object()
+
+
+def _blank_cells(kind: Any) -> dict[str, Any]:
+    """Return what an empty cell of a CSV file means, by field that is no text: None, or left out for the default."""
+    info = inspect.type_info(kind)
+    meanings: dict[str, Any] = {}
+    for part in getattr(info, "fields", ()):
+        members = part.type.types if isinstance(part.type, inspect.UnionType) else (part.type,)
+        if any(isinstance(member, (inspect.StrType, inspect.AnyType)) for member in members):
+            continue
+        if not part.required:
+            meanings[part.encode_name] = _LEFT_OUT
+        elif any(isinstance(member, inspect.NoneType) for member in members):
+            meanings[part.encode_name] = None
+    return meanings
+
+
+def _without_nan(value: Any) -> Any:
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if type(value) is dict:
+        return {name: _without_nan(item) for name, item in value.items()}
+    if type(value) is list:
+        return [_without_nan(item) for item in value]
+    return value

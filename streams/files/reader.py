@@ -1,0 +1,260 @@
+"""From an input file to the records of a topic.
+
+Between the formats of rows and the source that appends blocks to partitions.  Every row gives
+exactly one record, so row i of a file is record i of its source.  Imports core and files only.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+from attrs import define, frozen
+
+from streams.core.clock import Clock, SystemClock
+from streams.core.errors import InputError, InvalidTimestampError, SerializationError
+from streams.core.partitioning import partitions_for
+from streams.core.records import Block, Headers
+from streams.core.timestamps import FromValue
+from streams.core.topic import Topic
+from streams.files.formats import Batch, Columns, Format, format_of
+from streams.files.forms import BAD_INPUT, Form, form_of
+from streams.files.kinds import FileKind, Kind, input_kind
+
+logger = logging.getLogger(__name__)
+
+#: What becomes of a row that cannot be read.
+OnBadRow: TypeAlias = Literal["fail", "continue"]
+
+
+class RowReader(Protocol):
+    """Reads the records of a source: (number of partitions, rows to skip) to batches.
+
+    A batch has at most one block per partition; the offsets of its blocks are row numbers.
+    """
+
+    def __call__(self, partitions: int, skip_rows: int) -> Iterator[list[tuple[int, Block]]]:
+        """Yield the rows after the first ``skip_rows``, in file order."""
+        ...
+
+
+def open_input(
+    topic: Topic[Any, Any],
+    path: str | os.PathLike[str],
+    *,
+    on_bad_row: OnBadRow = "fail",
+    clock: Clock | None = None,
+) -> "FileInput":
+    """Return the reader of an input file, of the kind that its suffix names.
+
+    A row goes to the partition it names, else to that of its key, else to (row number mod
+    partitions).  Its timestamp is the record's own, else that of ``Topic(timestamp=...)``, else
+    the wall clock.  A bad row ends the input with "fail"; with "continue" its bytes are handed
+    over as a value that the topic's serde cannot read, so that the task's handler counts it.
+
+    Raises:
+        InputError: there is no such file, it cannot be read, or its kind is not known.
+    """
+    path = Path(path)
+    kind = input_kind(path)
+    key, value = form_of(topic.key_serde), form_of(topic.value_serde)
+    return FileInput(path, kind, topic, format_of(kind.kind, key, value), value, on_bad_row, clock or SystemClock())
+
+
+class _BadRow(Exception):
+    """A row that gives no record, and why."""
+
+
+@frozen
+class FileInput:
+    """A ``RowReader`` of one file; it may be called more than once."""
+
+    path: Path
+    kind: FileKind
+    topic: Topic[Any, Any]
+    format: Format
+    value: Form
+    on_bad_row: OnBadRow
+    clock: Clock
+
+    def __call__(self, partitions: int, skip_rows: int = 0) -> Iterator[list[tuple[int, Block]]]:
+        """Yield the rows after the first ``skip_rows``, in file order.
+
+        Raises:
+            InputError: a row is bad and must not be, or the file cannot be read on; after the
+                rows before it.
+        """
+        for batch in self.format.batches(self.path, self.kind, skip_rows):
+            columns, failure = self._records(batch, partitions)
+            if columns.timestamps:
+                yield _blocks(columns, batch.first_row, partitions)
+            if failure is not None:
+                raise failure
+
+    def _records(self, batch: Batch, partitions: int) -> tuple["_Records", InputError | None]:
+        """Return a batch as records, up to a bad row if that ends the input."""
+        now_ms = self.clock.now_ms()
+        try:
+            return self._columns(batch.rows, batch.first_row, partitions, now_ms), None
+        except _BadRow:
+            pass  # One by one, to find it.
+        records = _Records([], [], [], [], [])
+        for index, row in enumerate(batch.rows):
+            number = batch.first_row + index
+            try:
+                records.extend(self._columns([row], number, partitions, now_ms))
+            except _BadRow as error:
+                message = f"{self._place(batch.lines[index])}: {error}"
+                if self.on_bad_row == "fail":
+                    hint = "mend the row, or skip such rows with --set deserialization_handler=continue"
+                    return records, InputError(f"{message}; {hint}")
+                logger.warning("%s", message)
+                raw = self._unreadable(self.format.raw(row))
+                records.extend(_Records([None], [raw], [now_ms], [()], [number % partitions]))
+        return records, None
+
+    def _columns(self, rows: Sequence[Any], first_row: int, partitions: int, now_ms: int) -> "_Records":
+        try:
+            columns = self.format.columns(rows)
+            values = self._checked(columns.values)
+        except BAD_INPUT as error:
+            raise _BadRow(_reason(error, self.topic.name, self.kind.kind)) from error
+        if columns.keys is None:
+            columns.keys = self._keys(values, len(rows))
+        timestamps = self._timestamps(columns, values, now_ms)
+        placed = self._partitions(columns.keys, columns.partitions, first_row, partitions)
+        headers = columns.headers or [()] * len(rows)
+        return _Records(columns.keys, columns.values, timestamps, headers, placed)
+
+    def _checked(self, values: list[bytes | None]) -> list[Any] | None:
+        """Return the objects of values, as far as somebody asks for them or they are unchecked so far."""
+        topic = self.topic
+        if self.value.is_json or topic.timestamp is not None or topic.key_from is not None:
+            return self.value.check(values)
+        return None
+
+    def _keys(self, values: list[Any] | None, count: int) -> list[bytes | None]:
+        key_from = self.topic.key_from
+        if key_from is None or values is None:
+            return [None] * count
+        keys: list[Any] = []
+        for value in values:
+            try:
+                keys.append(None if value is None else key_from(value))
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                raise _BadRow(f"key_from of topic {self.topic.name!r} failed: {reason}") from error
+        try:
+            return self.topic.key_serde.serialize_all(keys)
+        except SerializationError as error:
+            raise _BadRow(f"key_from of topic {self.topic.name!r}: {error}") from error
+
+    def _timestamps(self, columns: Columns, values: list[Any] | None, now_ms: int) -> list[int]:
+        given = columns.timestamps
+        times = [now_ms] * len(columns.values)
+        function = self.topic.timestamp
+        if function is not None and values is not None:
+            extractor = FromValue(self.topic.name, function)
+            try:
+                block = extractor.block(values, times)
+                if block is None:
+                    block = [extractor.one(None, value, now_ms, -1) for value in values]
+            except InvalidTimestampError as error:
+                raise _BadRow(str(error)) from error
+            if min(block, default=0) < 0:
+                raise _BadRow(f"topic {self.topic.name!r}: the timestamp {min(block)} of the value is before 1970")
+            times = list(block)
+        if given is None:
+            return times
+        return [time if own is None else own for own, time in zip(given, times, strict=True)]
+
+    def _partitions(
+        self, keys: list[bytes | None], given: list[int | None] | None, first_row: int, partitions: int
+    ) -> list[int]:
+        if given is not None:
+            highest = max((partition for partition in given if partition is not None), default=0)
+            if highest >= partitions:
+                raise _BadRow(
+                    f"partition {highest}, but topic {self.topic.name!r} has {partitions} (0 to {partitions - 1}); "
+                    "use --partitions"
+                )
+        suffix = self.topic.key_serde.key_suffix
+        hashed = [key[:-suffix] if suffix else key for key in keys if key is not None]
+        by_key = iter(partitions_for(hashed, partitions))
+        placed = [(first_row + index) % partitions if key is None else next(by_key) for index, key in enumerate(keys)]
+        if given is None:
+            return placed
+        return [at if own is None else own for own, at in zip(given, placed, strict=True)]
+
+    def _place(self, line: int) -> str:
+        return f"{self.path}:{line}" if self.format.unit == "line" else f"{self.path}: {self.format.unit} {line}"
+
+    def _unreadable(self, raw: bytes) -> bytes:
+        """Return bytes that the serde refuses; a serde that takes any bytes gets them as they are."""
+        for data in (raw, b"\xff" + raw):
+            try:
+                self.topic.value_serde.deserialize(data)
+            except Exception:  # noqa: BLE001 - the serde may be the user's.
+                return data
+        return raw
+
+
+@define
+class _Records:
+    """Columns of whole records, before they are split by partition."""
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    headers: list[Headers]
+    partitions: list[int]
+
+    def extend(self, other: "_Records") -> None:
+        self.keys += other.keys
+        self.values += other.values
+        self.timestamps += other.timestamps
+        self.headers += other.headers
+        self.partitions += other.partitions
+
+
+def _blocks(records: _Records, first_row: int, partitions: int) -> list[tuple[int, Block]]:
+    headers = records.headers if any(records.headers) else None
+    count = len(records.values)
+    if partitions == 1:
+        rows = range(first_row, first_row + count)
+        return [(0, Block(records.keys, records.values, records.timestamps, headers, rows))]
+    members: dict[int, list[int]] = {}
+    for index, partition in enumerate(records.partitions):
+        members.setdefault(partition, []).append(index)
+    return [
+        (
+            partition,
+            Block(
+                [records.keys[index] for index in indexes],
+                [records.values[index] for index in indexes],
+                [records.timestamps[index] for index in indexes],
+                None if headers is None else [headers[index] for index in indexes],
+                [first_row + index for index in indexes],
+            ),
+        )
+        for partition, indexes in sorted(members.items())
+    ]
+
+
+def _reason(error: Exception, topic: str, kind: Kind) -> str:
+    """Return what is wrong with a row, in the words of its kind."""
+    if isinstance(error, SerializationError) and isinstance(error.__cause__, msgspec.MsgspecError):
+        error = error.__cause__
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8: {error.reason} at byte {error.start}"
+    if isinstance(error, msgspec.ValidationError):
+        text = str(error)
+        text = text[:1].lower() + text[1:]
+        if kind is Kind.RECORDS and "$.timestamp" in text:
+            text += "; give epoch milliseconds, or leave timestamp out"
+        return f"the row does not fit topic {topic!r}: {text}"
+    if isinstance(error, msgspec.DecodeError):
+        return f"not JSON: {error}"
+    return str(error)

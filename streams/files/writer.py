@@ -1,0 +1,181 @@
+"""From the records of a topic to an output file.
+
+Written under a temporary name and renamed when whole: a file of the given name is never a half
+one.  Imports core and files only.
+"""
+
+import gzip
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+from attrs import frozen
+
+from streams.core.errors import StreamsError
+from streams.core.records import NO_TIMESTAMP, Block, Headers
+from streams.core.topic import Topic
+from streams.files.arrow import arrow_column
+from streams.files.forms import form_of, text_or_hex_json
+from streams.files.kinds import STANDARD_OUTPUT, WRITTEN, FileKind, Kind, kind_of, listed
+
+#: What a topic is read as for writing: (partition, block), partition by partition, by offset.
+Blocks = Iterable[tuple[int, Block]]
+
+
+class OutputError(StreamsError):
+    """An output file that cannot be written, with the file in the message."""
+
+
+@frozen
+class FileOutput:
+    """An output that has been checked and can be written once its records are there."""
+
+    path: str
+    kind: FileKind
+    topic: Topic[Any, Any] | None
+
+    def write(self, blocks: Blocks) -> int:
+        """Write all records; return their number.
+
+        Raises:
+            OutputError: the file cannot be written; it is then as it was before.
+        """
+        if self.path == STANDARD_OUTPUT:
+            return self._write(sys.stdout.buffer, blocks)
+        with _whole_file(Path(self.path), is_gzip=self.kind.is_gzip) as stream:
+            return self._write(stream, blocks)
+
+    def _write(self, stream: IO[bytes], blocks: Blocks) -> int:
+        if self.kind.kind is Kind.PARQUET:
+            return _write_parquet(stream, self.topic, blocks)
+        lines = _value_lines(self.topic) if self.kind.kind is Kind.JSON_LINES else _record_lines(self.topic)
+        count = 0
+        for partition, block in blocks:
+            if len(block):
+                stream.write(b"\n".join(lines(partition, block)) + b"\n")
+            count += len(block)
+        stream.flush()
+        return count
+
+
+def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str]) -> FileOutput:
+    """Return the writer of an output file, of the kind that its suffix names; ``-`` is standard output.
+
+    Without ``topic`` nothing is known of keys and values: they are written as text if they are
+    UTF-8, else as ``{"$hex": ...}``.  An existing file is overwritten.
+
+    Raises:
+        OutputError: the kind is not known, or nothing can be written there.
+    """
+    path = os.fspath(path)
+    if path == STANDARD_OUTPUT:
+        return FileOutput(path, FileKind(Kind.RECORDS), topic)
+    kind = kind_of(path)
+    if kind is None or kind.kind not in WRITTEN:
+        what = "its suffix tells no kind of file" if kind is None else f"{kind.kind.value} files are read only"
+        raise OutputError(
+            f"{path}: {what}; outputs are {listed(WRITTEN)}, each also with .gz, or - for standard output"
+        )
+    folder = Path(path).parent
+    if Path(path).is_dir():
+        raise OutputError(f"{path}: is a directory; give a file in it")
+    if not folder.is_dir():
+        raise OutputError(f"{path}: there is no folder {str(folder)!r}; make it first")
+    if not os.access(folder, os.W_OK):
+        raise OutputError(f"{path}: folder {str(folder)!r} cannot be written to; choose another")
+    return FileOutput(path, kind, topic)
+
+
+@contextmanager
+def _whole_file(path: Path, *, is_gzip: bool) -> Iterator[IO[bytes]]:
+    """Open a file that gets its name only when it is whole and on disk."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        try:
+            with temporary.open("wb") as stream:
+                if is_gzip:
+                    # No name and no time inside: equal records make equal files.
+                    with gzip.GzipFile(filename="", mode="wb", fileobj=stream, compresslevel=6, mtime=0) as packed:
+                        yield cast(IO[bytes], packed)
+                else:
+                    yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be written: {error.strerror or error}; make room or choose another place"
+        ) from error
+
+
+def _value_lines(topic: Topic[Any, Any] | None) -> Callable[[int, Block], Iterable[bytes]]:
+    to_json = form_of(topic.value_serde if topic else None).to_json
+
+    def lines(partition: int, block: Block) -> Iterable[bytes]:
+        return map(to_json, block.values)
+
+    return lines
+
+
+def _record_lines(topic: Topic[Any, Any] | None) -> Callable[[int, Block], Iterable[bytes]]:
+    key_json = form_of(topic.key_serde if topic else None).to_json
+    value_json = form_of(topic.value_serde if topic else None).to_json
+
+    def lines(partition: int, block: Block) -> Iterable[bytes]:
+        headers = [b"[]"] * len(block) if block.headers is None else map(_headers_json, block.headers)
+        columns = zip(map(key_json, block.keys), map(value_json, block.values), block.timestamps, headers, strict=True)
+        for key, value, timestamp, header in columns:
+            # Left out where there is none: a reader then takes its own time.
+            time = b"" if timestamp == NO_TIMESTAMP else b',"timestamp":%d' % timestamp
+            yield b'{"key":%b,"value":%b%b,"headers":%b,"partition":%d}' % (key, value, time, header, partition)
+
+    return lines
+
+
+def _headers_json(headers: Headers) -> bytes:
+    return b"[%b]" % b",".join(
+        b"[%b,%b]" % (text_or_hex_json(name.encode()), b"null" if value is None else text_or_hex_json(value))
+        for name, value in headers
+    )
+
+
+def _write_parquet(stream: IO[bytes], topic: Topic[Any, Any] | None, blocks: Blocks) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    key = arrow_column(topic.key_serde if topic else None)
+    value = arrow_column(topic.value_serde if topic else None)
+    header = pa.struct({"name": pa.string(), "value": pa.binary()})
+    schema = pa.schema(
+        {
+            "key": key.type,
+            "value": value.type,
+            "timestamp": pa.int64(),
+            "headers": pa.list_(header),
+            "partition": pa.int32(),
+            "offset": pa.int64(),
+        }
+    )
+    count = 0
+    with pq.ParquetWriter(stream, schema) as writer:
+        for partition, block in blocks:
+            if not len(block):
+                continue
+            headers = block.headers or [()] * len(block)
+            columns = [
+                key.values(block.keys),
+                value.values(block.values),
+                list(block.timestamps),
+                [[{"name": name, "value": data} for name, data in record] for record in headers],
+                [partition] * len(block),
+                list(block.offsets),
+            ]
+            arrays = [pa.array(column, part.type) for column, part in zip(columns, schema, strict=True)]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+            count += len(block)
+    return count

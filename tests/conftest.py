@@ -1,0 +1,21 @@
+"""What all tests share: which of them can run here."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# Deadlines measure the machine, not the code; CI runs the same examples each time.
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out the tests of a real cluster where none is given."""
+    if os.environ.get("STREAMS_KAFKA"):
+        return
+    absent = pytest.mark.skip(reason="no cluster given as STREAMS_KAFKA=HOST:PORT")
+    for item in items:
+        if item.get_closest_marker("kafka"):
+            item.add_marker(absent)

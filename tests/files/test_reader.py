@@ -1,0 +1,302 @@
+"""Input files: each row one record, and a bad row said with its place."""
+
+import gzip
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from attrs import frozen
+
+from streams.core.clock import VirtualClock
+from streams.core.errors import InputError
+from streams.core.partitioning import partition_for
+from streams.core.topic import Topic
+from streams.files import open_input
+from streams.files.lines import BATCH_ROWS
+
+NOW = 1_700_000_000_000
+
+
+@frozen
+class Reading:
+    """A typed row."""
+
+    station: str
+    at: datetime
+    celsius: float | None
+    gust: int = 0
+
+
+def records(topic: Topic[Any, Any], path: Path, partitions: int = 1, skip: int = 0, **more: Any) -> list[Any]:
+    """(partition, key, value, timestamp_ms) of all records, in row order."""
+    reader = open_input(topic, path, clock=VirtualClock(NOW), **more)
+    rows = []
+    for batch in reader(partitions, skip):
+        for partition, block in batch:
+            for row, key, value, timestamp, _ in block.rows():
+                rows.append((row, partition, key, value, timestamp))
+    return [row[1:] for row in sorted(rows, key=lambda row: row[0])]
+
+
+def values(topic: Topic[Any, Any], path: Path, **more: Any) -> list[Any]:
+    return [topic.value_serde.deserialize(value) for _, _, value, _ in records(topic, path, **more)]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def write(name: str, content: str | bytes) -> Path:
+        data = content.encode() if isinstance(content, str) else content
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_lines_of_text_are_string_values(write: Any, suffix: str) -> None:
+    path = write(f"a.log{suffix}", "one\r\n\ntwo é")
+
+    assert values(Topic("t", value=str), path) == ["one", "", "two é"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "expected"),
+    [
+        (int, "1\n-2\nnull\n", [1, -2, None]),
+        (str, '"a"\n\n  "b"  \n', ["a", "b"]),
+        (float, "1\n2.5\n", [1.0, 2.5]),
+        (bytes, '{"$hex": "00ff"}\n"text"', [b"\x00\xff", b"text"]),
+        (dict, '{"b": 1, "a": [2]}', [{"b": 1, "a": [2]}]),
+        (Any, '1\n"x"\nnull\n', [1, "x", None]),
+        (
+            Reading,
+            '{"station": "A", "at": "2024-01-01T00:00:00Z", "celsius": null}',
+            [Reading("A", datetime(2024, 1, 1, tzinfo=UTC), None)],
+        ),
+    ],
+)
+def test_json_lines_have_the_topics_type(write: Any, kind: Any, lines: str, expected: list[Any]) -> None:
+    assert values(Topic("t", value=kind), write("a.jsonl", lines)) == expected
+
+
+def test_cells_of_csv_are_strings_or_converted_to_the_topics_type(write: Any) -> None:
+    path = write("a.csv", '\ufeffstation,at,celsius,gust\nA,2024-01-01T00:00:00Z,1.5,7\n"B ""x""\ny",2024-01-02,,\n')
+
+    assert values(Topic("t", value=dict[str, str]), path)[1]["station"] == 'B "x"\ny'
+    with pytest.raises(InputError, match=r"a\.csv:3: .*datetime"):
+        values(Topic("t", value=Reading), path)
+
+
+def test_empty_cells_are_missing_where_the_type_is_no_text(write: Any) -> None:
+    path = write("a.csv", "station,at,celsius,gust\n,2024-01-01T00:00:00Z,,\n")
+
+    assert values(Topic("t", value=Reading), path) == [Reading("", datetime(2024, 1, 1, tzinfo=UTC), None, 0)]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_rows_of_parquet_are_dicts(tmp_path: Path, suffix: str) -> None:
+    at = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    table = pa.table(
+        {
+            "station": ["A", "B"],
+            "at": pa.array([at, at], pa.timestamp("ns", "America/New_York")),
+            "celsius": [1.5, float("nan")],
+        }
+    )
+    plain = tmp_path / "a.parquet"
+    pq.write_table(table, plain)
+    path = tmp_path / f"a.parquet{suffix}"
+    path.write_bytes(gzip.compress(plain.read_bytes()) if suffix else plain.read_bytes())
+
+    assert values(Topic("t", value=dict[str, Any]), path) == [
+        {"station": "A", "at": "2024-01-01T12:00:00Z", "celsius": 1.5},
+        {"station": "B", "at": "2024-01-01T12:00:00Z", "celsius": None},
+    ]
+    assert values(Topic("t", value=Reading), path)[0] == Reading("A", at, 1.5)
+
+
+def test_whole_records_keep_key_time_headers_and_partition(write: Any) -> None:
+    path = write(
+        "a.records.jsonl",
+        '{"key": "k", "value": 1, "timestamp": 5, "headers": [["h", "x"], ["n", null]], "partition": 2}\n'
+        '{"value": null, "key": "k"}\n'
+        '{"key": null, "value": 3, "headers": null}\n',
+    )
+    topic = Topic("t", key=str, value=int)
+
+    ((_, second),) = [part for part in next(open_input(topic, path)(4, 0)) if part[0] == 2]
+    assert second.headers == [(("h", b"x"), ("n", None)), ()]
+    assert records(topic, path, partitions=4) == [
+        (2, b"k", bytes(7) + b"\x01", 5),
+        (partition_for(b"k", 4), b"k", None, NOW),
+        (2, None, bytes(7) + b"\x03", NOW),
+    ]
+
+
+def test_keyless_rows_go_round_and_keys_of_the_value_are_hashed(write: Any) -> None:
+    path = write("a.jsonl", "\n".join(json.dumps({"id": f"k{i % 5}"}) for i in range(20)))
+    plain = Topic("t", value=dict[str, str])
+    keyed = Topic("t", key=str, value=dict[str, str], key_from=lambda row: row["id"])
+
+    assert [row[0] for row in records(plain, path, partitions=3)] == [i % 3 for i in range(20)]
+    assert all(row[0] == partition_for(row[1], 3) for row in records(keyed, path, partitions=3))
+
+
+def test_time_comes_from_the_value(write: Any) -> None:
+    path = write("a.csv", "at\n1970-01-01T00:00:01\n")
+    topic = Topic("t", value=dict[str, str], timestamp=lambda row: datetime.fromisoformat(row["at"]))
+
+    assert records(topic, path)[0][3] == 1000
+
+
+@pytest.mark.parametrize("name", ["a.log", "a.jsonl", "a.csv", "a.parquet", "a.records.jsonl"])
+@pytest.mark.parametrize("skip", [0, 1, BATCH_ROWS - 1, BATCH_ROWS, 2 * BATCH_ROWS + 5, 9_000, 9_001])
+def test_reading_goes_on_after_any_row(tmp_path: Path, name: str, skip: int) -> None:
+    count = 9_000
+    lines = {
+        "a.log": (str(i) for i in range(count)),
+        "a.jsonl": (f"{i}\n" if i % 3 else str(i) for i in range(count)),
+        "a.csv": (str(i) for i in range(-1, count)),
+        "a.records.jsonl": (f'{{"value": {i}}}' for i in range(count)),
+    }
+    if name == "a.parquet":
+        pq.write_table(pa.table({"-1": list(range(count))}), tmp_path / name, row_group_size=2000)
+    else:
+        (tmp_path / name).write_text("\n".join(lines[name]))
+    topic = Topic("t", value=Any)
+
+    found = records(topic, tmp_path / name, partitions=3, skip=skip)
+
+    assert [row[0] for row in found] == [i % 3 for i in range(skip, count)]
+    numbers = [json.loads(row[2]) for row in found]
+    assert [int(n["-1"] if isinstance(n, dict) else n) for n in numbers] == list(range(skip, count))
+
+
+BAD = [
+    (dict, "a.jsonl", '{}\n{"a\n{}\n', r"a\.jsonl:2: not JSON"),
+    (int, "a.jsonl", "1\n\n2.5\n3\n", r"a\.jsonl:3: .*expected `int`, got `float`"),
+    (str, "a.jsonl", '"a"\n5\n"b"\n', r"a\.jsonl:2: .*expected `str`"),
+    (str, "a.jsonl", '"a"\n"abc\n"b"\n', r"a\.jsonl:2: not JSON"),
+    (dict[str, int], "a.jsonl", '{}\n{"a": "x"}\n{}\n', r"a\.jsonl:2: .*`int`"),
+    (str, "a.log", b"a\n\xff\xfe\nb\n", r"a\.log:2: not UTF-8"),
+    (dict[str, str], "a.csv", "x,y\n1,2\n3\n4,5\n", r"a\.csv:3: the row has 1 cells, the header 2"),
+    (int, "a.records.jsonl", '{"value": 1}\n{"valu": 2}\n{"value": 3}\n', r"a\.records\.jsonl:2: .*`valu`"),
+    (int, "a.records.jsonl", '{"value": 1}\n{"value": {"$hex": "00"}}\n{"value": 3}\n', r"jsonl:2: serde 'long'"),
+    (int, "a.records.jsonl", '{"value": 1}\n{"value": 1, "timestamp": null}\n{"value": 3}\n', r":2: .*epoch milli"),
+    (int, "a.records.jsonl", '{"value": 1}\n{"value": 1, "timestamp": -5}\n{"value": 3}\n', r":2: timestamp -5"),
+    (int, "a.records.jsonl", '{"value": 1}\n{"value": 1, "partition": 9}\n{"value": 3}\n', r":2: partition 9, but"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "content", "message"), BAD)
+def test_a_bad_row_ends_the_input_after_the_rows_before_it(
+    write: Any, kind: Any, name: str, content: str, message: str
+) -> None:
+    topic = Topic("t", value=kind)
+    reader = open_input(topic, write(name, content))(1, 0)
+
+    ((_, before),) = next(reader)
+    with pytest.raises(InputError, match=message) as caught:
+        next(reader)
+
+    assert len(before) == 1
+    assert "deserialization_handler=continue" in str(caught.value)
+
+
+@pytest.mark.parametrize(("kind", "name", "content", "message"), BAD)
+def test_a_bad_row_is_handed_over_unreadable_and_keeps_its_number(
+    write: Any, kind: Any, name: str, content: str, message: str
+) -> None:
+    serde = Topic("t", value=kind).value_serde
+
+    found = records(Topic("t", value=kind), write(name, content), partitions=3, on_bad_row="continue")
+
+    assert [row[0] for row in found] == [0, 1, 2]
+    serde.deserialize(found[0][2])
+    with pytest.raises(Exception, match="cannot read"):
+        serde.deserialize(found[1][2])
+    serde.deserialize(found[2][2])
+
+
+@pytest.mark.parametrize("time", [lambda row: row["at"], lambda row: row["missing"]])
+def test_a_row_without_valid_time_is_a_bad_row(write: Any, time: Any) -> None:
+    path = write("a.jsonl", '{"at": null}\n')
+
+    with pytest.raises(InputError, match=r"a\.jsonl:1: topic 't': the timestamp extractor failed"):
+        records(Topic("t", value=dict[str, Any], timestamp=time), path)
+
+
+def test_a_key_that_cannot_be_made_is_a_bad_row(write: Any) -> None:
+    path = write("a.jsonl", "{}\n")
+
+    with pytest.raises(InputError, match=r"a\.jsonl:1: key_from of topic 't' failed: KeyError: 'id'"):
+        records(Topic("t", key=str, value=dict[str, str], key_from=lambda row: row["id"]), path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xml", b"", r"a\.xml: its suffix tells no kind of file; known are \.records\.jsonl, \.jsonl, \.csv"),
+        ("a.jsonl", gzip.compress(b"1"), r"a\.jsonl: is compressed with gzip; rename it to a\.jsonl\.gz"),
+        ("a.parquet", b"", r"a\.parquet: row 1: not a whole Parquet file"),
+        ("a.parquet", b"PAR1 nonsense", r"a\.parquet: row 1: not a whole Parquet file"),
+        ("a.csv", b"a,a\n1,2\n", r"a\.csv:1: column 'a' stands twice in the header"),
+        ("a.csv", b'a\n1\n"2\n3\n', r"a\.csv:3: the row that begins here is not CSV"),
+    ],
+)
+def test_a_file_that_is_not_what_it_should_be(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(InputError, match=message):
+        records(Topic("t", value=Any), tmp_path / name)
+
+
+def test_a_missing_file_is_said_with_a_similar_name(tmp_path: Path) -> None:
+    (tmp_path / "orders.jsonl").touch()
+    (tmp_path / "folder.jsonl").mkdir()
+    topic = Topic("t", value=Any)
+
+    with pytest.raises(InputError, match=r"there is no such file; did you mean '.*orders\.jsonl'"):
+        open_input(topic, tmp_path / "order.jsonl")
+    with pytest.raises(InputError, match=r"its folder '.*nowhere' does not exist"):
+        open_input(topic, tmp_path / "nowhere" / "a.jsonl")
+    with pytest.raises(InputError, match="is a directory"):
+        open_input(topic, tmp_path / "folder.jsonl")
+
+
+def test_a_gzip_file_that_is_none_or_cut_off(tmp_path: Path) -> None:
+    topic = Topic("t", value=str)
+    (tmp_path / "a.log.gz").write_text("plain")
+    whole = gzip.compress("\n".join(str(i * i) for i in range(200_000)).encode())
+    (tmp_path / "b.log.gz").write_bytes(whole[: len(whole) // 2])
+
+    with pytest.raises(InputError, match="not compressed with gzip"):
+        open_input(topic, tmp_path / "a.log.gz")
+    with pytest.raises(InputError, match=r"b\.log\.gz:\d+: the compressed file is damaged or cut off"):
+        records(topic, tmp_path / "b.log.gz")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.records.jsonl", "a.csv", "a.log", "a.log.gz"])
+def test_an_empty_file_has_no_rows(write: Any, name: str) -> None:
+    assert records(Topic("t", value=Any), write(name, "")) == []
+
+
+def test_a_line_may_be_longer_than_a_chunk(write: Any) -> None:
+    long = "x" * 3_000_000
+
+    assert values(Topic("t", value=str), write("a.log", f"a\n{long}\nb")) == ["a", long, "b"]
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path) -> None:
+    from streams.files.kinds import FileKind, Kind
+    from streams.files.lines import line_chunks
+
+    (tmp_path / "a.log").write_bytes(b"a\n" + bytes(2_000_000))
+
+    with pytest.raises(InputError, match=r"a\.log:2: the line is longer than 1000000 bytes"):
+        list(line_chunks(tmp_path / "a.log", FileKind(Kind.LOG), max_line_bytes=1_000_000))
