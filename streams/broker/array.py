@@ -43,11 +43,12 @@ class ArrayStorage:
             kept = Block(block.keys, block.values, block.timestamps, block.headers, range(base, base + count))
             self._blocks.append(kept)
             self._open.base_offset = base + count
+            self.end_offset = base + count
         elif count:
             self._open.add(block, count)
+            self.end_offset = base + count
             if len(self._open.values) >= CHUNK_RECORDS:
                 self._seal()
-        self.end_offset = base + count
         return base
 
     def read(self, offset: int, max_records: int) -> list[Block]:
@@ -205,15 +206,19 @@ def _index_of(offsets: Sequence[int], offset: int) -> int:
 
 
 def joined(blocks: Iterable[Block]) -> Iterable[Block]:
-    """Join small neighbours into blocks of at most ``CHUNK_RECORDS``, holes between offsets kept."""
+    """Join small neighbours into blocks of at most ``CHUNK_RECORDS``; large ones pass as they are."""
     pending: list[Block] = []
     count = 0
     for block in blocks:
-        if pending and count + len(block) > CHUNK_RECORDS:
+        is_large = len(block) >= KEEP_RECORDS
+        if pending and (is_large or count + len(block) > CHUNK_RECORDS):
             yield concatenate(pending)
             pending, count = [], 0
-        pending.append(block)
-        count += len(block)
+        if is_large:
+            yield block
+        else:
+            pending.append(block)
+            count += len(block)
     if pending:
         yield concatenate(pending)
 

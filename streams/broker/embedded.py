@@ -248,7 +248,7 @@ class EmbeddedBroker:
                 now_ms = self._now_ms()
                 self._run_due(now_ms)
                 self._machine.handle(request, now_ms, partial(connection._deliver, correlation_id))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 # The client learns of it where it waits for the answer, as over a network.
                 connection._deliver(correlation_id, error)
             self._nudge_keeper()

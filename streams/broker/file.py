@@ -112,7 +112,8 @@ class FileStorage:
             if len(block):
                 result.append(block)
                 max_records -= len(block)
-        return result
+        # Batches of single records, as they were appended, are no blocks to work with.
+        return list(joined(result)) if len(result) > 1 else result
 
     def truncate_before(self, offset: int) -> None:
         """Raise the start, remember it on disk, and delete the files wholly below it."""

@@ -59,10 +59,10 @@ class Segment:
         length = os.fstat(files.get(path)).st_size
         reason = ""
         try:
-            for _position, header, data in segment._scan(0, length):
+            for header, data in segment._scan(0, length):
                 if header.base_offset < segment.next_offset:
                     raise CorruptBatchError(f"offset {header.base_offset} after {segment.next_offset - 1}")
-                batch.check(data)
+                batch.check(data, 0, header)
                 segment.note(header)
         except CorruptBatchError as error:
             reason = str(error)
@@ -109,19 +109,19 @@ class Segment:
         """Yield the batches from the one that holds ``offset`` on."""
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         start = self._positions[index] if self._positions else 0
-        for position, header, data in self._scan(start, self.size):
+        for header, data in self._scan(start, self.size):
             if header.next_offset > offset and header.record_count:
-                yield self._decoded(data, position)
+                yield self._decoded(data, header)
 
     def first_at(self, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the first record at or after the time and the offset."""
         if self.max_timestamp < timestamp_ms:
             return None
         index = max(bisect_left(self._times_before, timestamp_ms) - 1, 0)
-        for position, header, data in self._scan(self._positions[index], self.size):
+        for header, data in self._scan(self._positions[index], self.size):
             if header.max_timestamp < timestamp_ms or header.next_offset <= start_offset:
                 continue
-            block = self._decoded(data, position)
+            block = self._decoded(data, header)
             for found, timestamp in zip(block.offsets, block.timestamps, strict=True):
                 if timestamp >= timestamp_ms and found >= start_offset:
                     return found, timestamp
@@ -132,14 +132,14 @@ class Segment:
         self.files.drop(self.path)
         self.path.unlink(missing_ok=True)
 
-    def _decoded(self, data: bytes, position: int) -> Block:
+    def _decoded(self, data: bytes, header: BatchHeader) -> Block:
         try:
-            return batch.decode(data)
+            return batch.decode(data, 0, header)
         except CorruptBatchError as error:
-            raise CorruptBatchError(f"log segment {self.path}, byte {position}: {error}") from error
+            raise CorruptBatchError(f"log segment {self.path}: {error}") from error
 
-    def _scan(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
-        """Yield (position, header, bytes) of each whole batch, read in large windows."""
+    def _scan(self, position: int, end: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Yield (header, bytes) of each whole batch, read in large windows."""
         window, base = b"", position
         while end - position >= batch.HEADER_SIZE:
             if position - base + batch.HEADER_SIZE > len(window):
@@ -154,7 +154,7 @@ class Segment:
             data = window[first : first + header.size]
             if len(data) < header.size:
                 raise CorruptBatchError(f"log segment {self.path}: shorter than its {self.size} bytes; was it changed?")
-            yield position, header, data
+            yield header, data
             position += header.size
 
     def _bytes(self, position: int, count: int) -> bytes:

@@ -291,7 +291,7 @@ def read_header(data: bytes, position: int = 0) -> BatchHeader:
     room = header.size - HEADER_SIZE
     if room < 0 or header.record_count < 0 or header.last_offset_delta < 0 or base_offset < 0:
         raise CorruptBatchError(f"record batch at byte {position}: a length, count or offset is negative")
-    if header.compression == "none" and header.record_count * _MIN_RECORD_SIZE > room:
+    if not header.attributes & COMPRESSION_MASK and header.record_count * _MIN_RECORD_SIZE > room:
         raise CorruptBatchError(
             f"record batch at byte {position}: {header.record_count} records do not fit into {room} bytes"
         )
@@ -308,14 +308,17 @@ def headers(data: bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]
         position += header.size
 
 
-def check(data: bytes, position: int = 0) -> BatchHeader:
+def check(data: bytes, position: int = 0, header: BatchHeader | None = None) -> BatchHeader:
     """Return the header of the whole batch at ``position``, its checksum verified.
+
+    ``header`` saves reading it again.
 
     Raises:
         IncompleteBatchError: the batch ends beyond ``data``.
         CorruptBatchError: no batch, or a checksum that does not fit.
     """
-    header = read_header(data, position)
+    if header is None:
+        header = read_header(data, position)
     end = position + header.size
     if end > len(data):
         raise IncompleteBatchError(
@@ -332,21 +335,25 @@ def check(data: bytes, position: int = 0) -> BatchHeader:
     return header
 
 
-def decode(data: bytes, position: int = 0, *, verify: bool = True) -> Block:
+def decode(data: bytes, position: int = 0, header: BatchHeader | None = None, *, verify: bool = True) -> Block:
     """Return the batch at ``position`` as a block with its offsets.
 
-    ``verify`` False skips the checksum, for bytes that were verified before.
+    ``header`` saves reading it again; ``verify`` False skips the checksum, for bytes that
+    were verified before.
 
     Raises:
         IncompleteBatchError: the batch ends beyond ``data``.
         CorruptBatchError: damaged bytes.
         CompressedBatchError: the batch is compressed.
     """
-    header = check(data, position) if verify else read_header(data, position)
+    if verify:
+        header = check(data, position, header)
+    elif header is None:
+        header = read_header(data, position)
     end = position + header.size
     if end > len(data):
         raise IncompleteBatchError(f"record batch at byte {position}: the last {end - len(data)} bytes are missing")
-    if header.compression != "none":
+    if header.attributes & COMPRESSION_MASK:
         raise CompressedBatchError(
             f"record batch at offset {header.base_offset} is compressed with {header.compression}, "
             "which is not supported: produce with compression.type=none"
@@ -362,7 +369,7 @@ def decode(data: bytes, position: int = 0, *, verify: bool = True) -> Block:
 def decode_all(data: bytes, *, verify: bool = True) -> list[Block]:
     """Return every whole data batch of ``data``; control batches and a cut tail are left out."""
     return [
-        decode(data, position, verify=verify)
+        decode(data, position, header, verify=verify)
         for position, header in headers(data)
         if header.record_count and not header.is_control
     ]
