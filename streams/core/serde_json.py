@@ -15,6 +15,7 @@ from msgspec import inspect
 from streams.core.serde_base import CODEC_ERRORS, Recipe, Serde, blank, one_by_one, read_error, write_error
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+_decode = msgspec.json.Decoder().decode
 
 #: Containers whose subclasses may be written where they are declared.
 _LOOSE = (str, int, float, bytes, dict, list, tuple, set, frozenset, Mapping)
@@ -33,9 +34,20 @@ def canonical_json(value: Any) -> bytes:
             infinity cannot either.
     """
     data = _encode_any(value)
-    if b"null" in data and _has_non_finite(value):
-        raise ValueError("JSON has no NaN and no infinity")
+    if b"null" in data:
+        _refuse_non_finite(value, data, _decode)
     return data
+
+
+def _refuse_non_finite(value: Any, data: bytes, decode: Callable[[bytes], Any]) -> None:
+    """Raise ValueError if a float in the value was written as null because JSON cannot hold it."""
+    try:
+        if decode(data) == value:  # The quick way: NaN and infinity would have come back as None.
+            return
+    except msgspec.MsgspecError:
+        pass
+    if _has_non_finite(value):
+        raise ValueError("JSON has no NaN and no infinity")
 
 
 def _encode_any(value: Any) -> bytes:
@@ -47,7 +59,7 @@ def _encode_any(value: Any) -> bytes:
 
 
 def _has_non_finite(value: Any) -> bool:
-    """Say whether a float in the value was written as null because JSON cannot hold it."""
+    """Say whether there is a NaN or an infinity in the value."""
     pending = [msgspec.to_builtins(value, str_keys=True)]
     while pending:
         item = pending.pop()
@@ -78,7 +90,7 @@ def typed_json(
     decode = msgspec.json.Decoder(form).decode
     facts = list(_parts(inspect.type_info(form)))
     check = None if accepted is None else _checker(form, accepted)
-    encode = canonical_json if _may_hold_float(facts) else _encode_any
+    holds_float = _may_hold_float(facts)
 
     def serialize(value: Any) -> bytes | None:
         if value is None:
@@ -86,7 +98,13 @@ def typed_json(
         try:
             if check is not None:
                 check(value)
-            return encode(value)
+            try:
+                data = _encode(value)
+            except TypeError:
+                data = _encode_any(value)
+            if holds_float and b"null" in data:
+                _refuse_non_finite(value, data, decode)
+            return data
         except (msgspec.MsgspecError, *CODEC_ERRORS) as error:
             raise write_error(name, value, error) from error
 

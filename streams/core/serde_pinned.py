@@ -94,18 +94,22 @@ class PinnedSerde(Serde[Any]):
             if self.type_name is None:
                 inner, kinds, type_name = self._serde_of(value)
                 # An object that cannot be written fails here and pins nothing.
-                self._writer(inner, kinds)(value)
+                try:
+                    self._writer(inner, kinds)(value)
+                except SerializationError as error:
+                    raise self._located(error) from error
                 self._settle(inner, kinds, type_name)
 
     def _settle(self, inner: Serde[Any], kinds: frozenset[type], type_name: str) -> None:
         """Replace the open functions by those of the pinned type."""
         write = self._writer(inner, kinds)
-        (only_kind,) = kinds if len(kinds) == 1 else (None,)
 
         def serialize(value: Any) -> bytes | None:
-            kind = type(value)
-            if kind is only_kind or kind in kinds:
-                return write(value)
+            if type(value) in kinds:
+                try:
+                    return write(value)
+                except SerializationError as error:
+                    raise self._located(error) from error
             if value is None:
                 return None
             raise self._mismatch(value)
@@ -130,22 +134,20 @@ class PinnedSerde(Serde[Any]):
         self.type_name = type_name
 
     def _writer(self, inner: Serde[Any], kinds: frozenset[type]) -> Callable[[Any], bytes | None]:
-        """Return a function that writes objects of the pinned type, with the node in its errors.
+        """Return a function that writes objects of the pinned type.
 
         It refuses what would read back as something else: nobody declared that these objects become
         JSON, so a tuple or a class inside a dict must not quietly come back as a list or a dict.
         """
-        write, read, is_checked = inner.serialize, inner.deserialize, _is_checked(kinds)
+        write, read = inner.serialize, inner.deserialize
+        if not _is_checked(kinds):
+            return write
 
         def serialize(value: Any) -> bytes | None:
-            try:
-                data = write(value)
-            except SerializationError as error:
-                raise self._located(error) from error
-            if is_checked and read(data) != value:
+            data = write(value)
+            if read(data) != value:
                 raise SerializationError(
-                    f"node {self.node!r} made {shown(value)}, which JSON would not give back as it is; "
-                    "declare its type with key= or value="
+                    f"{shown(value)} would not come back from JSON as it is; declare its type with key= or value="
                 )
             return data
 

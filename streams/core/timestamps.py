@@ -7,10 +7,11 @@ Streams' TimestampExtractor family.  Imports clock, records and errors.
 """
 
 import logging
+import operator
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from types import NoneType
-from typing import Any, Literal, NoReturn, Protocol, TypeAlias, cast
+from typing import Any, Literal, NoReturn, Protocol, SupportsIndex, TypeAlias, cast
 
 from attrs import frozen
 
@@ -62,12 +63,12 @@ def to_milliseconds(time: object) -> int:
         since = time - (_EPOCH_NAIVE if time.tzinfo is None else _EPOCH)
         return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
     if type(time) is not int:
-        if isinstance(time, bool) or not hasattr(time, "__index__"):
+        if isinstance(time, bool) or not isinstance(time, SupportsIndex):
             raise TypeError(
                 f"a timestamp must be a datetime or an int of epoch milliseconds, not {time!r} "
                 f"of type {type(time).__qualname__}"
             )
-        time = int(time.__index__())
+        time = operator.index(time)
     if not -_MAX_MS <= time <= _MAX_MS:
         raise OverflowError(f"timestamp {time} does not fit 64 bits")
     return time
@@ -238,4 +239,4 @@ def extractor_for(
         raise ValueError(f"unknown timestamp extractor {policy!r}")
     if hasattr(policy, "block"):
         return cast(Extractor, policy)
-    return Custom(topic, policy)
+    return Custom(topic, cast(Any, policy))
