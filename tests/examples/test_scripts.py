@@ -1,0 +1,128 @@
+"""Each example runs alone, from any folder, and prints what its text promises."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "topology_examples"
+
+
+def test_word_count(run_script):
+    printed = run_script("01_word_count.py")
+
+    assert "kafka=1 hello=1 kafka=2" in printed
+    assert "kafka      ### 3" in printed
+
+
+def test_sessions_grow_and_merge(run_script):
+    """The last line lies between two sessions: both are deleted, one of four requests is written."""
+    blocks = run_script("02_sessions.py").split("...")
+
+    assert [line.split() for line in blocks[-1].splitlines() if line][-1][-2:] == ["4", "requests"]
+    assert blocks[-1].count("deleted") == 2
+
+
+def test_status_writes_closed_windows_once(run_script):
+    printed = run_script("03_status.py").splitlines()
+
+    assert "10:15-11:15  4xx  ## 2" in printed
+    assert "10:00-11:00  4xx  ## 2" in printed
+    assert len(printed) == len({line.split("  ")[0] + line.split("  ")[1] for line in printed})
+
+
+def test_weather_joins_all_that_lie_together(run_script):
+    printed = run_script("04_weather.py").splitlines()[1:]
+
+    assert len(printed) == 7
+    assert "2013-01-01  06:00  39.02  06:00  39.02  06:00  39.92" in printed
+
+
+def test_orders_keep_the_customer_of_their_time(run_script):
+    assert run_script("05_orders.py").splitlines() == [
+        "order 1  c1   12.50  Ada, London",
+        "order 2  c2    9.90  unknown, ?",
+        "order 3  c1    4.00  Ada, Paris",
+    ]
+
+
+def test_timer_reports_each_silence_once(run_script):
+    assert run_script("06_timer.py").splitlines() == [
+        "minute  6: garden has been silent for 5 minutes",
+        "minute  7: cellar has been silent for 5 minutes",
+    ]
+
+
+def test_top_n_ranks_a_closed_hour(run_script):
+    assert run_script("07_top_n.py").splitlines()[1:] == [
+        "  1. /            ### 3",
+        "  2. /blog/       ## 2",
+        "  3. /projects/   # 1",
+    ]
+
+
+def test_nexmark_answers_all_queries(run_script):
+    printed = run_script("09_nexmark.py")
+
+    assert [line.split()[0] for line in printed.splitlines() if line.startswith("q")] == [
+        *("q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "q11")
+    ]
+    assert " 0 answers" not in printed
+
+
+def commit(folder: Path, name: str, author: str, date: str, lines: int) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("line\n" * lines)
+    settings = ["-c", "user.name=somebody", "-c", "user.email=s@example.com", "-c", "commit.gpgsign=false"]
+    for command in (["add", "."], ["commit", "-q", "-m", name, f"--author={author} <a@example.com>", f"--date={date}"]):
+        subprocess.run(["git", *settings, *command], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Four commits by two authors; the third in the log is the oldest."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True, capture_output=True)
+    commit(folder, "docs/ä guide.md", "Ada", "2026-03-02T10:00:00+0100", 10)
+    commit(folder, "src/a.py", "Ada", "2026-03-02T12:30:00+0100", 20)
+    commit(folder, "src/b.py", "Bob", "2026-01-01T00:00:00+0000", 30)
+    commit(folder, "README.md", "Ada", "2026-03-02T11:00:00+0100", 5)
+    return folder
+
+
+def test_git_activity_takes_commits_out_of_order(run_script, repository):
+    """Ada's last commit in the log lies between her first two, and makes one session of them."""
+    printed = run_script("08_git_activity.py", cwd=repository)
+
+    assert "4 commits, 1 older than the one before, 2 sessions of work" in printed
+    ada = next(line.split() for line in printed.splitlines() if "Ada" in line)
+    assert ada == ["Ada", "2026-03-02", "09:00", "2.5", "h", "3", "commits", "35", "lines"]
+    churn = {line.split()[0]: line.split()[-2] for line in printed.splitlines() if " from " in line}
+    assert churn == {"src": "30", "docs": "10", ".": "5"}
+
+
+def test_git_activity_as_a_run(run_script, run_stream, table_of, repository, tmp_path):
+    file = tmp_path / "commits.jsonl"
+    run_script("08_git_activity.py", "--commits", file, cwd=repository)
+
+    found = run_stream("08_git_activity.py", {"commits": file}, ["sessions", "churn"], partitions=3)
+
+    work = {key[0]: value for key, value in table_of(found["sessions"]).items()}
+    assert work == {"Ada": {"commits": 3, "lines": 35}, "Bob": {"commits": 1, "lines": 30}}
+    assert len(table_of(found["churn"])) == 4 * 7, "every change lies in seven windows of seven days"
+
+
+def test_git_activity_without_a_repository_says_so(tmp_path):
+    command = [sys.executable, str(EXAMPLES / "08_git_activity.py"), str(tmp_path / "missing")]
+
+    done = subprocess.run(command, capture_output=True, text=True)
+
+    assert done.returncode == 1
+    assert "no git history" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,1 @@
+"""Examples: numbered scripts that run alone, the Nexmark generator and the demo."""
