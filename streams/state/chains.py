@@ -74,6 +74,8 @@ class ChainCache:
     """Chains of recently used keys, in two generations, bounded by entries."""
 
     max_entries: int
+    #: Whether a key without a chain has no entries.
+    is_complete: bool = False
     chains: dict[Any, Chain] = field(factory=dict)
     _older: dict[Any, Chain] = field(factory=dict)
     _size: int = 0
@@ -89,28 +91,49 @@ class ChainCache:
 
     def keep(self, key: Any, chain: Chain) -> None:
         """Remember the chain of ``key``."""
+        self.chains[key] = chain
         self._size += len(chain.times) + 1
         if self._size > self.max_entries:
-            self._older = self.chains
-            self.chains = {}
-            self._size = len(chain.times) + 1
-        self.chains[key] = chain
+            self._rotate()
+
+    def _rotate(self) -> None:
+        """Start a new generation; the one before the last goes."""
+        self._older = self.chains
+        self.chains = {}
+        self._size = 0
+        self.is_complete = False
 
     def set(self, key: Any, time: Any, entry: Any, *, is_repeated: bool = False) -> None:
         """Keep a known chain in step with a write."""
         chain = self.find(key)
-        if chain is not None:
-            self._size += chain.set(time, entry, is_repeated=is_repeated)
+        if chain is None:
+            if not self.is_complete or entry is None:
+                return
+            chain = self.chains[key] = Chain()
+            self._size += 1
+        self._size += chain.set(time, entry, is_repeated=is_repeated)
+        if self._size > self.max_entries:
+            self._rotate()
 
-    def is_used(self) -> bool:
-        """Tell whether any chain is known."""
-        return bool(self.chains or self._older)
+    def sweep(self, first_time: Any) -> None:
+        """Forget entries before ``first_time`` of all keys, and keys without any."""
+        size = 0
+        for key, chain in list(self.chains.items()):
+            chain.trim(first_time)
+            if chain.times:
+                size += len(chain.times) + 1
+            elif self.is_complete:
+                del self.chains[key]
+            else:
+                size += 1
+        self._size = size
 
     def forget(self) -> None:
         """Forget all chains."""
         self.chains = {}
         self._older = {}
         self._size = 0
+        self.is_complete = False
 
 
 @define(eq=False)

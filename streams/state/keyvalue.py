@@ -92,19 +92,17 @@ class KeyValueStore(KeyRanges[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return the value of ``key``, None if it has none."""
-        keys, values = self._keys, self._values
-        slot = key if type(key) is keys.exact else keys.slot(key)
-        held = self._buffer.fresh.get(slot, ABSENT)
+        slot = key if type(key) is self._key_type else self._slot(key)
+        held = self._fresh.get(slot, ABSENT)
         if held is ABSENT:
             held = self._load(slot)
-        return held if values.holds_objects else values.serde.deserialize(held)
+        return held if self._holds_objects else self._values.read(held)  # type: ignore[no-any-return]
 
     def put(self, key: K, value: V | None) -> None:
         """Set the value of ``key``; None deletes it."""
-        keys = self._keys
-        slot = key if type(key) is keys.exact else keys.slot(key)
-        held = value if type(value) is self._values.exact else self._values.hold(value)
-        fresh = self._buffer.fresh
+        slot = key if type(key) is self._key_type else self._slot(key)
+        held = value if type(value) is self._value_type else self._hold(value)
+        fresh = self._fresh
         if slot in fresh:
             del fresh[slot]
         fresh[slot] = held
@@ -138,7 +136,7 @@ class KeyValueStore(KeyRanges[K, V]):
         return self._values.read(data)  # type: ignore[no-any-return]
 
     def _push(self) -> None:
-        if not self._buffer.fresh:
+        if not self._fresh:
             return
         taken = self._buffer.take_fresh()
         try:
@@ -172,21 +170,19 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
 
     def get_pair(self, key: K) -> tuple[V, int] | None:
         """Return (value, timestamp_ms) of ``key``, None if it has none."""
-        keys, values = self._keys, self._values
-        slot = key if type(key) is keys.exact else keys.slot(key)
-        pair = self._buffer.fresh.get(slot, ABSENT)
+        slot = key if type(key) is self._key_type else self._slot(key)
+        pair = self._fresh.get(slot, ABSENT)
         if pair is ABSENT:
             pair = self._load(slot)
         if pair is None or pair[0] is None:
             return None
-        return pair if values.holds_objects else (values.read(pair[0]), pair[1])
+        return pair if self._holds_objects else (self._values.read(pair[0]), pair[1])
 
     def put_pair(self, key: K, value: V | None, timestamp_ms: int) -> None:
         """Set value and time of ``key``; a value of None deletes it."""
-        keys = self._keys
-        slot = key if type(key) is keys.exact else keys.slot(key)
-        held = value if type(value) is self._values.exact else self._values.hold(value)
-        fresh = self._buffer.fresh
+        slot = key if type(key) is self._key_type else self._slot(key)
+        held = value if type(value) is self._value_type else self._hold(value)
+        fresh = self._fresh
         if slot in fresh:
             del fresh[slot]
         fresh[slot] = (held, timestamp_ms)
@@ -235,7 +231,7 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
         return ValueAndTimestamp(self._values.read(data[_TIME_BYTES:]), time_of(data[:_TIME_BYTES]))
 
     def _push(self) -> None:
-        if not self._buffer.fresh:
+        if not self._fresh:
             return
         taken = self._buffer.take_fresh()
         try:

@@ -80,10 +80,14 @@ class StoreLifecycle:
     __slots__ = (
         "_buffer",
         "_changes",
+        "_fresh",
+        "_holds_objects",
         "_is_closed",
+        "_key_type",
         "_keys",
         "_metadata",
         "_staged",
+        "_value_type",
         "_values",
         "expired",
         "spec",
@@ -103,6 +107,26 @@ class StoreLifecycle:
         self._pin(self._metadata.get(KEY_TYPE), self._metadata.get(VALUE_TYPE))
         self._keys = KeyForm(spec.name, spec.key_serde)
         self._values = ValueForm(spec.name, spec.value_serde)
+        # Copies of what buffer and forms know, for the methods called per record.
+        self._fresh = self._buffer.fresh
+        self._settle_forms()
+
+    def _settle_forms(self) -> None:
+        self._key_type = self._keys.exact
+        self._value_type = self._values.exact
+        self._holds_objects = self._values.holds_objects
+
+    def _slot(self, key: object) -> Any:
+        """Return the held form of a key that is not of the expected type."""
+        slot = self._keys.slot(key)
+        self._settle_forms()
+        return slot
+
+    def _hold(self, value: object) -> Any:
+        """Return the held form of a value that is not of the expected type."""
+        held = self._values.hold(value)
+        self._settle_forms()
+        return held
 
     # Hooks: all that differs between kinds.
 
@@ -208,6 +232,7 @@ class StoreLifecycle:
             return
         self._is_closed = True
         self._buffer.close(self.spec.name)
+        self._fresh = self._buffer.fresh
         self._staged.engine.close()
 
     # Pinned types.
@@ -234,6 +259,7 @@ class StoreLifecycle:
         self._pin(key_type, value_type)
         self._keys.resolve()
         self._values.resolve()
+        self._settle_forms()
 
     def _block(self, rows: list[ChangelogRow]) -> Block:
         keys, values, times = zip(*rows, strict=True)

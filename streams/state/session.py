@@ -16,6 +16,9 @@ from streams.state.windowed_keys import MAX_TIME, SESSION_SUFFIX, session_parts,
 K = TypeVar("K")
 V = TypeVar("V")
 
+#: Above every (end, start).
+_END_OF_TIME = (MAX_TIME + 1,)
+
 
 class SessionStore(WindowedLifecycle, Generic[K, V]):
     """Aggregates by key and session."""
@@ -29,28 +32,45 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
     def put(self, session: Windowed[K], value: V | None) -> None:
         """Set the aggregate of a session; None removes it."""
         start_ms, end_ms = session[1]
-        key_slot = self._keys.slot(session[0])
-        held = self._values.hold(value)
-        if end_ms > self._bounds.observed_ms:
-            self._observe(end_ms)
-        if end_ms < self._bounds.accepted_from_ms:
-            self._refuse()
-            return
-        self._set(key_slot, end_ms, start_ms, held)
+        self.put_at(session[0], start_ms, end_ms, value)
 
     def remove(self, session: Windowed[K]) -> None:
         """Remove a session."""
         start_ms, end_ms = session[1]
-        key_slot = self._keys.slot(session[0])
+        self.remove_at(session[0], start_ms, end_ms)
+
+    def put_at(self, key: K, start_ms: int, end_ms: int, value: V | None) -> None:
+        """Do what ``put`` does, for operators: no objects."""
+        key_slot = key if type(key) is self._key_type else self._slot(key)
+        held = value if type(value) is self._value_type else self._hold(value)
+        if end_ms > self._bounds.observed_ms:
+            self._observe(end_ms)
+        if end_ms < self._accepted_from_ms:
+            self._refuse()
+            return
+        self._set(key_slot, end_ms, start_ms, held)
+
+    def remove_at(self, key: K, start_ms: int, end_ms: int) -> None:
+        """Do what ``remove`` does, for operators: no objects."""
+        key_slot = key if type(key) is self._key_type else self._slot(key)
         # The reference's memory store does not take the time of a removal.
         if end_ms > self._bounds.observed_ms and not self._bounds.is_exact:
             self._observe(end_ms)
-        if end_ms >= self._bounds.accepted_from_ms:
+        if end_ms >= self._accepted_from_ms:
             self._set(key_slot, end_ms, start_ms, None)
+
+    def sessions_of(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[int, int, V]]:
+        """Do what ``find_sessions`` does, for operators: (start, end, value) by end, then start."""
+        slot = key if type(key) is self._key_type else self._slot(key)
+        rows = self._rows_of(slot, earliest_end_ms, latest_start_ms, reverse=False)
+        if self._holds_objects:
+            return [(time[1], time[0], entry) for time, entry in rows]
+        read = self._values.read
+        return [(time[1], time[0], read(entry)) for time, entry in rows]
 
     def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
         """Return the aggregate of exactly this session, None if there is none."""
-        return self._value_at(self._keys.slot(key), end_ms, start_ms)
+        return self._value_at(self._slot(key), end_ms, start_ms)
 
     def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
         """Yield (windowed key, value) of all sessions of the key, by end, then start."""
@@ -111,48 +131,49 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
                     yield Windowed(keys.to_key(slot[0]), Window(slot[2], end_ms)), value
 
     def _value_at(self, key_slot: Any, end_ms: int, start_ms: int) -> V | None:
-        if end_ms < self._bounds.visible_from_ms:
+        if end_ms < self._visible_from_ms:
             return None
         slot = (key_slot, end_ms, start_ms)
-        held = self._buffer.fresh.get(slot, ABSENT)
+        held = self._fresh.get(slot, ABSENT)
         if held is ABSENT:
             held = self._load(slot)
         return None if held is None else self._values.to_value(held)
 
     def _set(self, key_slot: Any, end_ms: int, start_ms: int, held: Any) -> None:
         slot = (key_slot, end_ms, start_ms)
-        fresh = self._buffer.fresh
+        fresh = self._fresh
         if slot in fresh:
             del fresh[slot]
         fresh[slot] = held
-        if self._chains.is_used():
+        if self._is_watched:
             self._chains.set(key_slot, (end_ms, start_ms), held)
-        if self._index is not None:
-            self._index.set(end_ms, slot, is_present=held is not None)
+            if self._index is not None:
+                self._index.set(end_ms, slot, is_present=held is not None)
 
     def _of_key(
         self, key: K, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool
     ) -> Iterator[tuple[Windowed[K], V]]:
+        slot = self._slot(key)
+        rows = self._rows_of(slot, earliest_end_ms, latest_start_ms, reverse=reverse)
+        shown, found = self._shown, self._keys.to_key(slot)
+        return iter([(Windowed(found, Window(time[1], time[0])), shown(entry)) for time, entry in rows])
+
+    def _rows_of(
+        self, slot: Any, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool
+    ) -> list[tuple[tuple[int, int], Any]]:
+        """Return ((end, start), entry) of a key's sessions."""
         if self._is_closed:
             raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
-        slot = self._keys.slot(key)
         chain = self._chain(slot)
-        visible_from = self._bounds.visible_from_ms
+        visible_from = self._visible_from_ms
         chain.trim((visible_from,))
-        rows = chain.between((max(earliest_end_ms, visible_from),), (MAX_TIME + 1,), reverse=reverse)
-        shown, found = self._shown, self._keys.to_key(slot)
-        return iter(
-            [
-                (Windowed(found, Window(start, end)), shown(entry))
-                for (end, start), entry in rows
-                if start <= latest_start_ms
-            ]
-        )
+        rows = chain.between((max(earliest_end_ms, visible_from),), _END_OF_TIME, reverse=reverse)
+        return [row for row in rows if row[0][1] <= latest_start_ms]
 
     def _of_many(
         self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool
     ) -> Iterator[tuple[Windowed[K], V]]:
-        first_ms = max(earliest_end_ms, self._bounds.visible_from_ms)
+        first_ms = max(earliest_end_ms, self._visible_from_ms)
         rows = self._raw(self._keys.bound(low), self._keys.bound(high), first_ms, MAX_TIME, reverse)
         to_key, read = self._keys.read, self._read
         return (
@@ -163,6 +184,9 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
 
     def _chain_time(self, time_ms: int, other: int) -> Any:
         return time_ms, other
+
+    def _chain_start(self, time_ms: int) -> Any:
+        return (time_ms,)
 
     def _refuse_backward(self, method: str) -> NoReturn:
         # The reference has no backward session search behind a changelog (its default store).

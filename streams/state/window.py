@@ -82,14 +82,14 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
         if self._is_closed:
             raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
         chain = self._chain(self._keys.slot(key))
-        visible_from = self._bounds.visible_from_ms
+        visible_from = self._visible_from_ms
         chain.trim(visible_from)
         return chain.between(max(from_ms, visible_from), to_ms, reverse=reverse)
 
     def _of_many(
         self, low: K | None, high: K | None, from_ms: int, to_ms: int, *, reverse: bool
     ) -> Iterator[tuple[Windowed[K], R]]:
-        first_ms = max(from_ms, self._bounds.visible_from_ms)
+        first_ms = max(from_ms, self._visible_from_ms)
         rows = self._raw(self._keys.bound(low), self._keys.bound(high), first_ms, to_ms, reverse)
         to_key, read, window = self._keys.read, self._read, self._window
         return (
@@ -120,28 +120,30 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
 
     def _put(self, key_slot: Any, start_ms: int, entry: Any, is_delete: bool) -> None:
         """Put where time moves, duplicates are retained, or chains or index must follow."""
-        bounds = self._bounds
         if is_delete and self._retains:
             return
-        if start_ms > bounds.observed_ms:
+        if start_ms > self._bounds.observed_ms:
             self._observe(start_ms)
-        if start_ms < bounds.accepted_from_ms:
+        if start_ms < self._accepted_from_ms:
             self._refuse()
             return
         sequence = 0
         if self._retains:
             sequence = self._sequence = (self._sequence + 1) & MAX_SEQUENCE
         slot = (key_slot, start_ms, sequence) if self._retains else (key_slot, start_ms)
-        fresh = self._buffer.fresh
+        fresh = self._fresh
         if slot in fresh:
             del fresh[slot]
         fresh[slot] = entry
-        if self._chains.is_used():
+        if self._is_watched:
             self._chains.set(key_slot, start_ms, None if is_delete else entry, is_repeated=self._retains)
-        if self._index is not None:
-            self._index.set(start_ms, (key_slot, start_ms, sequence), is_present=not is_delete)
+            if self._index is not None:
+                self._index.set(start_ms, (key_slot, start_ms, sequence), is_present=not is_delete)
 
     def _chain_time(self, time_ms: int, other: int) -> Any:
+        return time_ms
+
+    def _chain_start(self, time_ms: int) -> Any:
         return time_ms
 
     def _restored(self, other: int) -> None:
@@ -165,26 +167,24 @@ class WindowStore(WindowRanges[K, V]):
 
         Where duplicates are retained only the one put last in the store can be found so.
         """
-        if start_ms < self._bounds.visible_from_ms:
+        if start_ms < self._visible_from_ms:
             return None
-        keys, values = self._keys, self._values
-        key_slot = key if type(key) is keys.exact else keys.slot(key)
+        key_slot = key if type(key) is self._key_type else self._slot(key)
         slot = (key_slot, start_ms, self._sequence) if self._retains else (key_slot, start_ms)
-        held = self._buffer.fresh.get(slot, ABSENT)
+        held = self._fresh.get(slot, ABSENT)
         if held is ABSENT:
             held = self._load(slot)
-        return held if values.holds_objects else values.serde.deserialize(held)
+        return held if self._holds_objects else self._values.read(held)  # type: ignore[no-any-return]
 
     def put(self, key: K, value: V | None, start_ms: int) -> None:
         """Set the value of a window; None deletes it, or does nothing where duplicates are retained."""
-        keys = self._keys
-        key_slot = key if type(key) is keys.exact else keys.slot(key)
-        held = value if type(value) is self._values.exact else self._values.hold(value)
+        key_slot = key if type(key) is self._key_type else self._slot(key)
+        held = value if type(value) is self._value_type else self._hold(value)
         self._put(key_slot, start_ms, held, value is None)
 
     def _entry_at(self, key_slot: Any, start_ms: int, sequence: int) -> Any:
         slot = (key_slot, start_ms, sequence) if self._retains else (key_slot, start_ms)
-        held = self._buffer.fresh.get(slot, ABSENT)
+        held = self._fresh.get(slot, ABSENT)
         if held is ABSENT:
             held = self._load(slot)
         return None if held is None else self._values.to_value(held)
@@ -200,35 +200,32 @@ class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
 
     def fetch_pair(self, key: K, start_ms: int) -> tuple[V, int] | None:
         """Return (value, timestamp_ms) of the window that starts at ``start_ms``, None if there is none."""
-        if start_ms < self._bounds.visible_from_ms:
+        if start_ms < self._visible_from_ms:
             return None
-        keys, values = self._keys, self._values
-        slot = (key if type(key) is keys.exact else keys.slot(key), start_ms)
-        pair = self._buffer.fresh.get(slot, ABSENT)
+        slot = (key if type(key) is self._key_type else self._slot(key), start_ms)
+        pair = self._fresh.get(slot, ABSENT)
         if pair is ABSENT:
             pair = self._load(slot)
         if pair is None or pair[0] is None:
             return None
-        return pair if values.holds_objects else (values.read(pair[0]), pair[1])
+        return pair if self._holds_objects else (self._values.read(pair[0]), pair[1])
 
     def put_pair(self, key: K, value: V | None, timestamp_ms: int, start_ms: int) -> None:
         """Set value and time of a window; a value of None deletes it."""
-        keys, fresh = self._keys, self._buffer.fresh
-        slot = (key if type(key) is keys.exact else keys.slot(key), start_ms)
-        held = value if type(value) is self._values.exact else self._values.hold(value)
-        # A fresh slot is still accepted unless time has moved on since.
-        if slot in fresh and start_ms >= self._bounds.accepted_from_ms and self._index is None:
+        slot = (key if type(key) is self._key_type else self._slot(key), start_ms)
+        held = value if type(value) is self._value_type else self._hold(value)
+        fresh = self._fresh
+        # The usual case: a fresh slot is known to be in time, unless time has moved on since.
+        if slot in fresh and start_ms >= self._accepted_from_ms and not self._is_watched:
             del fresh[slot]
             fresh[slot] = (held, timestamp_ms)
-            if self._chains.is_used():
-                self._chains.set(slot[0], start_ms, None if value is None else (held, timestamp_ms))
             return
         self._put(slot[0], start_ms, (held, timestamp_ms), value is None)
 
     def pairs_in_range(self, key: K, from_ms: int, to_ms: int) -> list[tuple[int, tuple[V, int]]]:
         """Return (start, (value, timestamp_ms)) of the key's windows that start in the range."""
         rows = self._entries_of(key, from_ms, to_ms, reverse=False)
-        if self._values.holds_objects:
+        if self._holds_objects:
             return rows
         read = self._values.read
         return [(start, (read(pair[0]), pair[1])) for start, pair in rows]
@@ -246,7 +243,7 @@ class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
             self.put_pair(key, value[0], value[1], start_ms)
 
     def _entry_at(self, key_slot: Any, start_ms: int, sequence: int) -> Any:
-        pair = self._buffer.fresh.get((key_slot, start_ms), ABSENT)
+        pair = self._fresh.get((key_slot, start_ms), ABSENT)
         if pair is ABSENT:
             pair = self._load((key_slot, start_ms))
         if pair is None or pair[0] is None:

@@ -6,7 +6,7 @@ segments are refused, and whole segments expire; nothing is ever scanned to be d
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from streams.core.records import Block
@@ -18,6 +18,9 @@ from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
 from streams.state.windowed_keys import key_range
 
+#: A store of at most so many entries is learnt by heart at its first range read.
+_SMALL = 10_000
+
 #: A raw entry: key bytes, its two times (start, sequence | end, start), engine value.
 RawRow = tuple[bytes, int, int, bytes]
 
@@ -25,7 +28,15 @@ RawRow = tuple[bytes, int, int, bytes]
 class WindowedLifecycle(StoreLifecycle):
     """Segments, expiry and ranges of a windowed store."""
 
-    __slots__ = ("_bounds", "_chains", "_index", "on_expired")
+    __slots__ = (
+        "_accepted_from_ms",
+        "_bounds",
+        "_chains",
+        "_index",
+        "_is_watched",
+        "_visible_from_ms",
+        "on_expired",
+    )
 
     #: Length of the times behind the key, how to make and how to split them.
     _suffix_bytes: int
@@ -45,6 +56,9 @@ class WindowedLifecycle(StoreLifecycle):
         )
         self._chains = ChainCache(cache_entries)
         self._index: TimeIndex | None = None
+        #: Whether chains or index must follow writes: after the first read that uses them.
+        self._is_watched = False
+        self._copy_bounds()
         #: Called for each refused record, beside the count in ``expired``.
         self.on_expired: Callable[[], None] | None = None
 
@@ -74,9 +88,16 @@ class WindowedLifecycle(StoreLifecycle):
 
     # Time.
 
+    def _copy_bounds(self) -> None:
+        self._visible_from_ms = self._bounds.visible_from_ms
+        self._accepted_from_ms = self._bounds.accepted_from_ms
+
     def _observe(self, time_ms: int) -> None:
         """Move the stream time forward and drop the segments that die by it."""
-        if self._bounds.observe(time_ms):
+        is_dying = self._bounds.observe(time_ms)
+        self._copy_bounds()
+        if is_dying:
+            self._chains.sweep(self._chain_start(self._visible_from_ms))
             for segment in list(self._staged.namespaces.irange(None, self._bounds.first_live, (True, False))):
                 self._staged.drop(segment)
 
@@ -131,18 +152,35 @@ class WindowedLifecycle(StoreLifecycle):
 
     def _chain(self, slot: Any) -> Chain:
         """Return all live entries of a key, in order of time."""
+        if not self._is_watched:
+            self._watch()
         known = self._chains.find(slot)
-        if known is None:
+        if known is not None:
+            return known
+        known = Chain()
+        if not self._chains.is_complete:
             key = self._keys.to_bytes(slot)
             rows = self._raw_of(key)
-            known = Chain([self._chain_time(row[1], row[2]) for row in rows], [self._entry(row[3]) for row in rows])
-            self._chains.keep(slot, known)
+            known.times = [self._chain_time(row[1], row[2]) for row in rows]
+            known.entries = [self._entry(row[3]) for row in rows]
+        self._chains.keep(slot, known)
         return known
+
+    def _watch(self) -> None:
+        """Let chains follow all writes from now on; of a small store they are complete at once."""
+        first_ms = max(self._visible_from_ms, 0)
+        rows = list(islice(self._raw(None, None, first_ms, max(first_ms, self._bounds.observed_ms), False), _SMALL + 1))
+        self._is_watched = True
+        if len(rows) <= _SMALL:
+            self._chains.is_complete = True
+            from_bytes = self._keys.from_bytes
+            for key, time_ms, other, data in rows:
+                self._chains.set(from_bytes(key), self._chain_time(time_ms, other), self._entry(data), is_repeated=True)
 
     def _raw_of(self, key: bytes) -> list[RawRow]:
         """Return all visible entries of one key, in order of segment and times."""
         self._push()
-        first_ms = max(self._bounds.visible_from_ms, 0)
+        first_ms = max(self._visible_from_ms, 0)
         low, high = key + self._suffix(first_ms, 0), key + b"\x80"
         rows: list[RawRow] = []
         for segment in self._staged.namespaces.irange(self._bounds.segment(first_ms)):
@@ -156,15 +194,20 @@ class WindowedLifecycle(StoreLifecycle):
         """Return the time by which a chain orders an entry."""
         raise NotImplementedError
 
+    def _chain_start(self, time_ms: int) -> Any:
+        """Return the lowest time of entries at ``time_ms`` in chains."""
+        raise NotImplementedError
+
     def _between(self, first_ms: int, last_ms: int) -> Iterator[tuple[int, list[Any]]]:
         """Yield (time, slots) of visible entries, in order of time; the index is made at the first call.
 
         It forgets what lies before ``first_ms``; a later call that goes back makes it anew.
         """
-        first_ms = max(first_ms, self._bounds.visible_from_ms)
+        first_ms = max(first_ms, self._visible_from_ms)
         index = self._index
         if index is None or first_ms < index.floor_ms:
             index = self._index = TimeIndex(first_ms)
+            self._is_watched = True
             from_bytes = self._keys.from_bytes
             last_segment_ms = max(first_ms, self._bounds.observed_ms)
             for key, time_ms, other, _ in self._raw(None, None, first_ms, last_segment_ms, False):
@@ -176,7 +219,7 @@ class WindowedLifecycle(StoreLifecycle):
     # Lifecycle.
 
     def _push(self) -> None:
-        if not self._buffer.fresh:
+        if not self._fresh:
             return
         taken = self._buffer.take_fresh()
         try:
@@ -222,8 +265,13 @@ class WindowedLifecycle(StoreLifecycle):
                 by_segment.setdefault(number, []).append((key, engine_value))
         for number, writes in by_segment.items():
             self._staged.put_all(number, writes)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget chains and index, until a read wants them again."""
         self._chains.forget()
         self._index = None
+        self._is_watched = False
 
     def _changelog_row(self, key: bytes, value: bytes, time_ms: int) -> ChangelogRow:
         """Return the changelog record of an engine entry."""
@@ -239,5 +287,4 @@ class WindowedLifecycle(StoreLifecycle):
     def close(self) -> None:
         """Give up the engine; what was not committed is lost."""
         super().close()
-        self._chains.forget()
-        self._index = None
+        self._forget()
