@@ -32,7 +32,7 @@ from streams.dsl.operators.getters import (
 from streams.dsl.operators.joining import JoinKind
 from streams.dsl.operators.session import SessionAggregate, SessionCount, SessionReduce
 from streams.dsl.operators.sliding import SlidingAggregate, SlidingCount, SlidingReduce
-from streams.dsl.operators.stream_join import JoinBuffer, StreamSelfJoin, StreamStreamJoin, unmatched_store
+from streams.dsl.operators.stream_join import JoinBuffer, StreamSelfJoin, StreamStreamJoin
 from streams.dsl.operators.suppress import Suppress, SuppressedValues, suppress_store
 from streams.dsl.operators.table_join import (
     StreamGlobalTableJoin,
@@ -49,6 +49,7 @@ from streams.dsl.operators.tables import (
     TableTransformValues,
     ToTable,
 )
+from streams.dsl.operators.unmatched import unmatched_store
 from streams.dsl.operators.windowed import WindowAggregate, WindowCount, WindowReduce
 
 __all__ = [

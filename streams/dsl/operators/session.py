@@ -12,11 +12,11 @@ from attrs import frozen
 
 from streams.core.records import Headers, Window
 from streams.core.windows import SessionWindows
+from streams.dsl.operators.emission import is_cached
 from streams.dsl.operators.windows import (
     EXPIRED,
     NULL_KEY,
     counting,
-    is_cached,
     nothing,
     reducing,
     windowed,

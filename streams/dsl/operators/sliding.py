@@ -13,12 +13,12 @@ from attrs import frozen
 
 from streams.core.records import Headers
 from streams.core.windows import SlidingWindows
+from streams.dsl.operators.emission import is_cached
 from streams.dsl.operators.windows import (
     EXPIRED,
     NULL_KEY_OR_VALUE,
     WindowMemo,
     counting,
-    is_cached,
     nothing,
     reducing,
     windowed,

@@ -12,12 +12,12 @@ from attrs import frozen
 
 from streams.core.records import Headers
 from streams.core.windows import FixedWindows, TimeWindows
+from streams.dsl.operators.emission import is_cached
 from streams.dsl.operators.windows import (
     EXPIRED,
     NULL_KEY,
     WindowMemo,
     counting,
-    is_cached,
     nothing,
     reducing,
     windowed,

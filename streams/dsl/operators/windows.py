@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.core.records import Window, Windowed
-from streams.topology.operator import NodeContext
 
 #: Reasons under which dropped records are counted.
 NULL_KEY = "null key"
@@ -65,13 +64,3 @@ def nothing() -> None:
 def zero() -> int:
     """Return 0, the start of a count."""
     return 0
-
-
-def is_cached(context: NodeContext, store: str) -> bool:
-    """Tell whether changes of this store go through the record cache.
-
-    The cache needs as old value what was stored, not the initial aggregate that an uncached
-    operator sends for a new row.
-    """
-    caches = getattr(context, "caches", None)
-    return caches is not None and bool(caches(store))

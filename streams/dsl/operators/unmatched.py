@@ -1,0 +1,220 @@
+"""Records of a left or outer stream-stream join that have found no partner so far.
+
+One store per join holds them for both sides until their window has closed: key = record time
+(8 bytes), side (0 right, 1 left), key bytes, as in Kafka Streams; value = side, then each value
+with its length, in the order of arrival.  Beside it lives an index of the keys per side, made
+anew when the task opens the store, so that nothing is scanned for what is not due.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from attrs import define, field
+from sortedcontainers import SortedList
+
+from streams.core.errors import SerializationError
+from streams.core.records import NO_TIMESTAMP
+from streams.core.serdes import BYTES, Serde
+from streams.state.specs import StoreKind, StoreSpec
+from streams.topology.operator import NodeContext, StreamTime
+
+_RIGHT, _LEFT = 0, 1
+_HEAD = Struct(">qB")
+_LENGTH = Struct(">i")
+
+#: The time and the key bytes of a waiting record.
+Place = tuple[int, bytes]
+
+
+def unmatched_store(
+    name: str,
+    key_serde: Serde[Any],
+    left_serde: Serde[Any],
+    right_serde: Serde[Any],
+    *,
+    has_changelog: bool = True,
+    is_persistent: bool | None = None,
+) -> StoreSpec:
+    """Return the store of a left or outer join's waiting records; serdes are those of its key and values."""
+    return StoreSpec(
+        name,
+        StoreKind.KEY_VALUE,
+        BYTES,
+        _waiting_serde(f"unmatched:{key_serde.name}", left_serde, right_serde),
+        is_persistent=is_persistent,
+        has_caching=False,
+        has_changelog=has_changelog,
+    )
+
+
+def _waiting_serde(name: str, left: Serde[Any], right: Serde[Any]) -> Serde[Any]:
+    """Return the serde of ``(side, value, ...)``."""
+    sides = (right, left)
+
+    def write(row: Any) -> bytes:
+        serialize, parts = sides[row[0]].serialize, [bytes(row[:1])]
+        for value in row[1:]:
+            data = serialize(value)
+            if data is None:
+                raise SerializationError(f"serde {sides[row[0]].name!r} made no bytes of a joined value")
+            parts += (_LENGTH.pack(len(data)), data)
+        return b"".join(parts)
+
+    def read(data: bytes) -> Any:
+        deserialize, position = sides[data[0]].deserialize, 1
+        row: list[Any] = [data[0]]
+        while position < len(data):
+            (length,) = _LENGTH.unpack_from(data, position)
+            position += _LENGTH.size
+            row.append(deserialize(data[position : position + length]))
+            position += length
+        return tuple(row)
+
+    is_immutable = left.is_immutable and right.is_immutable
+    return Serde(name, write, read, is_immutable=is_immutable)
+
+
+@define(eq=False)
+class Unmatched:
+    """The waiting records of one join in one task, shared by its two sides."""
+
+    store: Any
+    key_serde: Serde[Any]
+    #: Highest time seen by either side.
+    stream_time_ms: int = NO_TIMESTAMP
+    #: Lowest time that may be due next, -1 if nothing waits; kept by the task.
+    earliest: StreamTime = field(factory=StreamTime)
+    #: Places per side: right, left.
+    _sides: tuple["SortedList[Place]", "SortedList[Place]"] = field(factory=lambda: (SortedList(), SortedList()))
+    #: How many values wait at a place of a side.
+    _counts: tuple[dict[Place, int], dict[Place, int]] = field(factory=lambda: ({}, {}))
+    _is_loaded: bool = False
+
+    def load(self) -> None:
+        """Read the index from the store, once."""
+        if self._is_loaded:
+            return
+        self._is_loaded = True
+        for data, row in self.store.all():
+            time_ms, side = _HEAD.unpack_from(data)
+            place = (time_ms, data[_HEAD.size :])
+            self._sides[side].add(place)
+            self._counts[side][place] = len(row) - 1
+
+    def add(self, is_left: bool, key: Any, value: Any, time_ms: int) -> None:
+        """Let a record wait."""
+        place = (time_ms, self._bytes_of(key))
+        counts = self._counts[is_left]
+        count = counts.get(place, 0)
+        counts[place] = count + 1
+        data = _HEAD.pack(time_ms, is_left) + place[1]
+        if count:
+            self.store.put(data, (*self.store.get(data), value))
+        else:
+            self._sides[is_left].add(place)
+            self.store.put(data, (int(is_left), value))
+        earliest = self.earliest
+        if earliest.ms == NO_TIMESTAMP or time_ms < earliest.ms:
+            earliest.ms = time_ms
+
+    def has_any(self, is_left: bool) -> bool:
+        """Tell whether any record of a side waits."""
+        return bool(self._counts[is_left])
+
+    def discard(self, is_left: bool, key: Any, time_ms: int) -> None:
+        """Forget the records of a side, key and time: they have a partner."""
+        self._discard(is_left, (time_ms, self._bytes_of(key)))
+
+    def _discard(self, is_left: int, place: Place) -> None:
+        if self._counts[is_left].pop(place, None) is not None:
+            self._sides[is_left].remove(place)
+            self.store.put(_HEAD.pack(place[0], is_left) + place[1], None)
+
+    def _bytes_of(self, key: Any) -> bytes:
+        data = self.key_serde.serialize(key)
+        assert data is not None
+        return data
+
+    def emit_due(
+        self, left_open_from_ms: int, right_open_from_ms: int, emit: Callable[[Any, Any, Any, int], None]
+    ) -> None:
+        """Call ``emit(key, left, right, time_ms)`` for the records of each side before its time, and forget them.
+
+        In order of time, side (right first) and key bytes.  A record is forgotten when the next
+        one is out, so that a failure leaves it for another attempt, as the reference does.
+        """
+        opens = (right_open_from_ms, left_open_from_ms)
+        due = sorted(
+            (place[0], side, place[1])
+            for side in (_RIGHT, _LEFT)
+            for place in self._sides[side].irange(None, (opens[side], b""), (True, False))
+        )
+        last: tuple[int, Place] | None = None
+        for time_ms, side, key_bytes in due:
+            self.earliest.ms = time_ms
+            key = self.key_serde.deserialize(key_bytes)
+            row = self.store.get(_HEAD.pack(time_ms, side) + key_bytes)
+            for value in row[1:]:
+                if side == _LEFT:
+                    emit(key, value, None, time_ms)
+                else:
+                    emit(key, None, value, time_ms)
+            if last is not None:
+                self._discard(*last)
+            last = (side, (time_ms, key_bytes))
+        self.earliest.ms = self._next_attempt(opens)
+        if last is not None:
+            self._discard(*last)
+
+    def _next_attempt(self, opens: tuple[int, int]) -> int:
+        """Return the time of the record at which the reference's scan ends; it looks there first next time.
+
+        The scan goes in order of time, side, key and value, and stops one record after it has seen
+        an open window on both sides; otherwise it goes through to the last record.
+        """
+        right, left = self._sides
+        if not right and not left:
+            return NO_TIMESTAMP
+        first_open: list[tuple[int, int, bytes]] = []
+        for side in (_RIGHT, _LEFT):
+            place = next(iter(self._sides[side].irange((opens[side], b""))), None)
+            if place is None:
+                last: int = max(places[-1][0] for places in self._sides if places)
+                return last
+            first_open.append((place[0], side, place[1]))
+        seen = max(first_open)
+        if self._counts[seen[1]][(seen[0], seen[2])] > 1:
+            return seen[0]
+        after: list[int] = [
+            place[0]
+            for side in (_RIGHT, _LEFT)
+            if (place := next(iter(self._sides[side].irange(_behind(seen, side), None, (side > seen[1], True))), None))
+        ]
+        return min(after, default=seen[0])
+
+
+def _behind(seen: tuple[int, int, bytes], side: int) -> Place:
+    """Return the place of ``side`` from which on records follow ``seen`` in the order of the scan."""
+    if side == seen[1]:
+        return seen[0], seen[2]
+    # At the same time the left side follows the right one, whatever the keys.
+    return (seen[0], b"") if side > seen[1] else (seen[0] + 1, b"")
+
+
+#: Waiting records by the identity of their open store; an entry keeps its store alive.
+_BOUND: dict[int, Unmatched] = {}
+
+
+def shared_unmatched(context: NodeContext, store_name: str, key_serde: Serde[Any]) -> Unmatched:
+    """Return the waiting records that both sides of a join in this task share."""
+    store = context.store(store_name)
+    shared = _BOUND.get(id(store))
+    if shared is None:
+        shared = _BOUND[id(store)] = Unmatched(store, key_serde)
+
+        def forget() -> None:
+            _BOUND.pop(id(store), None)
+
+        context.on_close(forget)
+    return shared
