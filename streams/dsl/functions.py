@@ -1,0 +1,111 @@
+"""How a user's function is called, settled once when the topology is built.
+
+``inspect.signature`` says how many positional arguments a function takes; where two forms are
+allowed the shorter one is tried first.  Also what its annotations say about the result.
+Pure; imports errors and topology errors only.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar, get_args
+
+from streams.core.errors import TopologyError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Unknown:
+    """Marks a type that no annotation tells."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN: Final[Any] = _Unknown()
+
+
+def settle(function: Any, operator: str, forms: Sequence[str]) -> int:
+    """Return the index of the first of ``forms`` that the function can be called with.
+
+    A form is what messages show, such as ``(key, value)``; its arguments are counted by its commas.
+
+    Raises:
+        TopologyError: it is no function, is asynchronous, or fits no form.
+    """
+    allowed = " or ".join(forms)
+    if not callable(function):
+        raise TopologyError(f"{operator} needs a function of {allowed}, got {function!r}")
+    if inspect.iscoroutinefunction(function):
+        raise TopologyError(f"{operator}: {located(function)} is async; give a plain function of {allowed}")
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        return 0  # Built-in functions without a signature: the usual form is the first.
+    for index, form in enumerate(forms):
+        try:
+            signature.bind(*[None] * count_of(form))
+        except TypeError:
+            continue
+        return index
+    raise TopologyError(f"{operator}: {located(function)} takes {signature}; give a function of {allowed}")
+
+
+def settled(function: F, operator: str, form: str) -> F:
+    """Return the function if it can be called in the one form that the operator has."""
+    settle(function, operator, (form,))
+    return function
+
+
+def count_of(form: str) -> int:
+    """Return the number of arguments of a form such as ``(key, value)``; ``()`` has none."""
+    return 0 if form == "()" else form.count(",") + 1
+
+
+def located(function: Any) -> str:
+    """Return a function's name and where it is defined, for messages."""
+    name = getattr(function, "__qualname__", None) or repr(function)
+    code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
+    if code is None:
+        return f"{name!r}"
+    return f"{name!r} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def result_type(function: Any) -> Any:
+    """Return the type that a function says it returns, or ``UNKNOWN``.
+
+    A class used as a function returns its instances.
+    """
+    if isinstance(function, type):
+        return function
+    try:
+        form = typing.get_type_hints(function).get("return", UNKNOWN)
+    except Exception:  # Annotations that cannot be evaluated tell nothing; they are no error here.
+        return UNKNOWN
+    return UNKNOWN if _says_nothing(form) else form
+
+
+def pair_types(form: Any) -> tuple[Any, Any]:
+    """Return the two types of a ``tuple[K, V]``, each ``UNKNOWN`` if the form is something else."""
+    arguments = get_args(form)
+    if typing.get_origin(form) is tuple and len(arguments) == 2 and arguments[1] is not Ellipsis:
+        return tuple(UNKNOWN if _says_nothing(argument) else argument for argument in arguments)  # type: ignore[return-value]
+    return UNKNOWN, UNKNOWN
+
+
+def element_type(form: Any) -> Any:
+    """Return the type of the elements of ``Iterable[X]``, ``list[X]`` and the like, or ``UNKNOWN``."""
+    arguments = get_args(form)
+    if typing.get_origin(form) is tuple:
+        arguments = arguments[:1] if len(set(arguments) - {Ellipsis}) == 1 else ()
+    if len(arguments) == 1 and not _says_nothing(arguments[0]):
+        return arguments[0]
+    return UNKNOWN
+
+
+def _says_nothing(form: Any) -> bool:
+    return form is UNKNOWN or form is Any or form is object or form is type(None) or _has_variable(form)
+
+
+def _has_variable(form: Any) -> bool:
+    return isinstance(form, TypeVar | str) or any(_has_variable(argument) for argument in get_args(form))

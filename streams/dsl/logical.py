@@ -1,0 +1,159 @@
+"""The logical graph: what the user's calls made, before it becomes a topology.
+
+Each call of the DSL adds nodes here and takes its numbers from the counter, in the order of
+Kafka Streams.  ``optimize`` may then rearrange the graph, and ``write`` turns it into a
+``Topology``.  A node is the same for all operators; what differs is its ``content``, which
+knows how to write itself.  Imports topology and core.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from attrs import Factory, define, field
+
+from streams.core.errors import TopologyError
+from streams.core.topic import Topic
+from streams.dsl.names import Names
+from streams.state.specs import StoreSpec
+from streams.topology.graph import Topology
+
+
+class Content(Protocol):
+    """What a logical node becomes in the topology."""
+
+    def write(self, node: "LogicalNode", topology: Topology) -> None:
+        """Add nodes, stores and topics to the topology."""
+        ...
+
+
+@define(eq=False, repr=False)
+class LogicalNode:
+    """One node of the logical graph.
+
+    ``priority`` orders the writing: parents first, then by the last time the node was added.
+    ``is_output_versioned`` is None where the answer is that of the parents.
+    ``grace_ms`` is set by windowed aggregations.
+    """
+
+    name: str
+    content: Content
+    is_key_changing: bool = False
+    is_value_changing: bool = False
+    is_merge: bool = False
+    #: A left or outer join, which keeps records with null keys that a repartition must not drop.
+    has_relaxed_null_keys: bool = False
+    is_output_versioned: bool | None = None
+    #: Names of parents whose rows are versioned, found before writing (KIP-914).
+    versioned_parents: set[str] = Factory(set)
+    is_suppress: bool = False
+    grace_ms: int | None = None
+    priority: int = -1
+    is_written: bool = False
+    # Dicts as ordered sets.
+    children: dict["LogicalNode", None] = Factory(dict)
+    parents: dict["LogicalNode", None] = Factory(dict)
+
+    def __repr__(self) -> str:
+        return f"<{type(self.content).__name__} {self.name}>"
+
+    def add_child(self, child: "LogicalNode") -> None:
+        """Connect a child behind this node; harmless when repeated."""
+        self.children[child] = None
+        child.parents[self] = None
+
+    def remove_child(self, child: "LogicalNode") -> None:
+        """Disconnect a child."""
+        del self.children[child]
+        del child.parents[self]
+
+    def find_upwards(self, matches: Callable[["LogicalNode"], bool]) -> "LogicalNode | None":
+        """Return the nearest matching node from this one up; of several parents the last one decides."""
+        if matches(self):
+            return self
+        found = None
+        for parent in self.parents:
+            if matches(parent):
+                return parent
+            found = parent.find_upwards(matches)
+        return found
+
+    @property
+    def parent_names(self) -> tuple[str, ...]:
+        """Names of the parents, in order of connecting."""
+        return tuple(parent.name for parent in self.parents)
+
+
+class Root:
+    """Content of the root: nothing."""
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Write nothing."""
+
+
+@define(eq=False)
+class LogicalGraph:
+    """The graph of one ``StreamsBuilder``, with the counter of its names."""
+
+    names: Names = Factory(Names)
+    root: LogicalNode = field(factory=lambda: LogicalNode("root", Root()))
+    #: All nodes in order of first adding, for the optimizer.
+    nodes: dict[LogicalNode, None] = Factory(dict)
+    #: Groups of source node names whose topics need equal partition counts.
+    copartitioned: list[frozenset[str]] = Factory(list)
+    topics: dict[str, Topic[Any, Any]] = Factory(dict)
+    _next_priority: int = 0
+    _stores: set[str] = Factory(set)
+    is_built: bool = False
+
+    def add(self, parents: LogicalNode | Iterable[LogicalNode], child: LogicalNode) -> LogicalNode:
+        """Connect ``child`` behind its parents and return it.
+
+        Raises:
+            TopologyError: the topology was built already.
+        """
+        if self.is_built:
+            raise TopologyError(f"{child.name}: the topology is built already; declare operators before build()")
+        for parent in (parents,) if isinstance(parents, LogicalNode) else parents:
+            parent.add_child(child)
+            child.priority = self._next_priority
+            self._next_priority += 1
+        self.nodes[child] = None
+        return child
+
+    def copartition(self, sources: Iterable[str]) -> frozenset[str]:
+        """State that the topics of these sources need equal partition counts; return the sources."""
+        group = frozenset(sources)
+        if len(group) > 1:
+            self.copartitioned.append(group)
+        return group
+
+    def rename_source(self, old: str, new: str) -> None:
+        """Put ``new`` in the place of ``old`` in all co-partitioned groups."""
+        self.copartitioned = [
+            group - {old} | {new} if old in group else group for group in self.copartitioned
+        ]
+
+    def declare(self, topic: Topic[Any, Any]) -> None:
+        """Remember the declaration of a topic that the user gave as a ``Topic``."""
+        self.topics.setdefault(topic.name, topic)
+
+    def claim_store(self, store: str) -> None:
+        """Reserve a store's name.
+
+        Raises:
+            TopologyError: another operator has a store of that name.
+        """
+        if store in self._stores:
+            raise TopologyError(f"there are two stores of the name {store!r}; give one of them another name")
+        self._stores.add(store)
+
+
+@define(eq=False)
+class AddStore:
+    """A store that the user adds for processors."""
+
+    spec: StoreSpec
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add the store."""
+        topology.add_state_store(self.spec)

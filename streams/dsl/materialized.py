@@ -1,0 +1,195 @@
+"""How the result of an operator is kept: the store's name, serdes and options.
+
+Names follow Kafka Streams' ``Materialized``: a store is called as the user says, else by its
+number.  Pure; imports slots, names and state specs.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final, TypedDict
+
+from attrs import define, field
+
+from streams.core.errors import TopologyError
+from streams.dsl.logical import LogicalGraph
+from streams.dsl.names import check_name
+from streams.dsl.slots import Slot
+from streams.state.specs import StoreKind, StoreSpec
+from streams.topology.processors import UNSET
+
+
+class _SameAsName:
+    """Marks a store that is called like its operator."""
+
+    def __repr__(self) -> str:
+        return "SAME_AS_NAME"
+
+
+#: Default of ``store=`` where ``name=`` also names the store.
+SAME_AS_NAME: Final[Any] = _SameAsName()
+#: Default of ``key=`` and ``value=``.
+NOT_GIVEN: Final[Any] = UNSET
+
+
+class StoreOptions(TypedDict, total=False):
+    """Options of a table's store, all optional.
+
+    ``caching`` and ``logging`` (a changelog topic) are on by default; ``persistent`` chooses disk or
+    memory, by default as configured; ``history`` makes the store versioned and says for how long old
+    versions are kept (KIP-889); ``changelog`` holds settings of the changelog topic.
+    """
+
+    caching: bool
+    logging: bool
+    persistent: bool
+    history: timedelta
+    changelog: Mapping[str, str]
+
+
+class WindowStoreOptions(TypedDict, total=False):
+    """Options of a windowed table's store, all optional.
+
+    As ``StoreOptions``, with ``retention`` in the place of ``history``: for how long windows are
+    kept in stream time, by default as long as the windows and their grace need.
+    """
+
+    caching: bool
+    logging: bool
+    persistent: bool
+    retention: timedelta
+    changelog: Mapping[str, str]
+
+
+def to_ms(duration: Any, what: str) -> int:
+    """Return a duration in whole milliseconds.
+
+    Raises:
+        TopologyError: it is no ``timedelta``, or negative.
+    """
+    if not isinstance(duration, timedelta):
+        raise TopologyError(f"{what} must be a timedelta, not {duration!r}")
+    if duration < timedelta(0):
+        raise TopologyError(f"{what} must not be negative, but is {duration}")
+    return duration // timedelta(milliseconds=1)
+
+
+@define(eq=False)
+class Materialized:
+    """A store that an operator has, or would have if somebody needed it.
+
+    ``is_queryable`` says whether the user named it.  ``spec`` may be asked when the graph is complete.
+    """
+
+    store: str
+    is_queryable: bool
+    kind: StoreKind
+    key: Slot
+    value: Slot
+    is_persistent: bool | None = None
+    has_caching: bool = True
+    has_changelog: bool = True
+    retention_ms: int = -1
+    window_size_ms: int = -1
+    history_ms: int = -1
+    retain_duplicates: bool = False
+    changelog_config: Mapping[str, str] = field(factory=dict)
+    _spec: StoreSpec | None = None
+
+    @property
+    def is_versioned(self) -> bool:
+        """Whether the store keeps old versions."""
+        return self.kind is StoreKind.VERSIONED
+
+    def spec(self) -> StoreSpec:
+        """Return the store's spec, always the same object."""
+        if self._spec is None:
+            self._spec = StoreSpec(
+                self.store,
+                self.kind,
+                self.key.resolve(),
+                self.value.resolve(),
+                is_persistent=self.is_persistent,
+                has_caching=self.has_caching and not self.is_versioned,
+                has_changelog=self.has_changelog,
+                retention_ms=self.retention_ms,
+                window_size_ms=self.window_size_ms,
+                history_ms=self.history_ms,
+                retain_duplicates=self.retain_duplicates,
+                changelog_config=dict(self.changelog_config),
+            )
+        return self._spec
+
+
+def store_name(name: str | None, store: Any) -> str | None:
+    """Return the store name that the user asked for with ``name=`` and ``store=``, if any."""
+    wanted: str | None = name if store is SAME_AS_NAME else store
+    return None if wanted is None else check_name(wanted, "store name")
+
+
+def key_value(
+    graph: LogicalGraph, wanted: str | None, prefix: str, key: Slot, value: Slot, options: Mapping[str, Any]
+) -> Materialized:
+    """Return the store of a table; generates its name, and with it a number, if the user gave none."""
+    given = dict(options)
+    history = given.pop("history", None)
+    kind = StoreKind.TIMESTAMPED_KEY_VALUE if history is None else StoreKind.VERSIONED
+    materialized = _materialized(graph, wanted, prefix, kind, key, value, given)
+    if history is not None:
+        materialized.history_ms = to_ms(history, f"history of store {materialized.store!r}")
+    return materialized
+
+
+def windowed(
+    graph: LogicalGraph,
+    wanted: str | None,
+    prefix: str,
+    kind: StoreKind,
+    key: Slot,
+    value: Slot,
+    options: Mapping[str, Any],
+    *,
+    needed_ms: int,
+    size_ms: int,
+) -> Materialized:
+    """Return the store of a windowed table; ``needed_ms`` is the shortest possible retention."""
+    given = dict(options)
+    retention = given.pop("retention", None)
+    materialized = _materialized(graph, wanted, prefix, kind, key, value, given)
+    materialized.window_size_ms = size_ms
+    materialized.retention_ms = (
+        needed_ms if retention is None else to_ms(retention, f"retention of store {materialized.store!r}")
+    )
+    if materialized.retention_ms < needed_ms:
+        raise TopologyError(
+            f"store {materialized.store!r}: a retention of {materialized.retention_ms} ms is shorter than its "
+            f"windows and their grace need, {needed_ms} ms; give a longer retention= or a shorter grace"
+        )
+    return materialized
+
+
+def _materialized(
+    graph: LogicalGraph,
+    wanted: str | None,
+    prefix: str,
+    kind: StoreKind,
+    key: Slot,
+    value: Slot,
+    options: dict[str, Any],
+) -> Materialized:
+    known = {"caching", "logging", "persistent", "changelog"}
+    if strange := options.keys() - known:
+        raise TopologyError(f"unknown option {min(strange)!r} of a store; there are {', '.join(sorted(known))}")
+    store = graph.names.store(prefix) if wanted is None else wanted
+    if wanted is not None:
+        graph.claim_store(wanted)
+    return Materialized(
+        store,
+        wanted is not None,
+        kind,
+        key,
+        value,
+        is_persistent=options.get("persistent"),
+        has_caching=options.get("caching", True),
+        has_changelog=options.get("logging", True),
+        changelog_config=options.get("changelog", {}),
+    )

@@ -1,0 +1,65 @@
+"""Names of nodes, stores and internal topics, numbered as Kafka Streams numbers them.
+
+One counter serves a whole topology.  A name that the user gives still uses up the number of
+the generated one, so that naming one operator renames no other.  Pure; imports errors only.
+"""
+
+import re
+
+from attrs import define
+
+from streams.core.errors import TopologyError
+
+#: Prefix of generated names: `<kind>` + ten digits.
+_GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+STORE = "STATE-STORE-"
+REPARTITION_SUFFIX = "-repartition"
+
+
+def check_name(name: str, what: str = "name") -> str:
+    """Return a name that may become part of a topic's name.
+
+    Raises:
+        TopologyError: it is empty, too long, or has characters that a topic cannot have.
+    """
+    if not isinstance(name, str):
+        raise TopologyError(f"{what} must be a text, not {name!r} of type {type(name).__qualname__}")
+    if name in (".", "..") or not _LEGAL.fullmatch(name):
+        raise TopologyError(
+            f"{what} {name!r} is not possible: use 1 to 249 of the letters a-z and A-Z, digits, '.', '_' and '-'"
+        )
+    return name
+
+
+def is_generated(name: str) -> bool:
+    """Whether a name is one that this module made for a stream's node or store."""
+    return _GENERATED.fullmatch(name) is not None
+
+
+@define
+class Names:
+    """The counter of one topology."""
+
+    next_number: int = 0
+
+    def generated(self, prefix: str) -> str:
+        """Return ``prefix`` with the next number."""
+        name = f"{prefix}{self.next_number:010d}"
+        self.next_number += 1
+        return name
+
+    def store(self, prefix: str) -> str:
+        """Return the generated name of a store."""
+        return self.generated(prefix + STORE)
+
+    def given(self, name: str | None, prefix: str) -> str:
+        """Return ``name`` if the user gave one, else a generated one; a number is used up either way."""
+        generated = self.generated(prefix)
+        return generated if name is None else check_name(name)
+
+    def suffixed(self, name: str | None, suffix: str, prefix: str) -> str:
+        """Return ``name`` + ``suffix`` if the user gave a name, else a generated one."""
+        generated = self.generated(prefix)
+        return generated if name is None else check_name(name + suffix)

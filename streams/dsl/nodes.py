@@ -1,0 +1,309 @@
+"""Contents of logical nodes: sources, sinks, operators and repartitions, and how each is written.
+
+Imports the logical graph, topology and core.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from attrs import define
+
+from streams.core.errors import TopologyError
+from streams.core.serdes import Serde
+from streams.dsl.logical import LogicalNode
+from streams.dsl.slots import Slot
+from streams.state.specs import StoreSpec
+from streams.topology.graph import GlobalStore, InternalTopic, Partitioner, ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.inline import Filter, Inline, PassThrough
+from streams.topology.operator import Operator
+from streams.topology.processors import ProcessorOperator
+
+#: Makes an operator when the whole graph is known.
+MakeOperator = Callable[[], Operator | Inline]
+#: Gives the spec of a store when the whole graph is known.
+MakeSpec = Callable[[], StoreSpec]
+
+
+def has_key(key: Any, value: Any) -> bool:
+    """Whether a record has a key; filters repartition topics of operators that need one."""
+    return key is not None
+
+
+@define(eq=False)
+class StreamSource:
+    """Topics, or a pattern of topics, as a stream."""
+
+    topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    key: Slot
+    value: Slot
+    timestamp: Any = None
+    offset_reset: str | None = None
+
+    @property
+    def subscription(self) -> object:
+        """What is read, in a form that is equal for equal subscriptions."""
+        return (self.pattern.pattern, self.pattern.flags) if self.pattern else frozenset(self.topics)
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add the source."""
+        topology.add_node(
+            SourceNode(
+                node.name,
+                self.topics,
+                self.pattern,
+                self.key.resolve(),
+                self.value.resolve(),
+                self.timestamp,
+                self.offset_reset,
+            )
+        )
+
+
+@define(eq=False)
+class Sink:
+    """A topic, or a function that chooses one, as the end of a stream."""
+
+    topic: str | None
+    topic_for: Callable[..., str] | None
+    key: Slot
+    value: Slot
+    partitioner: Partitioner | None = None
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add the sink."""
+        topology.add_node(
+            SinkNode(
+                node.name,
+                self.topic,
+                self.key.resolve(),
+                self.value.resolve(),
+                node.parent_names,
+                self.topic_for,
+                self.partitioner,
+            )
+        )
+
+
+@define(eq=False)
+class Process:
+    """An operator with the stores that it owns and those that it only reads."""
+
+    make: MakeOperator
+    owned: Callable[[], Iterable[StoreSpec]] | None = None
+    connected: Callable[[], Iterable[str]] | None = None
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add the operator and its stores."""
+        self.write_as(node.name, node.parent_names, topology)
+
+    def write_as(self, name: str, parents: tuple[str, ...], topology: Topology) -> None:
+        """Add the operator under a name behind parents of the topology."""
+        topology.add_node(ProcessorNode(name, self.make(), parents))
+        for spec in self.owned() if self.owned is not None else ():
+            topology.add_state_store(spec, name)
+        if self.connected is not None:
+            topology.connect(name, *self.connected())
+
+
+@define(eq=False)
+class UserProcess:
+    """A user's processor with the stores that it declares and those it names."""
+
+    operator: ProcessorOperator
+    stores: tuple[str, ...]
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add the processor and connect its stores."""
+        topology.add_node(ProcessorNode(node.name, self.operator, node.parent_names))
+        topology.connect_declared(node.name, self.operator)
+        topology.connect(node.name, *self.stores)
+
+
+@define(eq=False)
+class Repartition:
+    """An internal topic between two sub-topologies: filter, sink and source.
+
+    ``filter`` is None for re-grouped tables, whose rows are sent as they are.  The node's name is that
+    of the source.
+    """
+
+    topic: str
+    sink: str
+    source: str
+    filter: str | None
+    key: Slot
+    value: Slot
+    is_optimizable: bool
+    partitions: int | None = None
+    partitioner: Partitioner | None = None
+    #: Set by ``optimize`` where nothing behind the topic can use records without key.
+    is_dropping_null_keys: bool = False
+    #: Makes the serde of the topic's values from that of the rows, for changes of tables.
+    change_of: Callable[[Any], Any] | None = None
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add the topic, and the filter, sink and source around it."""
+        key, value = self.key.resolve(), self.value.resolve()
+        if self.change_of is not None:
+            value = self.change_of(value)
+        topology.add_internal_topic(InternalTopic(self.topic, self.partitions))
+        parents = node.parent_names
+        if self.filter is not None:
+            operator: Inline = Filter(has_key) if self.is_dropping_null_keys else PassThrough()
+            topology.add_node(ProcessorNode(self.filter, operator, parents))
+            parents = (self.filter,)
+        topology.add_node(SinkNode(self.sink, self.topic, key, value, parents, None, self.partitioner))
+        topology.add_node(SourceNode(self.source, (self.topic,), None, key, value))
+
+
+@define(eq=False)
+class TableSource:
+    """A topic as a table: a source and the operator that keeps the rows."""
+
+    source: str
+    topic: str
+    key: Slot
+    value: Slot
+    operator: Process
+    #: The table's store once it is known whether there is one.
+    store: Callable[[], str | None]
+    timestamp: Any = None
+    offset_reset: str | None = None
+    #: Set by ``optimize``: the topic itself serves as the store's changelog.
+    is_changelog: bool = False
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add the source and the operator."""
+        topology.add_node(_table_source(self))
+        self.operator.write_as(node.name, (self.source,), topology)
+        store = self.store()
+        if self.is_changelog and store is not None:
+            topology.source_changelogs[store] = self.topic
+
+
+@define(eq=False)
+class GlobalTableSource:
+    """A topic as a store of every instance."""
+
+    source: str
+    topic: str
+    key: Slot
+    value: Slot
+    make: MakeOperator
+    spec: MakeSpec
+    timestamp: Any = None
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add the global store."""
+        processor = ProcessorNode(node.name, self.make(), (self.source,))
+        topology.add_global_store(GlobalStore(self.spec(), _table_source(self), processor))
+
+
+def _table_source(table: TableSource | GlobalTableSource) -> SourceNode:
+    reset = table.offset_reset if isinstance(table, TableSource) else None
+    return SourceNode(
+        table.source, (table.topic,), None, table.key.resolve(), table.value.resolve(), table.timestamp, reset
+    )
+
+
+@define(eq=False)
+class StreamTableJoin:
+    """Join of a stream and a table; with grace the table must be versioned, for at least that long."""
+
+    process: Process
+    stores: Callable[[], Iterable[str]]
+    grace_ms: int | None
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add the join and connect it to the table's stores."""
+        self.process.write(node, topology)
+        for store in self.stores() if self.grace_ms is not None else ():
+            history_ms = topology.stores[store].history_ms
+            if history_ms < 0:
+                raise TopologyError(
+                    f"join {node.name!r}: grace= needs a versioned table, but store {store!r} is not; "
+                    "give the table history="
+                )
+            if self.grace_ms is not None and self.grace_ms > history_ms:
+                raise TopologyError(
+                    f"join {node.name!r}: the grace of {self.grace_ms} ms is longer than the history of store "
+                    f"{store!r}, {history_ms} ms; give the table a longer history="
+                )
+
+
+@define(eq=False)
+class StreamStreamJoin:
+    """The inner part of a stream-stream join: both sides and their merge.
+
+    Before it stand two window nodes, one per side, which keep the records.
+    """
+
+    this_windowed: str
+    other_windowed: str
+    this_name: str
+    other_name: str
+    this: Process
+    other: Process
+    self_join: Process
+    #: Set by ``optimize``: both sides are the same stream, and one store is enough.
+    is_self_join: bool = False
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add both sides and the merge, or the self-join."""
+        if self.is_self_join:
+            self.self_join.write_as(node.name, (self.this_windowed,), topology)
+            return
+        self.this.write_as(self.this_name, (self.this_windowed,), topology)
+        self.other.write_as(self.other_name, (self.other_windowed,), topology)
+        topology.add_node(ProcessorNode(node.name, PassThrough(), (self.this_name, self.other_name)))
+
+
+@define(eq=False)
+class TableTableJoin:
+    """Both sides of a table-table join and their merge."""
+
+    this_parent: str
+    other_parent: str
+    this_name: str
+    other_name: str
+    this: Process
+    other: Process
+    merge: Process
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add both sides and the merge."""
+        self.this.write_as(self.this_name, (self.this_parent,), topology)
+        self.other.write_as(self.other_name, (self.other_parent,), topology)
+        self.merge.write_as(node.name, (self.this_name, self.other_name), topology)
+
+
+@define(eq=False)
+class InternalSink:
+    """A sink to an internal topic whose serdes are known when the graph is complete."""
+
+    topic: str
+    key: Callable[[], Serde[Any]]
+    value: Callable[[], Serde[Any]]
+    partitioner: Partitioner | None = None
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add the topic and the sink."""
+        topology.add_internal_topic(InternalTopic(self.topic))
+        topology.add_node(
+            SinkNode(node.name, self.topic, self.key(), self.value(), node.parent_names, None, self.partitioner)
+        )
+
+
+@define(eq=False)
+class InternalSource:
+    """A source of an internal topic whose serdes are known when the graph is complete."""
+
+    topic: str
+    key: Callable[[], Serde[Any]]
+    value: Callable[[], Serde[Any]]
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add the source."""
+        topology.add_node(SourceNode(node.name, (self.topic,), None, self.key(), self.value()))

@@ -1,0 +1,34 @@
+"""Repartition topics: their names, and the node that stands for one.
+
+Imports the logical graph and topology.
+"""
+
+from streams.dsl.logical import LogicalNode
+from streams.dsl.names import REPARTITION_SUFFIX, Names, is_generated
+from streams.dsl.nodes import Repartition
+from streams.dsl.slots import Slot
+from streams.topology.graph import Partitioner
+
+
+def repartition_node(
+    names: Names,
+    base: str,
+    key: Slot,
+    value: Slot,
+    *,
+    is_optimizable: bool = True,
+    partitions: int | None = None,
+    partitioner: Partitioner | None = None,
+) -> LogicalNode:
+    """Return the node of a repartition topic called ``<base>-repartition``; uses up three numbers.
+
+    Sink, filter and source have generated names if the base is one, else names made of the topic's.
+    """
+    topic = base if base.endswith(REPARTITION_SUFFIX) else base + REPARTITION_SUFFIX
+    sink = names.generated("KSTREAM-SINK-")
+    null_filter = names.generated("KSTREAM-FILTER-")
+    source = names.generated("KSTREAM-SOURCE-")
+    if not is_generated(base):
+        sink, null_filter, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
+    content = Repartition(topic, sink, source, null_filter, key, value, is_optimizable, partitions, partitioner)
+    return LogicalNode(source, content)

@@ -1,0 +1,458 @@
+"""KStream: a stream of records, and the operators on it.
+
+Each method adds a node to the logical graph and returns what comes behind it; nothing runs
+before the topology is built.  In the examples ``lines`` is a stream of texts without key,
+``orders`` one of amounts by customer and ``customers`` a table of names; ``play`` shows what
+comes out for some input.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, Generic, TypeVar, Unpack, overload
+
+from attrs import define
+from typing_extensions import TypeForm
+
+from streams.core.errors import TopologyError
+from streams.core.records import RecordContext
+from streams.core.serdes import Serde
+from streams.core.topic import Sink
+from streams.core.windows import JoinWindows
+from streams.dsl import stateless, stream_joins
+from streams.dsl.branched import Branched
+from streams.dsl.global_table import GlobalKTable
+from streams.dsl.grouped import KGroupedStream
+from streams.dsl.logical import LogicalGraph, LogicalNode
+from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions
+from streams.dsl.operators import JoinKind
+from streams.dsl.slots import Slot, overridden
+from streams.dsl.table import KTable
+from streams.topology.graph import Partitioner
+from streams.topology.processors import Processor
+
+K = TypeVar("K")
+V = TypeVar("V")
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
+KO = TypeVar("KO")
+VO = TypeVar("VO")
+GK = TypeVar("GK")
+R = TypeVar("R")
+
+
+@define(eq=False, repr=False)
+class KStream(Generic[K, V]):
+    """A stream of records with keys of type ``K`` and values of type ``V``."""
+
+    _graph: LogicalGraph
+    _name: str
+    _key: Slot
+    _value: Slot
+    #: Names of the source nodes whose partitions this stream has.
+    _sources: frozenset[str]
+    #: The key was changed, so that records of one key may be in several partitions.
+    _needs_repartition: bool
+    _node: LogicalNode
+    #: The repartition made for a join, which a second join shares.
+    _repartition: LogicalNode | None = None
+
+    def __repr__(self) -> str:
+        return f"<KStream {self._name}>"
+
+    # Records one by one.
+
+    def filter(self, predicate: Callable[[K, V], object], name: str | None = None) -> "KStream[K, V]":
+        """Keep the records for which ``predicate(key, value)`` is true.
+
+        >>> play(orders.filter(lambda customer, amount: amount > 1), ("ann", 1), ("bob", 2))
+        [('bob', 2)]
+        """
+        return stateless.filtered(self, predicate, name, negate=False)
+
+    def filter_not(self, predicate: Callable[[K, V], object], name: str | None = None) -> "KStream[K, V]":
+        """Drop the records for which ``predicate(key, value)`` is true.
+
+        >>> play(orders.filter_not(lambda customer, amount: amount > 1), ("ann", 1), ("bob", 2))
+        [('ann', 1)]
+        """
+        return stateless.filtered(self, predicate, name, negate=True)
+
+    def map(self, mapper: Callable[[K, V], tuple[K2, V2]], name: str | None = None) -> "KStream[K2, V2]":
+        """Replace key and value by the pair that ``mapper(key, value)`` returns.
+
+        >>> play(orders.map(lambda customer, amount: (amount, customer)), ("ann", 1))
+        [(1, 'ann')]
+        """
+        return stateless.mapped(self, mapper, name)
+
+    @overload
+    def map_values(self, mapper: Callable[[V], V2], name: str | None = None) -> "KStream[K, V2]": ...
+    @overload
+    def map_values(self, mapper: Callable[[K, V], V2], name: str | None = None) -> "KStream[K, V2]": ...
+    def map_values(self, mapper: Callable[..., Any], name: str | None = None) -> "KStream[Any, Any]":
+        """Replace the value by what ``mapper(value)`` or ``mapper(key, value)`` returns.
+
+        >>> play(lines.map_values(str.upper), (None, "hi"))
+        [(None, 'HI')]
+        """
+        return stateless.mapped_values(self, mapper, name)
+
+    def flat_map(
+        self, mapper: Callable[[K, V], Iterable[tuple[K2, V2]]], name: str | None = None
+    ) -> "KStream[K2, V2]":
+        """Replace a record by all the pairs that ``mapper(key, value)`` returns.
+
+        >>> play(lines.flat_map(lambda _, line: [(word, len(word)) for word in line.split()]), (None, "to be"))
+        [('to', 2), ('be', 2)]
+        """
+        return stateless.flat_mapped(self, mapper, name)
+
+    @overload
+    def flat_map_values(self, mapper: Callable[[V], Iterable[V2]], name: str | None = None) -> "KStream[K, V2]": ...
+    @overload
+    def flat_map_values(self, mapper: Callable[[K, V], Iterable[V2]], name: str | None = None) -> "KStream[K, V2]": ...
+    def flat_map_values(self, mapper: Callable[..., Any], name: str | None = None) -> "KStream[Any, Any]":
+        """Replace a record by one for each value of ``mapper(value)`` or ``mapper(key, value)``.
+
+        >>> play(lines.flat_map_values(lambda line: line.split()), (None, "to be"))
+        [(None, 'to'), (None, 'be')]
+        """
+        return stateless.flat_mapped_values(self, mapper, name)
+
+    def select_key(self, mapper: Callable[[K, V], K2], name: str | None = None) -> "KStream[K2, V]":
+        """Replace the key by what ``mapper(key, value)`` returns.
+
+        A later grouping or join sends the records through a repartition topic.
+
+        >>> play(orders.select_key(lambda customer, amount: customer[0]), ("ann", 1))
+        [('a', 1)]
+        """
+        return stateless.with_key(self, mapper, name)
+
+    def peek(self, action: Callable[[K, V], object], name: str | None = None) -> "KStream[K, V]":
+        """Call ``action(key, value)`` for each record and pass the record on.
+
+        >>> play(orders.peek(lambda customer, amount: print("saw", customer)), ("ann", 1))
+        saw ann
+        [('ann', 1)]
+        """
+        return stateless.peeked(self, action, name)
+
+    def for_each(self, action: Callable[[K, V], object], name: str | None = None) -> None:
+        """Call ``action(key, value)`` for each record; nothing comes behind it.
+
+        >>> orders.for_each(lambda customer, amount: print("saw", customer))
+        >>> play(orders, ("ann", 1))
+        saw ann
+        [('ann', 1)]
+        """
+        stateless.ended(self, action, name)
+
+    def split(self, name: str | None = None) -> "Branched[K, V]":
+        """Split the stream into branches; ``name`` is the prefix of their names.
+
+        >>> split = orders.split()
+        >>> large = split.branch(lambda customer, amount: amount > 9)
+        >>> small = split.default_branch()
+        >>> play(large, ("ann", 1), ("bob", 10))
+        [('bob', 10)]
+        """
+        return Branched(self, name)
+
+    def merge(self, other: "KStream[K2, V2]", name: str | None = None) -> "KStream[K | K2, V | V2]":
+        """Take the records of both streams; between the two there is no order.
+
+        >>> play(orders.merge(orders.map_values(lambda amount: -amount)), ("ann", 1))
+        [('ann', 1), ('ann', -1)]
+        """
+        return stateless.merged(self, other, name)
+
+    def process(
+        self,
+        processor: Callable[[], Processor[K, V, KO, VO]],
+        name: str | None = None,
+        *,
+        stores: Iterable[str] = (),
+        key: TypeForm[KO] | Serde[KO] = NOT_GIVEN,
+        value: TypeForm[VO] | Serde[VO] = NOT_GIVEN,
+    ) -> "KStream[KO, VO]":
+        """Give each record to a ``Processor``: a class, or a function that makes one per task.
+
+        ``stores`` names stores that were added to the builder; those that the class declares are
+        added by themselves.  The key may change (KIP-820).
+
+        >>> class Twice(Processor[str, int, str, int]):
+        ...     def process(self, record):
+        ...         self.context.forward(record.key, record.value)
+        ...         self.context.forward(record.key, record.value)
+        >>> play(orders.process(Twice), ("ann", 1))
+        [('ann', 1), ('ann', 1)]
+        """
+        return stateless.processed(self, processor, name, stores, key, value)
+
+    def process_values(
+        self,
+        processor: Callable[[], Processor[K, V, K, VO]],
+        name: str | None = None,
+        *,
+        stores: Iterable[str] = (),
+        value: TypeForm[VO] | Serde[VO] = NOT_GIVEN,
+    ) -> "KStream[K, VO]":
+        """Give each record to a ``Processor`` that must keep the key, so that no repartition follows.
+
+        >>> class Double(Processor[str, int, str, int]):
+        ...     def process(self, record):
+        ...         self.context.forward(record.key, 2 * record.value)
+        >>> play(orders.process_values(Double), ("ann", 1))
+        [('ann', 2)]
+        """
+        return stateless.processed_values(self, processor, name, stores, value)
+
+    # Topics.
+
+    def repartition(
+        self,
+        name: str | None = None,
+        *,
+        partitions: int | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        partitioner: Partitioner | None = None,
+    ) -> "KStream[K, V]":
+        """Send the records through an internal topic ``<name>-repartition`` (KIP-221).
+
+        ``partitions`` fixes their number, by default that of the source topics.
+
+        >>> play(orders.repartition(partitions=3), ("ann", 1))
+        [('ann', 1)]
+        """
+        return stateless.repartitioned(self, name, partitions, key, value, partitioner)
+
+    @overload
+    def to(self, topic: Sink[K, V], name: str | None = None, *, partitioner: Partitioner | None = None) -> None: ...
+    @overload
+    def to(
+        self,
+        topic: str,
+        name: str | None = None,
+        *,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        partitioner: Partitioner | None = None,
+    ) -> None: ...
+    @overload
+    def to(
+        self,
+        topic: Callable[[K, V], str],
+        name: str | None = None,
+        *,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        partitioner: Partitioner | None = None,
+    ) -> None: ...
+    @overload
+    def to(
+        self,
+        topic: Callable[[K, V, RecordContext], str],
+        name: str | None = None,
+        *,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        partitioner: Partitioner | None = None,
+    ) -> None: ...
+    def to(
+        self,
+        topic: Any,
+        name: str | None = None,
+        *,
+        key: Any = NOT_GIVEN,
+        value: Any = NOT_GIVEN,
+        partitioner: Partitioner | None = None,
+    ) -> None:
+        """Write the records to a ``Topic``, a topic by name, or one that a function chooses per record.
+
+        The function takes (key, value) or (key, value, record context with topic, time and headers).
+
+        >>> doubled = Topic("doubled", key=str, value=int)
+        >>> orders.map_values(lambda amount: 2 * amount).to(doubled)
+        >>> driver = driver_of(orders, ("ann", 1))
+        >>> driver.read(doubled)
+        [('ann', 2)]
+        """
+        stateless.sunk(self, topic, name, key, value, partitioner)
+
+    def to_table(
+        self,
+        name: str | None = None,
+        *,
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, V]:
+        """Read the stream as a table: each record replaces the row of its key, None deletes it.
+
+        ``name`` also names the store, unless ``store`` does.
+
+        >>> play(orders.to_table("last-order"), ("ann", 1), ("ann", 2))
+        [('ann', 1), ('ann', 2)]
+        """
+        return stateless.tabled(self, name, store, key, value, options)
+
+    # Groups.
+
+    def group_by_key(
+        self,
+        name: str | None = None,
+        *,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+    ) -> KGroupedStream[K, V]:
+        """Group the records by their key, to be counted, reduced or aggregated.
+
+        ``name`` names the repartition topic, if the key was changed before.
+
+        >>> play(orders.group_by_key().count(), ("ann", 1), ("ann", 2))
+        [('ann', 1), ('ann', 2)]
+        """
+        new_key = overridden(self._key, key, self._name)
+        new_value = overridden(self._value, value, self._name)
+        return KGroupedStream(
+            self._graph, self._name, new_key, new_value, self._sources, self._needs_repartition, self._node, name
+        )
+
+    def group_by(
+        self,
+        mapper: Callable[[K, V], K2],
+        name: str | None = None,
+        *,
+        key: TypeForm[K2] | Serde[K2] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+    ) -> KGroupedStream[K2, V]:
+        """Group the records by the key that ``mapper(key, value)`` returns.
+
+        >>> play(lines.group_by(lambda _, word: word).count("words"), (None, "to"), (None, "be"), (None, "to"))
+        [('to', 1), ('be', 1), ('to', 2)]
+        """
+        return stateless.grouped(self, mapper, name, key, value)
+
+    # Joins.
+
+    # fmt: off
+    @overload
+    def join(
+        self, other: "KStream[K, V2]", joiner: Callable[[V, V2], R], windows: JoinWindows, name: str | None = None, *,
+        store: str | None = None, logging: bool = True, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K, R]": ...
+    @overload
+    def join(
+        self, other: "KStream[K, V2]", joiner: Callable[[K, V, V2], R], windows: JoinWindows, name: str | None = None, *,
+        store: str | None = None, logging: bool = True, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K, R]": ...
+    @overload
+    def join(
+        self, other: KTable[K, V2], joiner: Callable[[V, V2], R], name: str | None = None, *,
+        grace: timedelta | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K, R]": ...
+    @overload
+    def join(
+        self, other: KTable[K, V2], joiner: Callable[[K, V, V2], R], name: str | None = None, *,
+        grace: timedelta | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K, R]": ...
+    @overload
+    def join(
+        self, other: GlobalKTable[GK, V2], joiner: Callable[[V, V2], R], name: str | None = None, *, key: Callable[[K, V], GK]
+    ) -> "KStream[K, R]": ...
+    @overload
+    def join(
+        self, other: GlobalKTable[GK, V2], joiner: Callable[[K, V, V2], R], name: str | None = None, *, key: Callable[[K, V], GK]
+    ) -> "KStream[K, R]": ...
+    # fmt: on
+    def join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
+        """Join with a stream within windows, with a table, or with a global table.
+
+        The joiner takes (left, right) or (key, left, right).  Streams join the records of one key
+        that lie within the ``windows`` of each other; ``name`` is the base of the nodes' names and
+        ``store`` that of the stores'.  A table is looked up when a record of the stream comes; with
+        ``grace`` the record waits so long and meets the row of its own time (KIP-923).  A global
+        table needs ``key``: a function from key and value to the table's key.
+
+        >>> both = orders.join(orders, lambda one, two: one + two, JoinWindows.of(timedelta(seconds=1)))
+        >>> play(both, ("ann", 1), ("ann", 2))
+        [('ann', 2), ('ann', 3), ('ann', 3), ('ann', 4)]
+        >>> play(orders.join(customers, lambda amount, name: f"{name}: {amount}"), ("customers", "ann", "Ann"), ("ann", 1))
+        [('ann', 'Ann: 1')]
+        """
+        return stream_joins.joined(self, other, joiner, JoinKind.INNER, arguments, options)
+
+    # fmt: off
+    @overload
+    def left_join(
+        self, other: "KStream[K, V2]", joiner: Callable[[V, V2 | None], R], windows: JoinWindows, name: str | None = None, *,
+        store: str | None = None, logging: bool = True, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K, R]": ...
+    @overload
+    def left_join(
+        self, other: "KStream[K, V2]", joiner: Callable[[K, V, V2 | None], R], windows: JoinWindows, name: str | None = None, *,
+        store: str | None = None, logging: bool = True, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K, R]": ...
+    @overload
+    def left_join(
+        self, other: KTable[K, V2], joiner: Callable[[V, V2 | None], R], name: str | None = None, *,
+        grace: timedelta | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K, R]": ...
+    @overload
+    def left_join(
+        self, other: KTable[K, V2], joiner: Callable[[K, V, V2 | None], R], name: str | None = None, *,
+        grace: timedelta | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K, R]": ...
+    @overload
+    def left_join(
+        self, other: GlobalKTable[GK, V2], joiner: Callable[[V, V2 | None], R], name: str | None = None, *, key: Callable[[K, V], GK]
+    ) -> "KStream[K, R]": ...
+    @overload
+    def left_join(
+        self, other: GlobalKTable[GK, V2], joiner: Callable[[K, V, V2 | None], R], name: str | None = None, *, key: Callable[[K, V], GK]
+    ) -> "KStream[K, R]": ...
+    # fmt: on
+    def left_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
+        """Join as ``join``, with None for the right side where there is nothing to join.
+
+        Between streams that result comes when the window has closed (KIP-633).
+
+        >>> play(orders.left_join(customers, lambda amount, name: (name, amount)), ("ann", 1))
+        [('ann', (None, 1))]
+        """
+        return stream_joins.joined(self, other, joiner, JoinKind.LEFT, arguments, options)
+
+    # fmt: off
+    @overload
+    def outer_join(
+        self, other: "KStream[K, V2]", joiner: Callable[[V | None, V2 | None], R], windows: JoinWindows, name: str | None = None, *,
+        store: str | None = None, logging: bool = True, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K, R]": ...
+    @overload
+    def outer_join(
+        self, other: "KStream[K, V2]", joiner: Callable[[K, V | None, V2 | None], R], windows: JoinWindows, name: str | None = None, *,
+        store: str | None = None, logging: bool = True, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KStream[K, R]": ...
+    # fmt: on
+    def outer_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
+        """Join two streams, with None for either side where there is nothing to join.
+
+        >>> late = orders.filter(lambda customer, amount: amount > 1)
+        >>> both = orders.outer_join(late, lambda one, two: (one, two), JoinWindows.of(timedelta(0)))
+        >>> play(both, ("ann", 1, 0), ("ann", 2, 10))
+        [('ann', (2, 2)), ('ann', (1, None))]
+        """
+        return stream_joins.joined(self, other, joiner, JoinKind.OUTER, arguments, options)

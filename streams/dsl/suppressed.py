@@ -1,0 +1,77 @@
+"""When results are sent: ``Suppressed`` for tables, ``EmitStrategy`` for windowed aggregations.
+
+Pure values; imports errors only.
+"""
+
+from datetime import timedelta
+from enum import Enum
+
+from attrs import frozen
+
+from streams.core.errors import TopologyError
+from streams.dsl.materialized import to_ms
+
+
+class EmitStrategy(Enum):
+    """When a windowed aggregation sends its results (KIP-825)."""
+
+    #: Each time a window changes.
+    ON_WINDOW_UPDATE = "update"
+    #: Once per window, when stream time has passed its end and grace.
+    ON_WINDOW_CLOSE = "close"
+
+
+@frozen
+class Suppressed:
+    """How long the changes of a table wait before they are sent (KIP-328).
+
+    Made by ``until_window_close`` or ``until_time_limit``.
+    """
+
+    #: None: until the window closes.
+    time_limit_ms: int | None
+    max_records: int | None = None
+    max_bytes: int | None = None
+    shuts_down_when_full: bool = False
+    has_changelog: bool = True
+
+    @classmethod
+    def until_window_close(
+        cls, *, max_records: int | None = None, max_bytes: int | None = None, logging: bool = True
+    ) -> "Suppressed":
+        """Send one final result per window; a buffer that gets full stops the program.
+
+        >>> Suppressed.until_window_close().shuts_down_when_full
+        True
+        """
+        return cls(None, _limit(max_records, "max_records"), _limit(max_bytes, "max_bytes"), True, logging)
+
+    @classmethod
+    def until_time_limit(
+        cls,
+        time_limit: timedelta,
+        *,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+        shut_down_when_full: bool = False,
+        logging: bool = True,
+    ) -> "Suppressed":
+        """Send the last change of a key when stream time has moved on by ``time_limit``.
+
+        A full buffer sends its oldest records early, or stops the program.
+
+        >>> Suppressed.until_time_limit(timedelta(seconds=1), max_records=10).time_limit_ms
+        1000
+
+        Raises:
+            TopologyError: a limit is negative.
+        """
+        limit_ms = to_ms(time_limit, "time_limit")
+        records, size = _limit(max_records, "max_records"), _limit(max_bytes, "max_bytes")
+        return cls(limit_ms, records, size, shut_down_when_full, logging)
+
+
+def _limit(limit: int | None, what: str) -> int | None:
+    if limit is not None and limit < 0:
+        raise TopologyError(f"{what} must not be negative, but is {limit}")
+    return limit

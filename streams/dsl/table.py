@@ -1,0 +1,308 @@
+"""KTable: the current row of each key, and the operators on it.
+
+As for streams, each method adds to the logical graph.  A table has a store where an operator
+needs one, or where ``store=`` asks for one.  In the examples ``orders`` is a stream of amounts by
+customer, ``customers`` a table of names, ``totals`` a table of amounts; ``play`` shows what comes
+out for some input.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+
+from attrs import define
+from typing_extensions import TypeForm
+
+from streams.core.serdes import Serde
+from streams.dsl import table_joins, table_operators
+from streams.dsl.logical import LogicalGraph, LogicalNode
+from streams.dsl.materialized import NOT_GIVEN, StoreOptions
+from streams.dsl.operators import JoinKind
+from streams.dsl.slots import Slot
+from streams.dsl.suppressed import Suppressed
+from streams.dsl.table_operators import ValueTransformer
+from streams.dsl.table_state import TableState
+from streams.topology.graph import Partitioner
+
+if TYPE_CHECKING:
+    from streams.dsl.grouped_table import KGroupedTable
+    from streams.dsl.stream import KStream
+
+K = TypeVar("K")
+V = TypeVar("V")
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
+R = TypeVar("R")
+
+
+@define(eq=False, repr=False)
+class KTable(Generic[K, V]):
+    """A table with keys of type ``K`` and values of type ``V``; None deletes a row."""
+
+    _graph: LogicalGraph
+    _name: str
+    _key: Slot
+    _value: Slot
+    #: Names of the source nodes whose partitions this table has.
+    _sources: frozenset[str]
+    _state: TableState
+    _node: LogicalNode
+
+    def __repr__(self) -> str:
+        return f"<KTable {self._name}>"
+
+    @property
+    def store(self) -> str | None:
+        """Name of the store that holds the rows; None as long as there is none."""
+        return self._state.store
+
+    def filter(
+        self,
+        predicate: Callable[[K, V], object],
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, V]":
+        """Keep the rows for which ``predicate(key, value)`` is true; a row that no longer fits is deleted.
+
+        >>> large = totals.filter(lambda customer, total: total > 9)
+        >>> play(large, ("totals", "ann", 10), ("totals", "ann", 1))
+        [('ann', 10), ('ann', None)]
+        """
+        return table_operators.filtered(self, predicate, name, store, key, value, options, negate=False)
+
+    def filter_not(
+        self,
+        predicate: Callable[[K, V], object],
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, V]":
+        """Drop the rows for which ``predicate(key, value)`` is true.
+
+        >>> small = totals.filter_not(lambda customer, total: total > 9)
+        >>> play(small, ("totals", "ann", 1), ("totals", "ann", 10))
+        [('ann', 1), ('ann', None)]
+        """
+        return table_operators.filtered(self, predicate, name, store, key, value, options, negate=True)
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V], V2],
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, V2]": ...
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[K, V], V2],
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, V2]": ...
+    def map_values(
+        self,
+        mapper: Callable[..., Any],
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        key: Any = NOT_GIVEN,
+        value: Any = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, Any]":
+        """Replace the value of each row by what ``mapper(value)`` or ``mapper(key, value)`` returns.
+
+        >>> play(totals.map_values(lambda total: total // 10), ("totals", "ann", 25))
+        [('ann', 2)]
+        """
+        return table_operators.mapped_values(self, mapper, name, store, key, value, options)
+
+    def transform_values(
+        self,
+        transformer: Callable[[], ValueTransformer[K, V, R]],
+        name: str | None = None,
+        *,
+        stores: Iterable[str] = (),
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]":
+        """Replace the value of each row by what a ``ValueTransformer`` makes of it, with stores (KIP-292).
+
+        It sees deletions as None.
+
+        >>> class Shown(ValueTransformer[str, int, str]):
+        ...     def transform(self, key, value):
+        ...         return f"{key}: {value}"
+        >>> play(totals.transform_values(Shown), ("totals", "ann", 1))
+        [('ann', 'ann: 1')]
+        """
+        return table_operators.transformed(self, transformer, name, stores, store, key, value, options)
+
+    @overload
+    def to_stream(self, *, name: str | None = None) -> "KStream[K, V]": ...
+    @overload
+    def to_stream(self, mapper: Callable[[K, V], K2], name: str | None = None) -> "KStream[K2, V]": ...
+    def to_stream(self, mapper: Callable[..., Any] | None = None, name: str | None = None) -> "KStream[Any, V]":
+        """Return the changes of the table as a stream; ``mapper(key, value)`` gives them another key.
+
+        >>> play(totals.to_stream(lambda customer, total: customer[0]), ("totals", "ann", 1))
+        [('a', 1)]
+        """
+        return table_operators.streamed(self, mapper, name)
+
+    def suppress(self, suppressed: Suppressed, name: str | None = None) -> "KTable[K, V]":
+        """Hold changes back, so that less of them, or only final results, are sent (KIP-328).
+
+        >>> windows = TimeWindows.of(timedelta(seconds=1))
+        >>> counts = orders.group_by_key().windowed_by(windows).count()
+        >>> final = counts.suppress(Suppressed.until_window_close())
+        >>> play(final, ("ann", 1, 0), ("ann", 1, 500), ("bob", 1, 1000))
+        [(Windowed(key='ann', window=Window(start_ms=0, end_ms=1000)), 2)]
+        """
+        return table_operators.suppressed(self, suppressed, name)
+
+    def group_by(
+        self,
+        mapper: Callable[[K, V], tuple[K2, V2]],
+        name: str | None = None,
+        *,
+        key: TypeForm[K2] | Serde[K2] = NOT_GIVEN,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> "KGroupedTable[K2, V2]":
+        """Group the rows by the key of the pair that ``mapper(key, value)`` returns.
+
+        >>> per_initial = customers.group_by(lambda customer, name: (name[0], name))
+        >>> play(per_initial.count(), ("customers", "c1", "Ann"), ("customers", "c1", "Bob"))
+        [('A', 1), ('A', 0), ('B', 1)]
+        """
+        return table_operators.grouped(self, mapper, name, key, value)
+
+    # Joins.
+
+    # fmt: off
+    @overload
+    def join(
+        self, other: "KTable[K, V2]", joiner: Callable[[V, V2], R], name: str | None = None, *,
+        store: str | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN, **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
+    @overload
+    def join(
+        self, other: "KTable[K, V2]", joiner: Callable[[K, V, V2], R], name: str | None = None, *,
+        store: str | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN, **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
+    @overload
+    def join(
+        self, other: "KTable[K2, V2]", joiner: Callable[[V, V2], R], name: str | None = None, *,
+        foreign_key: Callable[[K, V], K2 | None], store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN, value: TypeForm[R] | Serde[R] = NOT_GIVEN,
+        partitioner: Partitioner | None = None, other_partitioner: Partitioner | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
+    @overload
+    def join(
+        self, other: "KTable[K2, V2]", joiner: Callable[[K, V, V2], R], name: str | None = None, *,
+        foreign_key: Callable[[K, V], K2 | None], store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN, value: TypeForm[R] | Serde[R] = NOT_GIVEN,
+        partitioner: Partitioner | None = None, other_partitioner: Partitioner | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
+    # fmt: on
+    def join(
+        self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any
+    ) -> "KTable[K, Any]":
+        """Join with the row of the same key of another table, or of the key that ``foreign_key`` gives.
+
+        The joiner takes (left, right) or (key, left, right); ``foreign_key(key, value)`` sees the left
+        row (KIP-213).  ``store`` keeps the result.
+
+        >>> both = totals.join(customers, lambda total, name: f"{name}: {total}")
+        >>> play(both, ("customers", "ann", "Ann"), ("totals", "ann", 1))
+        [('ann', 'Ann: 1')]
+        >>> one = totals.join(customers, lambda total, name: name, foreign_key=lambda key, total: str(total))
+        >>> play(one, ("customers", "7", "Ann"), ("totals", "first", 7))
+        [('first', 'Ann')]
+        """
+        return table_joins.joined(self, other, joiner, JoinKind.INNER, name, options)
+
+    # fmt: off
+    @overload
+    def left_join(
+        self, other: "KTable[K, V2]", joiner: Callable[[V, V2 | None], R], name: str | None = None, *,
+        store: str | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN, **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
+    @overload
+    def left_join(
+        self, other: "KTable[K, V2]", joiner: Callable[[K, V, V2 | None], R], name: str | None = None, *,
+        store: str | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN, **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
+    @overload
+    def left_join(
+        self, other: "KTable[K2, V2]", joiner: Callable[[V, V2 | None], R], name: str | None = None, *,
+        foreign_key: Callable[[K, V], K2 | None], store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN, value: TypeForm[R] | Serde[R] = NOT_GIVEN,
+        partitioner: Partitioner | None = None, other_partitioner: Partitioner | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
+    @overload
+    def left_join(
+        self, other: "KTable[K2, V2]", joiner: Callable[[K, V, V2 | None], R], name: str | None = None, *,
+        foreign_key: Callable[[K, V], K2 | None], store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN, value: TypeForm[R] | Serde[R] = NOT_GIVEN,
+        partitioner: Partitioner | None = None, other_partitioner: Partitioner | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
+    # fmt: on
+    def left_join(
+        self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any
+    ) -> "KTable[K, Any]":
+        """Join as ``join``, with None for the right row where there is none.
+
+        >>> both = totals.left_join(customers, lambda total, name: (total, name))
+        >>> play(both, ("totals", "ann", 1), ("customers", "ann", "Ann"))
+        [('ann', (1, None)), ('ann', (1, 'Ann'))]
+        """
+        return table_joins.joined(self, other, joiner, JoinKind.LEFT, name, options)
+
+    # fmt: off
+    @overload
+    def outer_join(
+        self, other: "KTable[K, V2]", joiner: Callable[[V | None, V2 | None], R], name: str | None = None, *,
+        store: str | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN, **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
+    @overload
+    def outer_join(
+        self, other: "KTable[K, V2]", joiner: Callable[[K, V | None, V2 | None], R], name: str | None = None, *,
+        store: str | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN, **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
+    # fmt: on
+    def outer_join(
+        self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any
+    ) -> "KTable[K, Any]":
+        """Join with another table, with None for either row where there is none.
+
+        >>> both = totals.outer_join(customers, lambda total, name: (total, name))
+        >>> play(both, ("customers", "ann", "Ann"), ("totals", "ann", 1))
+        [('ann', (None, 'Ann')), ('ann', (1, 'Ann'))]
+        """
+        return table_joins.joined(self, other, joiner, JoinKind.OUTER, name, options)
