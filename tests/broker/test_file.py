@@ -1,0 +1,278 @@
+"""File storage: what survives, what is cut, what is deleted."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.broker.file import FileStorage
+from streams.core.errors import ConfigError
+from streams.core.records import Block
+from streams.protocol import batch
+from streams.protocol.batch import CorruptBatchError
+
+
+def one(value, key=None, time_ms=0):
+    return Block([key], [value], [time_ms])
+
+
+def values(storage):
+    return [value for part in storage.read(0, 1_000_000) for value in part.values]
+
+
+def filled(directory, count=10, **options):
+    storage = FileStorage(directory, **options)
+    for number in range(count):
+        storage.append(one(b"%d" % number, time_ms=number))
+    return storage
+
+
+def last_segment(directory):
+    return max(directory.glob("*.log"))
+
+
+def test_segments_hold_record_batches_of_kafka(tmp_path):
+    filled(tmp_path, 3).close()
+
+    data = (tmp_path / "00000000000000000000.log").read_bytes()
+
+    assert [block.values for block in batch.decode_all(data)] == [[b"0"], [b"1"], [b"2"]]
+
+
+def test_everything_is_found_again_on_reopen(tmp_path):
+    filled(tmp_path, 100, segment_bytes=500).close()
+
+    storage = FileStorage(tmp_path, segment_bytes=500)
+
+    assert values(storage) == [b"%d" % number for number in range(100)]
+    assert storage.offset_for_timestamp(42) == (42, 42)
+    assert storage.append(one(b"next")) == 100
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 400))
+def test_a_torn_tail_is_cut_at_the_last_whole_batch(tmp_path_factory, lost):
+    """Whatever number of bytes the end lost: a prefix of the records is left, and appending goes on."""
+    directory = tmp_path_factory.mktemp("log")
+    filled(directory, 5).close()
+    segment = last_segment(directory)
+    size = segment.stat().st_size
+    os.truncate(segment, max(0, size - lost))
+
+    storage = FileStorage(directory)
+
+    whole = max(0, size - lost) // (size // 5)
+    assert values(storage) == [b"%d" % number for number in range(whole)]
+    assert storage.append(one(b"again")) == whole
+    storage.close()
+    reopened = FileStorage(directory)
+    assert values(reopened)[-1] == b"again"
+    reopened.close()
+
+
+def test_garbage_behind_the_last_batch_is_cut(tmp_path):
+    filled(tmp_path, 3).close()
+    with last_segment(tmp_path).open("ab") as file:
+        file.write(b"\x00" * 500)
+
+    storage = FileStorage(tmp_path)
+
+    assert storage.end_offset == 3
+    assert storage.append(one(b"3")) == 3
+    storage.close()
+    assert values(FileStorage(tmp_path)) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_damaged_batch_cuts_its_segment_and_later_ones_are_set_aside(tmp_path):
+    filled(tmp_path, 100, segment_bytes=500).close()
+    second = sorted(tmp_path.glob("*.log"))[1]
+    base = int(second.stem)
+    data = bytearray(second.read_bytes())
+    data[-1] ^= 1
+    second.write_bytes(data)
+    others = len(list(tmp_path.glob("*.log"))) - 2
+
+    storage = FileStorage(tmp_path, segment_bytes=500)
+
+    assert base < storage.end_offset < 100
+    assert values(storage) == [b"%d" % number for number in range(storage.end_offset)]
+    assert len(list(tmp_path.glob("*.cut"))) == others
+
+
+def test_damage_found_while_reading_is_an_error(tmp_path):
+    storage = filled(tmp_path, 3, cache_bytes=0)
+    storage.close()
+    storage = FileStorage(tmp_path, cache_bytes=0)
+    segment = last_segment(tmp_path)
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 1
+    segment.write_bytes(data)
+
+    with pytest.raises(CorruptBatchError, match="checksum"):
+        storage.read(0, 10)
+
+
+def test_truncation_deletes_whole_segments_and_survives_reopen(tmp_path):
+    storage = filled(tmp_path, 100, segment_bytes=500)
+    before = len(list(tmp_path.glob("*.log")))
+    storage.truncate_before(50)
+    assert len(list(tmp_path.glob("*.log"))) < before
+    storage.close()
+
+    reopened = FileStorage(tmp_path, segment_bytes=500)
+
+    assert (reopened.start_offset, reopened.end_offset) == (50, 100)
+    assert values(reopened)[0] == b"50"
+
+
+def test_an_emptied_log_goes_on_at_its_end_after_reopen(tmp_path):
+    storage = filled(tmp_path, 10)
+    storage.truncate_before(10)
+    storage.close()
+
+    reopened = FileStorage(tmp_path)
+
+    assert (reopened.start_offset, reopened.end_offset) == (10, 10)
+    assert reopened.append(one(b"x")) == 10
+
+
+def test_a_large_block_is_written_as_batches_of_bounded_size(tmp_path):
+    storage = FileStorage(tmp_path)
+    storage.append(Block([None] * 50, [b"x" * 100_000] * 50, [0] * 50))
+    storage.close()
+
+    data = last_segment(tmp_path).read_bytes()
+
+    assert max(header.size for _, header in batch.headers(data)) < 1_048_588
+    assert FileStorage(tmp_path).end_offset == 50
+
+
+def test_compaction_rewrites_sealed_segments_and_survives_reopen(tmp_path):
+    storage = FileStorage(tmp_path, segment_bytes=500)
+    for number in range(100):
+        storage.append(one(b"%d" % number, key=b"%d" % (number % 3)))
+    sealed = storage.sealed_offset
+    newest = {offset for offset in range(sealed - 3, sealed)}
+
+    def keep(part):
+        kept = [index for index, offset in enumerate(part.offsets) if offset in newest]
+        return part.slice(kept[0], kept[-1] + 1) if kept else None
+
+    assert storage.compact(sealed, keep) == 3
+    expected = [b"%d" % number for number in range(sealed - 3, 100)]
+    assert values(storage) == expected
+    storage.close()
+
+    reopened = FileStorage(tmp_path, segment_bytes=500)
+
+    assert values(reopened) == expected
+    assert (reopened.start_offset, reopened.end_offset) == (0, 100)
+
+
+def test_a_segment_left_over_from_a_crashed_compaction_is_removed(tmp_path):
+    """The joined file is in place, the files joined into it are not deleted yet."""
+    filled(tmp_path, 100, segment_bytes=500).close()
+    first, second, third = sorted(tmp_path.glob("*.log"))[:3]
+    first.write_bytes(first.read_bytes() + second.read_bytes() + third.read_bytes())
+    (tmp_path / "00000000000000000000.cleaned").write_bytes(b"half")
+
+    storage = FileStorage(tmp_path, segment_bytes=500)
+
+    assert values(storage) == [b"%d" % number for number in range(100)]
+    assert not second.exists() and not third.exists()
+    assert list(tmp_path.glob("*.cleaned")) == []
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
+    """A disk that takes half of the bytes and then is full."""
+    storage = filled(tmp_path, 3)
+    write = os.pwrite
+    calls = []
+
+    def full(descriptor, data, position):
+        calls.append(data)
+        if len(calls) > 1:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data[: len(data) // 2], position)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space"):
+        storage.append(one(b"lost"))
+    monkeypatch.undo()
+
+    assert values(storage) == [b"0", b"1", b"2"]
+    assert storage.append(one(b"3")) == 3
+    storage.close()
+    assert values(FileStorage(tmp_path)) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_failed_fsync_takes_the_write_back(tmp_path, monkeypatch):
+    storage = filled(tmp_path, 3, fsync="always")
+
+    def fail(descriptor):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        storage.append(one(b"lost"))
+    monkeypatch.undo()
+
+    assert storage.append(one(b"3")) == 3
+    assert values(storage) == [b"0", b"1", b"2", b"3"]
+
+
+def test_fsync_policy_decides_when_the_disk_is_asked(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(os, "fsync", calls.append)
+    counts = {}
+    for policy in ("never", "commit", "always"):
+        storage = FileStorage(tmp_path / policy, fsync=policy)
+        calls.clear()
+        storage.append(one(b"a"))
+        storage.append(one(b"b"))
+        before_flush = len(calls)
+        storage.flush()
+        counts[policy] = (before_flush, len(calls))
+
+    assert counts == {"never": (0, 0), "commit": (0, 1), "always": (2, 2)}
+
+
+def test_an_unknown_fsync_policy_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="sometimes"):
+        FileStorage(tmp_path, fsync="sometimes")
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from streams.broker.file import FileStorage
+from streams.core.records import Block
+
+storage = FileStorage(Path(sys.argv[1]), segment_bytes=5000)
+number = 0
+while True:
+    storage.append(Block([None], [b"%d" % number], [number]))
+    number += 1
+    print(number, flush=True)
+"""
+
+
+def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path):
+    """kill -9 in the middle of writing; each number was printed after its append returned."""
+    process = subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for _ in range(300):
+        process.stdout.readline()
+    os.kill(process.pid, signal.SIGKILL)
+    acknowledged = 300 + len(process.stdout.read().split())
+    process.wait()
+    process.stdout.close()
+
+    storage = FileStorage(tmp_path, segment_bytes=5000)
+
+    assert storage.end_offset >= acknowledged - 1
+    assert values(storage) == [b"%d" % number for number in range(storage.end_offset)]
