@@ -182,7 +182,7 @@ class Member:
         if todo or self.state in (MemberState.LEFT, MemberState.FAILED):
             return todo
         if self.coordinator is None:
-            return self._find(now_ms)
+            return self.find_coordinator(now_ms)
         if self.state is MemberState.STABLE and self._rejoin_reason is not None:
             self._become(MemberState.UNJOINED)
         if self.state is MemberState.UNJOINED and now_ms >= self._retry_at_ms:
@@ -283,8 +283,9 @@ class Member:
             return None
         return Send(self.coordinator, LeaveGroup(config.group_id, self.member_id))
 
-    def _find(self, now_ms: int) -> list[Action]:
-        if self._finding is not None or now_ms < self._retry_at_ms:
+    def find_coordinator(self, now_ms: int) -> list[Action]:
+        """Return the request that looks for the coordinator, where it is unknown: all a mere committer needs."""
+        if self.coordinator is not None or self._finding is not None or now_ms < self._retry_at_ms:
             return []
         self._finding = FindCoordinator(self.config.group_id)
         return [Send(ANY_NODE, self._finding)]

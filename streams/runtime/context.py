@@ -94,7 +94,7 @@ class TaskNodeContext:
             )
 
         cache.register(section, flushed)
-        task.on_close(lambda: cache.unregister(section))
+        task.on_close(lambda: cache.clear(section))
         return emit_later
 
     def flush_cache(self) -> None:

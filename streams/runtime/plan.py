@@ -152,11 +152,11 @@ class ApplicationPlan:
             name = self.physical_topic(logical.topic)
             source = sources[logical.topic]
             if producers is None:
-                result.append(TaskInput(TopicPartition(name, logical.partition), source, logical.topic))
+                result.append(TaskInput(TopicPartition(name, logical.partition), source, logical.topic, logical.partition))
                 continue
             first = logical.partition * len(producers)
             for lane in range(len(producers)):
-                result.append(TaskInput(TopicPartition(name, first + lane), source, logical.topic))
+                result.append(TaskInput(TopicPartition(name, first + lane), source, logical.topic, logical.partition))
         return result
 
     def producer_of(self, topic: str, partition: TopicPartition) -> TaskId | None:
@@ -262,7 +262,7 @@ class ApplicationPlan:
         self._attach(task, node, topic, TopicPartition(topic, task.task_id.partition), metrics)
 
     def _attach(self, task: Task, node: SourceNode, topic: str, partition: TopicPartition, metrics: Metrics) -> None:
-        item = TaskInput(partition, node.name, topic)
+        item = TaskInput(partition, node.name, topic, partition.partition)
         task.attach(item, self._reader(task.task_id, item, metrics, node))
 
     def _program(self, sub_id: int) -> CompiledSubTopology:

@@ -47,6 +47,8 @@ class TaskInput:
     partition: TopicPartition
     source: str
     topic: str
+    #: Partition number of the topic in the topology, which a lane's own number is not.
+    number: int
 
 
 @define
@@ -196,7 +198,7 @@ class Task:
 
     def _execute(self, run: Run) -> int:
         size = len(run)
-        values = iter(run.values)
+        values: Any = iter(run.values)
         self.stop.clear()
         self._run, self._values, self._time_memo = run, values, (0, self.queues.stream_time_ms)
         try:
@@ -216,7 +218,7 @@ class Task:
             raise failure from error
         finally:
             # How far the loop came is what its iterator over the values has left.
-            count = size - values.__length_hint__()
+            count: int = size - values.__length_hint__()
             self._run = self._values = None
         self.queues.done(run, count)
         self._processed.value += count
@@ -300,7 +302,7 @@ class Task:
         index = self._index
         queue = self._run.queue_of(index)
         item = self.inputs[queue.partition]
-        return RecordMetadata(item.topic, self.task_id.partition, self._run.offsets[index])
+        return RecordMetadata(item.topic, item.number, self._run.offsets[index])
 
     def record_context(self, timestamp_ms: int, headers: Headers | None) -> RecordContext:
         """Return origin, time and headers of the record now processed."""

@@ -15,7 +15,7 @@ from streams.core.errors import ProcessingError, TopologyError
 from streams.core.records import Headers, Record, RecordMetadata, TaskId
 from streams.core.serdes import BYTES, PinnedSerde, Serde, serde_for
 from streams.state.specs import StoreKind, StoreSpec
-from streams.state.views import KeyValueStore, SessionStore, TimestampedKeyValueStore, VersionedStore, WindowStore
+from streams.state import KeyValueStore, SessionStore, TimestampedKeyValueStore, VersionedStore, WindowStore
 from streams.topology.operator import Cancellable, NodeContext, Process, PunctuationType
 
 KI = TypeVar("KI", contravariant=True)

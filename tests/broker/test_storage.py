@@ -151,9 +151,7 @@ def test_array_and_file_answer_alike(tmp_path_factory, operations, cache_bytes):
 
 
 def _numbered(appended):
-    return Block(
-        appended.keys, appended.values, appended.timestamps, appended.headers, range(len(appended))
-    ).rows()
+    return Block(appended.keys, appended.values, appended.timestamps, appended.headers, range(len(appended))).rows()
 
 
 def test_large_blocks_in_memory_are_kept_without_a_copy():

@@ -1,19 +1,36 @@
-"""skeleton"""
+"""Joins with tables: a stream with a table or global table, and two tables with each other.
+
+The stream side of a stream-table join is the only one that produces results.  A table-table
+join has a node per side, which looks up the other table's row, and a node where both meet.
+"""
+
 from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
 
+from streams.core.errors import TopologyError
+from streams.core.records import Headers
 from streams.core.serdes import Serde
-from streams.dsl.operators.getters import TableValues
-from streams.dsl.operators.joining import JoinKind
-from streams.state.specs import StoreSpec
+from streams.dsl.operators.getters import IS_LATEST, NOT_PUT, Getter, TableValues, open_rows
+from streams.dsl.operators.grace_buffer import GraceBuffer
+from streams.dsl.operators.joining import JoinKind, KeyedJoiner, reversed_joiner, two_value_joiner
 from streams.topology.operator import NodeContext, Process
+
+_NULL = "null key or value"
+_NULL_KEY = "null key"
+_LATE = "late record of a versioned table"
+_NO_TIME = -1
 
 
 @frozen
 class StreamTableJoin:
-    """Stream record with the table's row; ``grace_ms`` (needs a versioned table) with ``buffer_store`` made by ``grace_store``."""
+    """Each record of a stream with the table's row of its key.
+
+    From a versioned table the row is that of the record's time.  With ``grace_ms`` records wait in
+    ``buffer_store`` (made by ``grace_store``, whose keys ``key_serde`` writes) until stream time
+    is so far ahead, so that the row may come late (KIP-923).
+    """
 
     table: TableValues
     joiner: Callable[..., Any]
@@ -24,12 +41,33 @@ class StreamTableJoin:
     key_serde: Serde[Any] | None = None
 
     def bind(self, context: NodeContext) -> Process:
-        raise NotImplementedError
+        """Make the process function of one task."""
+        join = two_value_joiner(self.joiner, self.with_key)
+        lookup = self.table.getter(context)
+        lookup_at = self.table.time_getter(context)
+        if lookup_at is not None:
+            joined = _joined_at(context, lookup_at, join, self.is_left)
+        else:
+            joined = _joined(context, lookup, join, self.is_left)
+        if self.grace_ms is None:
+            return _stream_side(context, joined, self.is_left)
+        if lookup_at is None:
+            raise TopologyError(
+                f"node {context.node!r}: a stream-table join with grace needs a versioned table; "
+                "give the table a history"
+            )
+        assert self.buffer_store is not None and self.key_serde is not None
+        buffer = GraceBuffer(context.store(self.buffer_store), self.key_serde, self.grace_ms, joined)
+        buffered = buffer.open(context)
+        return _stream_side(context, buffered, self.is_left, observe=True)
 
 
 @frozen
 class StreamGlobalTableJoin:
-    """The joiner's key is the stream's; ``table_key(key, value)`` gives the key of the table."""
+    """Each record of a stream with the row of a global table.
+
+    ``table_key(key, value)`` gives the key of the row; the joiner gets the stream's key.
+    """
 
     table: TableValues
     table_key: Callable[[Any, Any], Any]
@@ -38,12 +76,78 @@ class StreamGlobalTableJoin:
     is_left: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        raise NotImplementedError
+        """Make the process function of one task."""
+        lookup, forward, drop = self.table.getter(context), context.forward, context.drop
+        join, table_key, is_left = two_value_joiner(self.joiner, self.with_key), self.table_key, self.is_left
+
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            row_key = table_key(key, value)
+            if value is None or (row_key is None and not is_left):
+                drop(_NULL)
+                return
+            # The reference maps the key a second time when it joins; a mapper has no effects.
+            row = None if row_key is None else lookup(row_key)
+            if row is not None:
+                forward(key, join(key, value, row[0]), timestamp_ms, headers)
+            elif is_left:
+                forward(key, join(key, value, None), timestamp_ms, headers)
+
+        return process
+
+
+def _joined(context: NodeContext, lookup: Getter, join: KeyedJoiner, is_left: bool) -> Process:
+    forward = context.forward
+
+    def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+        row = None if key is None else lookup(key)
+        if row is not None:
+            forward(key, join(key, value, row[0]), timestamp_ms, headers)
+        elif is_left:
+            forward(key, join(key, value, None), timestamp_ms, headers)
+
+    return process
+
+
+def _joined_at(
+    context: NodeContext, lookup: Callable[[Any, int], tuple[Any, int] | None], join: KeyedJoiner, is_left: bool
+) -> Process:
+    forward = context.forward
+
+    def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+        row = None if key is None else lookup(key, timestamp_ms)
+        if row is not None:
+            forward(key, join(key, value, row[0]), timestamp_ms, headers)
+        elif is_left:
+            forward(key, join(key, value, None), timestamp_ms, headers)
+
+    return process
+
+
+def _stream_side(context: NodeContext, joined: Process, is_left: bool, *, observe: bool = False) -> Process:
+    """Return ``joined`` for records that can have a partner; the others are dropped.
+
+    ``observe`` keeps the stream time of the node, dropped records included.
+    """
+    drop, time = context.drop, context.stream_time() if observe else None
+
+    def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+        if time is not None and timestamp_ms > time.ms:
+            time.ms = timestamp_ms
+        if value is None or (key is None and not is_left):
+            drop(_NULL)
+            return
+        joined(key, value, timestamp_ms, headers)
+
+    return process
 
 
 @frozen
 class TableTableJoin:
-    """One side of a table-table join: ``other`` are the rows of the other side."""
+    """One side of a table-table join; ``other`` are the rows of the other side.
+
+    ``joiner`` takes (left, right), or (key, left, right) if ``with_key``, on either side.
+    ``is_versioned``: this side's table is versioned, late records of it are dropped (KIP-914).
+    """
 
     other: TableValues
     joiner: Callable[..., Any]
@@ -54,19 +158,76 @@ class TableTableJoin:
     is_versioned: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        raise NotImplementedError
+        """Make the process function of one task."""
+        compute = self._compute()
+        lookup, forward, drop = self.other.getter(context), context.forward, context.drop
+        send_old, is_versioned = self.send_old, self.is_versioned
+        # Without a row on the other side: the inner join and the right side of the left join are silent.
+        is_silent_alone = self.kind is JoinKind.INNER or (self.kind is JoinKind.LEFT and not self.is_left_side)
+
+        def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            if key is None:
+                drop(_NULL_KEY)
+                return
+            new, old, is_latest = change
+            if is_versioned and not is_latest:
+                drop(_LATE)
+                return
+            row = lookup(key)
+            if row is None:
+                if is_silent_alone or (new is None and old is None):
+                    return
+                other = None
+            else:
+                other, other_ms = row
+                if other_ms > timestamp_ms:
+                    timestamp_ms = other_ms
+            result = compute(key, new, other)
+            replaced = compute(key, old, other) if send_old else None
+            forward(key, (result, replaced, is_latest), timestamp_ms, headers)
+
+        return process
+
+    def _compute(self) -> KeyedJoiner:
+        """Return the result of (key, this row, other row); None where the join has none."""
+        make = two_value_joiner if self.is_left_side else reversed_joiner
+        join = make(self.joiner, self.with_key)
+        if self.kind is JoinKind.OUTER:
+            return lambda key, this, other: None if this is None and other is None else join(key, this, other)
+        if self.kind is JoinKind.LEFT and not self.is_left_side:
+            return join
+        return lambda key, this, other: None if this is None else join(key, this, other)
 
 
 @frozen
 class TableJoinMerge:
-    """Where both sides of a table-table join come together."""
+    """Where both sides of a table-table join meet, and where its result is materialized."""
 
     store: str | None = None
     send_old: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        raise NotImplementedError
+        """Make the process function of one task."""
+        send_old = self.send_old
+        if self.store is None:
+            forward = context.forward
+            if send_old:
+                return forward
 
+            def pass_on(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
+                forward(key, (change[0], None, change[2]), timestamp_ms, headers)
 
-def grace_store(name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True) -> StoreSpec:
-    raise NotImplementedError
+            return pass_on
+        get, put = open_rows(context, self.store)
+        emit, is_cached = table_emit(context, self.store)
+
+        def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            old = change[1] if send_old else None
+            if is_cached:
+                row = get(key)
+                old = None if row is None else row[0]
+            code = put(key, change[0], timestamp_ms)
+            if code != NOT_PUT:
+                emit(key, change[0], old, timestamp_ms, headers, code is None or code == IS_LATEST)
+
+        return process

@@ -1,0 +1,45 @@
+"""``streams describe``: what a topology looks like."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from streams.cli.options import add_common, settings_of
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+FORMATS = ("text", "mermaid", "json", "svg")
+
+
+def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "describe",
+        help="show sub-topologies, topics and stores of a topology",
+        description="Show the sub-topologies, internal topics and stores of a topology.",
+        allow_abbrev=False,
+    )
+    add_common(parser)
+    parser.add_argument("--format", choices=FORMATS, default="text", help="form of the description (default: text)")
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Print the description."""
+    from streams.cli.scripts import Script, load
+    from streams.cli.svg import to_svg
+    from streams.core.config import StreamsConfig
+    from streams.topology.describe import describe
+
+    script = Script.parse(options.script)
+    settings = {"application_id": script.application_id, **settings_of(options)}
+    description = describe(load(script, StreamsConfig.of(**settings)))
+    if options.format == "json":
+        print(description.to_json())
+    elif options.format == "mermaid":
+        print(description.to_mermaid(), end="")
+    elif options.format == "svg":
+        print(to_svg(description), end="")
+    else:
+        print(description.to_text(), end="")
+    return 0

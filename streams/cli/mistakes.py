@@ -1,0 +1,116 @@
+"""From an exception to a message and an exit status.
+
+A user's mistake says what, where and what to do, without a traceback; so does a record that the
+user's code failed on, with the line of that code.
+"""
+
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+import streams
+from streams.core.errors import (
+    ConfigError,
+    InputError,
+    ProcessingError,
+    StateLockedError,
+    StreamsError,
+    TopologyError,
+    UnknownTopicError,
+)
+from streams.files import OutputError
+
+#: Exit status of a record that could not be processed, and of a failure of our own.
+FAILED = 1
+#: Exit status of a user's mistake.
+MISTAKE = 2
+
+_PACKAGE = str(Path(streams.__file__).parent)
+
+
+class UsageError(StreamsError):
+    """An argument that does not fit the topology or the other arguments."""
+
+
+class ScriptError(StreamsError):
+    """A script that does not load, or whose topology cannot be built."""
+
+
+_MISTAKES = (
+    ConfigError,
+    InputError,
+    OutputError,
+    ScriptError,
+    StateLockedError,
+    TopologyError,
+    UnknownTopicError,
+    UsageError,
+)
+
+
+def report(error: Exception, *, is_debug: bool = False) -> int:
+    """Print what went wrong to standard error; return the exit status."""
+    if is_debug:
+        traceback.print_exception(error)
+    status = MISTAKE if isinstance(error, _MISTAKES) else FAILED
+    print(f"streams: {_message(error, is_debug=is_debug)}", file=sys.stderr)
+    return status
+
+
+def _message(error: Exception, *, is_debug: bool) -> str:
+    if isinstance(error, ProcessingError):
+        return "\n".join([str(error), *_details(error, is_debug=is_debug)])
+    if isinstance(error, StreamsError):
+        return str(error)
+    hint = "" if is_debug else "; --debug shows the traceback"
+    if isinstance(error, OSError):
+        return f"{error}{hint}"
+    if isinstance(error, MemoryError):
+        return f"out of memory{hint}"
+    return f"unexpected {type(error).__name__}: {error}{_in_user_code(error)}{hint}"
+
+
+def _details(error: ProcessingError, *, is_debug: bool) -> list[str]:
+    """Return the lines below the message: the record's place and the user's own error."""
+    message = str(error)
+    place = {"node": error.node, "topic": error.topic, "partition": error.partition, "offset": error.offset}
+    lines = []
+    given = [f"{name} {value}" for name, value in place.items() if value is not None]
+    missing = [value for name, value in place.items() if value is not None and f"{value}" not in message]
+    if missing:
+        lines.append(f"  at {', '.join(given)}")
+    cause = error.__cause__
+    if cause is not None:
+        own = f"{type(cause).__name__}: {cause}"
+        lines.append(f"  {own}{_in_user_code(cause)}")
+    lines.append(
+        "  mend the code, or skip such records with --set processing_handler=continue"
+        + ("" if is_debug else "; --debug shows the traceback")
+    )
+    return lines
+
+
+def _in_user_code(error: BaseException) -> str:
+    """Return where in the user's code an error came up: file, line, function and text."""
+    frame = last_frame_outside(error.__traceback__)
+    if frame is None:
+        return ""
+    text = f": {frame.line}" if frame.line else ""
+    return f"\n  in {frame.filename}:{frame.lineno}, {frame.name}{text}"
+
+
+def last_frame_outside(trace: TracebackType | None) -> traceback.FrameSummary | None:
+    """Return the innermost frame that is neither ours nor generated: the user's."""
+    frames = traceback.extract_tb(trace)
+    for frame in reversed(frames):
+        is_ours = frame.filename.startswith(_PACKAGE) or frame.filename.startswith("<")
+        if not is_ours and "importlib" not in frame.filename:
+            return frame
+    return None
+
+
+def frame_in(trace: TracebackType | None, file: str) -> traceback.FrameSummary | None:
+    """Return the innermost frame that is in a file."""
+    frames = [frame for frame in traceback.extract_tb(trace) if frame.filename == file]
+    return frames[-1] if frames else None

@@ -1,0 +1,70 @@
+"""How far a run is, on a terminal: records, rate, lag, stream time.
+
+Shown on standard error, and nowhere if that is no terminal.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from streams.core.clock import Clock
+
+if TYPE_CHECKING:
+    from streams.app import Progress
+
+#: Takes the state of a run; called now and then.
+Show = Callable[["Progress"], None]
+
+
+@contextmanager
+def shown(title: str, clock: Clock) -> Iterator[Show | None]:
+    """Give the callback that shows progress, or None where nobody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
+
+    columns: list[Any] = [
+        SpinnerColumn(),
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[state]}"),
+    ]
+    started_ms = clock.monotonic_ms()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        task = display.add_task(title, total=None, state="starting")
+
+        def show(progress: "Progress") -> None:
+            elapsed_ms = clock.monotonic_ms() - started_ms
+            display.update(
+                task, completed=progress.records_in, total=progress.records_total, state=state_of(progress, elapsed_ms)
+            )
+
+        yield show
+
+
+def state_of(progress: "Progress", elapsed_ms: int) -> str:
+    """Return the state of a run in one line."""
+    rate = progress.records_in * 1000 // max(1, elapsed_ms)
+    return (
+        f"{progress.records_in:,} in, {progress.records_out:,} out, {rate:,}/s, "
+        f"lag {progress.lag:,}, stream time {time_text(progress.stream_time_ms)}"
+    )
+
+
+def time_text(time_ms: int) -> str:
+    """Return an event time for a person to read.
+
+    >>> time_text(1_000), time_text(-1)
+    ('1970-01-01 00:00:01', 'none yet')
+    """
+    if time_ms < 0:
+        return "none yet"
+    try:
+        return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):  # Beyond the years that Python knows.
+        return f"{time_ms} ms"

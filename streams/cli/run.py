@@ -1,0 +1,204 @@
+"""``streams run``: a topology over files, until they are read, or live until a signal."""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from streams.cli.mistakes import UsageError
+from streams.cli.options import add_common, pairs, settings_of
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    from streams.app import BoundedRun
+    from streams.core.config import StreamsConfig
+    from streams.files import FileInput, FileOutput
+    from streams.topology.graph import Topology
+
+_EXAMPLES = """\
+examples:
+  streams run word_count.py --input lines=book.txt --output counts=-
+  streams run sessions.py --input access=access.log.gz --output sessions=sessions.records.jsonl --partitions 4
+"""
+
+
+def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    from streams.files.kinds import WRITTEN, listed
+
+    parser = commands.add_parser(
+        "run",
+        help="run a topology over files, or live",
+        description="Run a topology. With --input it ends when the files are read; without, at SIGINT or SIGTERM.",
+        epilog=f"Inputs are {listed()}; outputs {listed(WRITTEN)}; each also with .gz.\n\n{_EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_common(parser)
+    parser.add_argument(
+        "--input", metavar="TOPIC=FILE", action="append", default=[], help="file that a source topic is read from"
+    )
+    parser.add_argument(
+        "--output",
+        metavar="TOPIC=FILE",
+        action="append",
+        default=[],
+        help="file that a topic is written to, overwritten; - is standard output",
+    )
+    parser.add_argument(
+        "--partitions", metavar="N", type=_partitions, help="partitions of every topic that does not fix them itself"
+    )
+    parser.add_argument(
+        "--final-flush", action="store_true", help="at the end, emit the windows that are still open"
+    )
+    parser.add_argument("--application-id", metavar="ID", help="default: the name of the script")
+    parser.add_argument(
+        "--state-dir", metavar="DIR", help="folder of logs, offsets and stores; run again, it goes on (default: none)"
+    )
+    parser.set_defaults(execute=execute)
+
+
+def _partitions(text: str) -> int:
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if not 1 <= count <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of partitions; give 1 to 10000")
+    return count
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the topology."""
+    from streams.cli.scripts import Script, load
+    from streams.core.config import StreamsConfig
+
+    script = Script.parse(options.script)
+    settings = settings_of(options)
+    given = {"application_id": options.application_id, "state_dir": options.state_dir}
+    settings |= {name: value for name, value in given.items() if value is not None}
+    settings.setdefault("application_id", script.application_id)
+    config = StreamsConfig.of(**settings)
+    files = Files.parse(options)
+    topology = load(script, config)
+    if not files.inputs:
+        return _run_live(topology, files, settings)
+    return _run_bounded(topology, files, config, settings, options)
+
+
+def _run_live(topology: "Topology", files: "Files", settings: dict[str, Any]) -> int:
+    from streams.app import run
+
+    if files.outputs:
+        raise UsageError("--output needs --input: without inputs a run has no end at which to write files")
+    run(topology, **settings)
+    return 0
+
+
+def _run_bounded(
+    topology: "Topology",
+    files: "Files",
+    config: "StreamsConfig",
+    settings: dict[str, Any],
+    options: argparse.Namespace,
+) -> int:
+    from streams.app import run_bounded
+    from streams.cli.progress import shown
+    from streams.core.clock import SystemClock
+
+    inputs = files.readers(topology, on_bad_row="continue" if config.deserialization_handler != "fail" else "fail")
+    outputs = files.writers(topology, config)
+    passed = {name: value for name, value in settings.items() if name not in ("application_id", "state_dir")}
+    clock = SystemClock()
+    started_ms = clock.monotonic_ms()
+    with shown(config.application_id, clock) as show:
+        result = run_bounded(
+            topology,
+            inputs,
+            application_id=config.application_id,
+            partitions=options.partitions,
+            state_dir=Path(config.state_dir) if config.state_dir else None,
+            final_flush=options.final_flush,
+            settings=passed,
+            progress=show,
+        )
+    with result:
+        written = {name: output.write(result.read_output(name)) for name, output in outputs.items()}
+        _summarize(result, outputs, written, clock.monotonic_ms() - started_ms)
+    return 0
+
+
+def _summarize(
+    result: "BoundedRun", outputs: Mapping[str, "FileOutput"], written: Mapping[str, int], elapsed_ms: int
+) -> None:
+    """Say what was dropped, always, and what was written, to a person."""
+    for reason, count in result.dropped.items():
+        if count:
+            print(f"streams: {count:,} records dropped: {reason}", file=sys.stderr)
+    if sys.stderr.isatty():
+        for name, count in written.items():
+            target = "standard output" if outputs[name].path == "-" else outputs[name].path
+            print(f"{name}: {count:,} records to {target}", file=sys.stderr)
+        print(f"done in {elapsed_ms / 1000:.1f} s", file=sys.stderr)
+
+
+@frozen
+class Files:
+    """Topics and the files that the user named for them."""
+
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, options: argparse.Namespace) -> "Files":
+        """Return the files of the arguments.
+
+        Raises:
+            UsageError: an argument is malformed, or one file is named twice.
+        """
+        inputs = dict(pairs(options.input, "--input", "TOPIC=FILE"))
+        outputs = dict(pairs(options.output, "--output", "TOPIC=FILE"))
+        taken = {os.path.realpath(path): f"--input {topic}" for topic, path in inputs.items()}
+        for topic, path in outputs.items():
+            place = path if path == "-" else os.path.realpath(path)
+            if place in taken:
+                raise UsageError(f"--output {topic}={path}: the file is already that of {taken[place]}; choose another")
+            taken[place] = f"--output {topic}"
+        return cls(inputs, outputs)
+
+    def readers(self, topology: "Topology", *, on_bad_row: Any) -> dict[str, "FileInput"]:
+        """Open the inputs.
+
+        Raises:
+            UsageError: a topic is no source of the topology.
+            InputError: a file cannot be read.
+        """
+        from streams.cli.topics import declared_source, source_topics
+        from streams.files import open_input
+
+        readers = {
+            name: open_input(declared_source(topology, name), path, on_bad_row=on_bad_row)
+            for name, path in self.inputs.items()
+        }
+        for name in sorted(source_topics(topology) - readers.keys()):
+            print(f"streams: topic {name!r} has no --input: it stays empty", file=sys.stderr)
+        return readers
+
+    def writers(self, topology: "Topology", config: "StreamsConfig") -> dict[str, "FileOutput"]:
+        """Check the outputs.
+
+        Raises:
+            UsageError: no node of the topology writes a topic.
+            OutputError: a file cannot be written.
+        """
+        from streams.cli.topics import declared_output
+        from streams.files import open_output
+
+        return {
+            name: open_output(declared_output(topology, name, config), path) for name, path in self.outputs.items()
+        }

@@ -1,0 +1,162 @@
+"""From ``SCRIPT[:FUNCTION]`` to a built topology.
+
+The script runs as a module, not as ``__main__``, with its folder first on the path, so that
+its classes can be found again by name.
+"""
+
+import importlib.util
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from attrs import frozen
+
+from streams.cli.mistakes import ScriptError, frame_in, last_frame_outside
+from streams.core.config import StreamsConfig
+from streams.core.errors import StreamsError
+from streams.dsl.builder import build_topology
+from streams.topology.graph import Topology
+
+#: The function that makes the topology unless another is named.
+DEFAULT_FUNCTION = "topology"
+
+
+@frozen
+class Script:
+    """A script that the user named, and the function in it."""
+
+    path: Path
+    function: str = DEFAULT_FUNCTION
+
+    @classmethod
+    def parse(cls, text: str) -> "Script":
+        """Return the script of ``SCRIPT[:FUNCTION]``; a file whose name has a colon is a file."""
+        path, colon, function = text.rpartition(":")
+        if colon and function.isidentifier() and not Path(text).exists():
+            return cls(Path(path), function)
+        return cls(Path(text))
+
+    @property
+    def application_id(self) -> str:
+        """The application id unless one is given: the script's name, as far as Kafka allows it."""
+        name = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in self.path.stem)
+        return name.strip(".-") or "streams"
+
+
+def load(script: Script, config: StreamsConfig) -> Topology:
+    """Run a script and build its topology.
+
+    Raises:
+        ScriptError: it does not load, has no such function, or its topology cannot be built.
+    """
+    module = _run(script.path)
+    made = getattr(module, script.function, None)
+    if made is None:
+        raise ScriptError(_no_function(module, script))
+    if not isinstance(made, Topology) and not callable(made):
+        raise ScriptError(
+            f"{script.path}: {script.function!r} is a {type(made).__name__}; "
+            "a topology is a function of the builder, or a built Topology"
+        )
+    try:
+        return build_topology(made, config)
+    except StreamsError as error:
+        raise ScriptError(f"{_place(error, script.path)}: the topology cannot be built: {error}") from error
+    except Exception as error:
+        raise ScriptError(
+            f"{_place(error, script.path)}: {script.function}() failed: {type(error).__name__}: {error}; "
+            "--debug shows the traceback"
+        ) from error
+
+
+def _run(path: Path) -> ModuleType:
+    """Run a script as a module.
+
+    Raises:
+        ScriptError: there is no such script, or it fails.
+    """
+    if path.is_dir():
+        raise ScriptError(f"{path}: is a directory; give the script that declares the topology")
+    if not path.is_file():
+        raise ScriptError(f"{path}: there is no such script{_similar(path)}")
+    resolved = path.resolve()
+    folder = str(resolved.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    name = _module_name(resolved)
+    spec = importlib.util.spec_from_file_location(name, resolved)
+    if spec is None or spec.loader is None:
+        raise ScriptError(f"{path}: is no Python script; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and serdes look a class's module up by name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise ScriptError(_syntax(path, resolved, error)) from error
+    except (Exception, SystemExit) as error:
+        what = f"it ended itself with status {error.code}" if isinstance(error, SystemExit) else _named(error)
+        raise ScriptError(f"{_place(error, path)}: the script failed while it was loaded: {what}") from error
+    return module
+
+
+def _module_name(path: Path) -> str:
+    """Return the module name under which the script is found again, unless another module has it."""
+    try:
+        taken = importlib.util.find_spec(path.stem)
+    except (ImportError, ValueError, AttributeError):
+        taken = None
+    is_other = taken is not None and (taken.origin is None or Path(taken.origin).resolve() != path)
+    return f"{path.stem}_script" if is_other or path.stem == "__main__" else path.stem
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _syntax(path: Path, resolved: Path, error: SyntaxError) -> str:
+    file = path if error.filename == str(resolved) else error.filename
+    text = (error.text or "").rstrip()
+    message = f"{file}:{error.lineno}: the script is not Python: {error.msg}"
+    if not text:
+        return message
+    column = max(0, (error.offset or 1) - 1 - (len(text) - len(text.lstrip())))
+    return f"{message}\n    {text.lstrip()}\n    {' ' * column}^"
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """Return file and line at which the user's code led to an error."""
+    resolved = str(path.resolve())
+    frame = frame_in(error.__traceback__, resolved) or last_frame_outside(error.__traceback__)
+    if frame is None:
+        return str(path)
+    return f"{path if frame.filename == resolved else frame.filename}:{frame.lineno}"
+
+
+def _no_function(module: ModuleType, script: Script) -> str:
+    own: list[str] = [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and _is_candidate(value, module.__name__)
+    ]
+    close = get_close_matches(script.function, own, n=1)
+    meant = f"; did you mean {close[0]!r}?" if close else ""
+    known = f" It defines {', '.join(own)}." if own else ""
+    return (
+        f"{script.path}: there is no function {script.function!r}{meant or '.'}{known} "
+        f"Name the function that takes the builder: {script.path}:FUNCTION"
+    )
+
+
+def _is_candidate(value: Any, module: str) -> bool:
+    is_own_function = callable(value) and not isinstance(value, type) and getattr(value, "__module__", None) == module
+    return is_own_function or isinstance(value, Topology)
+
+
+def _similar(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"; its folder {str(path.parent)!r} does not exist either"
+    close = get_close_matches(path.name, [entry.name for entry in path.parent.glob("*.py")], n=1)
+    return f"; did you mean {str(path.parent / close[0])!r}?" if close else f" in {str(path.parent.resolve())!r}"

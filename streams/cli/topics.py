@@ -1,0 +1,79 @@
+"""Which topics a topology reads and writes, and how they are declared."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from streams.cli.mistakes import UsageError
+from streams.core.config import StreamsConfig
+from streams.core.topic import Topic
+from streams.topology.graph import SinkNode, SourceNode, Topology
+
+
+def _sources(topology: Topology) -> list[SourceNode]:
+    return [*topology.sources(), *(store.source for store in topology.global_stores.values())]
+
+
+def source_topics(topology: Topology) -> set[str]:
+    """Return the topics that a topology reads from outside, by name."""
+    names = {name for source in _sources(topology) for name in source.topics}
+    return names - topology.internal_topics.keys()
+
+
+def sink_topics(topology: Topology) -> set[str]:
+    """Return the topics that a topology writes to the outside, by name."""
+    names = {sink.topic for sink in topology.sinks() if sink.topic is not None}
+    return names - topology.internal_topics.keys()
+
+
+def declared_source(topology: Topology, name: str) -> Topic[Any, Any]:
+    """Return a source topic with its types.
+
+    Raises:
+        UsageError: the topology does not read it.
+    """
+    sources = source_topics(topology)
+    for source in _sources(topology):
+        by_pattern = source.pattern is not None and source.pattern.fullmatch(name)
+        if by_pattern or (name in source.topics and name in sources):
+            return topology.topics.get(name) or _topic_of(name, source)
+    if name in sink_topics(topology):
+        raise UsageError(f"--input {name}: the topology writes this topic and does not read it; did you mean --output?")
+    if name in topology.internal_topics:
+        raise UsageError(f"--input {name}: this topic is internal; {_known('sources', sources)}")
+    raise UsageError(f"--input: there is no topic {name!r}{_meant(name, sources)}; {_known('sources', sources)}")
+
+
+def declared_output(topology: Topology, name: str, config: StreamsConfig) -> Topic[Any, Any] | None:
+    """Return a topic that the topology writes, with its types if they are known.
+
+    Raises:
+        UsageError: nobody writes it.
+    """
+    sinks = [sink for sink in topology.sinks() if sink.topic == name]
+    written = sink_topics(topology)
+    if sinks and name in written:
+        return topology.topics.get(name) or _topic_of(name, sinks[0])
+    if name == config.errors_dead_letter_queue_topic_name:
+        return None
+    if any(sink.topic_for is not None for sink in topology.sinks()):
+        return topology.topics.get(name)  # Chosen record by record.
+    if name in source_topics(topology):
+        raise UsageError(f"--output {name}: the topology reads this topic and does not write it; did you mean --input?")
+    if name in topology.internal_topics:
+        raise UsageError(f"--output {name}: this topic is internal; {_known('outputs', written)}")
+    raise UsageError(f"--output: nobody writes a topic {name!r}{_meant(name, written)}; {_known('outputs', written)}")
+
+
+def _topic_of(name: str, node: SourceNode | SinkNode) -> Topic[Any, Any]:
+    return Topic(name, key=node.key_serde, value=node.value_serde)
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, sorted(known), n=1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def _known(what: str, names: Iterable[str]) -> str:
+    listed = ", ".join(sorted(names))
+    return f"the topology's {what} are {listed}" if listed else f"the topology has no {what}"

@@ -1,0 +1,40 @@
+"""What a client knows of topics: partition counts and leaders as last heard.  Imports protocol and core."""
+
+from collections.abc import Iterable, Sequence
+
+from attrs import define, field
+
+from streams.core.records import TopicPartition
+from streams.protocol.messages import ErrorCode, MetadataResponse, TopicMetadata
+
+
+@define(eq=False)
+class Catalog:
+    """Topics by name; absent are those that do not exist or were never asked for."""
+
+    topics: dict[str, TopicMetadata] = field(factory=dict)
+    brokers: dict[int, str] = field(factory=dict)
+
+    def update(self, response: MetadataResponse, asked: Sequence[str] | None) -> None:
+        """Take an answer to a request for these topics; None = all."""
+        self.brokers = dict(response.brokers)
+        for name in list(self.topics) if asked is None else asked:
+            self.topics.pop(name, None)
+        self.topics.update((topic.name, topic) for topic in response.topics if topic.error is ErrorCode.NONE)
+
+    def partition_count(self, topic: str) -> int | None:
+        """Return how many partitions a topic has, None where it is not known."""
+        found = self.topics.get(topic)
+        return None if found is None else len(found.leaders)
+
+    def counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return the partition count of those topics that are known."""
+        return {topic: len(self.topics[topic].leaders) for topic in sorted(topics) if topic in self.topics}
+
+    def leader(self, partition: TopicPartition) -> int | None:
+        """Return the node that leads a partition, None where it is not known."""
+        found = self.topics.get(partition.topic)
+        if found is None or not 0 <= partition.partition < len(found.leaders):
+            return None
+        leader = found.leaders[partition.partition]
+        return None if leader < 0 else leader

@@ -1,0 +1,576 @@
+"""The consumer: reads topics alone or as member of a group, all of it inside ``poll``.
+
+Membership, heartbeats, metadata, fetches and commits are done by the one thread that polls;
+only ``wakeup`` may be called from another.  Imports group and protocol.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from streams.clients.catalog import Catalog
+from streams.clients.errors import RETRIABLE, RequestTimeoutError, WakeupError, error_for
+from streams.clients.fetcher import Fetcher
+from streams.clients.network import ANY_NODE, Network, Patience
+from streams.clients.offsets import list_offsets
+from streams.clients.positions import Positions
+from streams.clients.records import BadRecord, ConsumerRecord, OffsetAndTimestamp, decode_block
+from streams.clients.session import CommitCallback, GroupSession, RebalanceListener
+from streams.clients.subscription import PartitionState, SubscriptionState
+from streams.clients.watch import TopicWatch
+from streams.core.clock import Clock, SystemClock
+from streams.core.errors import BrokerError, ClientClosedError, ConfigError, StreamsError
+from streams.core.records import Block, TopicPartition
+from streams.core.topic import Topic
+from streams.group.assignors import Assignor, CooperativeStickyAssignor, RangeAssignor
+from streams.group.member import MemberConfig
+from streams.protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ErrorCode,
+    Metadata,
+    MetadataResponse,
+    OffsetAndMetadata,
+    OffsetFetch,
+    OffsetFetchResponse,
+)
+from streams.protocol.transport import Cluster
+
+_RESET_POLICIES: Final[Mapping[str, int | None]] = {
+    "earliest": EARLIEST_TIMESTAMP,
+    "latest": LATEST_TIMESTAMP,
+    "none": None,
+}
+
+#: What ``subscribe`` takes: names, topics with their types, or one regular expression.
+Topics: TypeAlias = Iterable[str | Topic[Any, Any]] | re.Pattern[str]
+
+#: Offsets to commit; an int is an offset without metadata.
+OffsetsToCommit: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
+
+
+class Consumer:
+    """Reads records from topics.
+
+    Without ``group_id`` partitions are assigned by hand and nothing is committed.
+    Times are milliseconds.  Defaults are Kafka's.
+
+    Args:
+        broker: the embedded broker, or whatever else opens connections.
+        assignors: in order of preference; all members of a group need one in common.
+        auto_offset_reset: where to begin without a committed offset: earliest, latest or none.
+        max_poll_records: the most that one ``poll`` returns.
+        fetch_max_records: the most that is prefetched of each partition.
+        metadata_max_age_ms: how soon new topics and partitions are noticed.
+
+    Raises:
+        ConfigError: a setting is unknown or does not fit.
+    """
+
+    def __init__(
+        self,
+        broker: Cluster | None = None,
+        group_id: str | None = None,
+        *,
+        client_id: str = "consumer",
+        assignors: Sequence[Assignor] | None = None,
+        auto_offset_reset: str = "latest",
+        enable_auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5_000,
+        max_poll_records: int = 500,
+        fetch_max_records: int = 10_000,
+        fetch_max_wait_ms: int = 500,
+        session_timeout_ms: int = 45_000,
+        heartbeat_interval_ms: int = 3_000,
+        max_poll_interval_ms: int = 300_000,
+        request_timeout_ms: int = 30_000,
+        default_api_timeout_ms: int = 60_000,
+        retry_backoff_ms: int = 100,
+        metadata_max_age_ms: int = 300_000,
+        allow_auto_create_topics: bool = True,
+        group_instance_id: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if broker is None:
+            raise ConfigError("a consumer needs a broker to read from; pass broker=EmbeddedBroker() or another cluster")
+        if auto_offset_reset not in _RESET_POLICIES:
+            raise ConfigError(f"auto_offset_reset={auto_offset_reset!r}: choose 'earliest', 'latest' or 'none'")
+        if group_id is not None and heartbeat_interval_ms >= session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms={heartbeat_interval_ms} must be below session_timeout_ms={session_timeout_ms}; "
+                "a third of it is usual"
+            )
+        if max_poll_records < 1 or fetch_max_records < 1:
+            raise ConfigError("max_poll_records and fetch_max_records must be at least 1")
+        reset_policy = _RESET_POLICIES[auto_offset_reset]
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._network = Network(broker.connect(client_id), self._clock, request_timeout_ms=request_timeout_ms)
+        self._group_id = group_id
+        self._max_poll_records = max_poll_records
+        self._default_api_timeout_ms = default_api_timeout_ms
+        self._retry_backoff_ms = retry_backoff_ms
+        self._allow_auto_create_topics = allow_auto_create_topics
+        self._state = SubscriptionState()
+        self._catalog = Catalog()
+        self._fetcher = Fetcher(
+            self._network,
+            self._clock,
+            self._state,
+            self._catalog,
+            max_wait_ms=fetch_max_wait_ms,
+            max_records=fetch_max_records,
+            retry_backoff_ms=retry_backoff_ms,
+            reset_policy=reset_policy,
+        )
+        self._session: GroupSession | None = None
+        if group_id is not None:
+            self._session = GroupSession(
+                self._network,
+                self._clock,
+                self._state,
+                self._catalog,
+                self._fetcher,
+                MemberConfig(
+                    group_id,
+                    client_id,
+                    group_instance_id,
+                    session_timeout_ms,
+                    heartbeat_interval_ms,
+                    max_poll_interval_ms,
+                    retry_backoff_ms,
+                ),
+                assignors or (RangeAssignor(), CooperativeStickyAssignor()),
+            )
+            self._session.before_revoke = self._before_revoke
+        self._positions = Positions(
+            self._network,
+            self._clock,
+            self._state,
+            self._catalog,
+            self._session,
+            group_id=group_id,
+            reset_policy=reset_policy,
+            retry_backoff_ms=retry_backoff_ms,
+        )
+        self._auto_commit_ms = auto_commit_interval_ms if enable_auto_commit and group_id is not None else None
+        self._next_auto_commit_ms = self._clock.monotonic_ms() + auto_commit_interval_ms
+        self._pattern: re.Pattern[str] | None = None
+        self._names: tuple[str, ...] = ()
+        self._typed: dict[str, Topic[Any, Any]] = {}
+        self._watch = TopicWatch(
+            self._network,
+            self._clock,
+            self._catalog,
+            self._on_metadata,
+            max_age_ms=metadata_max_age_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            allow_auto_create_topics=allow_auto_create_topics,
+        )
+        # Records handed out by iteration one by one; those left are not yet consumed.
+        self._unread: deque[ConsumerRecord[Any, Any]] = deque()
+        self._is_woken = False
+        self._is_closed = False
+
+    # --- what to read -----------------------------------------------------------------
+
+    def subscribe(self, topics: Topics, listener: RebalanceListener | None = None) -> None:
+        """Share these topics with the other members of the group; replaces what was subscribed to before.
+
+        Names, Topic objects (whose types ``poll`` decodes) or one compiled pattern, matched
+        against the whole name of every topic, also of those created later.
+
+        Raises:
+            ConfigError: there is no group id, or nothing to subscribe to.
+        """
+        session = self._require_session("subscribe")
+        if isinstance(topics, re.Pattern):
+            self._pattern, self._names = topics, ()
+        else:
+            if isinstance(topics, (str, Topic)):
+                topics = (topics,)
+            given = list(topics)
+            self._pattern = None
+            self._typed.update((topic.name, topic) for topic in given if isinstance(topic, Topic))
+            self._names = tuple(sorted({topic.name if isinstance(topic, Topic) else topic for topic in given}))
+            if not self._names:
+                raise ConfigError("subscribe() got no topic; call unsubscribe() to give all up")
+        if session.is_manual:
+            self._state.replace(())
+        session.listener = listener or RebalanceListener()
+        self._watch.refresh()
+        if self._pattern is None:
+            session.subscribe(self._names)
+
+    def assign(self, partitions: Iterable[TopicPartition], topics: Iterable[Topic[Any, Any]] = ()) -> None:
+        """Read exactly these partitions, without the group's part; ``topics`` gives types to decode by.
+
+        Raises:
+            ConfigError: topics are subscribed to; unsubscribe first.
+        """
+        self._check_open()
+        if self._session is not None and not self._session.is_manual:
+            raise ConfigError("partitions cannot be assigned while topics are subscribed to; call unsubscribe() first")
+        self._typed.update((topic.name, topic) for topic in topics)
+        self._state.replace(dict.fromkeys(partitions))
+        self._unread.clear()
+        self._watch.refresh()
+
+    def unsubscribe(self) -> None:
+        """Give everything up and leave the group."""
+        self._check_open()
+        if self._session is not None and not self._session.is_manual:
+            self._session.leave(self._patience(None))
+        self._state.replace(())
+        self._unread.clear()
+        self._pattern, self._names = None, ()
+
+    def subscription(self) -> frozenset[str]:
+        """Return the topics subscribed to."""
+        return frozenset(self._names)
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are read."""
+        return frozenset(self._state.partitions)
+
+    def enforce_rebalance(self, reason: str = "asked for by the application") -> None:
+        """Join the group again at the next ``poll``, so that its leader assigns anew."""
+        self._require_session("enforce_rebalance").member.request_rejoin(reason)
+
+    @property
+    def group_metadata(self) -> tuple[str, int, str, str | None]:
+        """Group id, generation, member id and instance id as of now."""
+        session = self._require_session("group_metadata")
+        member = session.member
+        return member.config.group_id, member.generation_id, member.member_id, member.config.group_instance_id
+
+    # --- reading ----------------------------------------------------------------------
+
+    def poll_blocks(self, timeout_ms: int = 0, max_records: int | None = None) -> dict[TopicPartition, list[Block]]:
+        """Return raw blocks by partition as soon as there are any, and prefetch the next.
+
+        Raises:
+            WakeupError: ``wakeup`` was called.
+            MemberFencedError: another process uses this instance id.
+            OffsetOutOfRangeError, NoOffsetError: a position is not in the log and no reset policy applies.
+            UnknownTopicError: an assigned partition does not exist.
+        """
+        self._check_open()
+        limit = self._max_poll_records if max_records is None else max_records
+        patience = Patience(self._clock, self._clock.monotonic_ms() + max(0, timeout_ms))
+        has_progress = True
+        while True:
+            self._check_wakeup()
+            self._network.poll(0)
+            has_progress = self._work() or has_progress
+            taken = self._fetcher.take(limit)
+            has_progress = self._fetcher.send() > 0 or has_progress
+            if taken:
+                return taken
+            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            if not remaining_ms and not has_progress:
+                return {}
+            # What has been sent just now may be answered at once: look before giving up.
+            has_progress = self._network.poll(self._wait_ms(remaining_ms)) > 0
+
+    def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord[Any, Any]]:
+        """Return records as soon as there are any; typed where the topic is known with its types.
+
+        Raises:
+            SerializationError: the first record at hand cannot be read; the position stays before it.
+            WakeupError, BrokerError: as ``poll_blocks``.
+        """
+        if self._unread:
+            records = list(self._unread)
+            self._unread.clear()
+            return records
+        records = []
+        bad: BadRecord | None = None
+        for partition, blocks in self.poll_blocks(timeout_ms).items():
+            for block in blocks:
+                decoded, bad = decode_block(partition, block, self._typed.get(partition.topic))
+                records += decoded
+                if bad is not None:
+                    self.seek(partition, bad.offset)
+                    break
+        if bad is not None and not records:
+            raise bad.error
+        return records
+
+    def __iter__(self) -> Iterator[ConsumerRecord[Any, Any]]:
+        """Iterate over records for ever; each counts as consumed when the next one is asked for."""
+        return self
+
+    def __next__(self) -> ConsumerRecord[Any, Any]:
+        """Wait for the next record."""
+        while not self._unread:
+            if self._is_closed:
+                raise StopIteration
+            self._unread.extend(self.poll(self._default_api_timeout_ms))
+        return self._unread.popleft()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing of these until ``resume``; membership goes on."""
+        for partition in partitions:
+            self._assigned(partition).is_paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out records of these again."""
+        for partition in partitions:
+            self._assigned(partition).is_paused = False
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Return the paused partitions."""
+        return frozenset(partition for partition, state in self._state.partitions.items() if state.is_paused)
+
+    # --- positions --------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at an offset."""
+        if offset < 0:
+            raise ConfigError(f"seek of {partition} to {offset}: offsets are not negative")
+        self._assigned(partition).seek(offset)
+        self._drop_unread({partition})
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Go on at the first record that is left; no partition named means all."""
+        self._request_reset(partitions, EARLIEST_TIMESTAMP)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Go on at what is written next; no partition named means all."""
+        self._request_reset(partitions, LATEST_TIMESTAMP)
+
+    def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
+        """Return the offset of the next record to hand out, waiting until it is known."""
+        state = self._assigned(partition)
+        patience = self._patience(timeout_ms)
+        has_progress = True
+        while state.position is None:
+            self._check_wakeup()
+            has_progress = self._work() or has_progress
+            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            if not remaining_ms and not has_progress:
+                raise RequestTimeoutError(f"position of {partition}: not known in time; does the topic exist?")
+            has_progress = self._network.poll(self._wait_ms(remaining_ms)) > 0
+            state = self._assigned(partition)
+        unread = next((r.offset for r in self._unread if (r.topic, r.partition) == partition), None)
+        return state.position if unread is None else unread
+
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        """Return the end of the log as the last fetch saw it, without asking; None before the first."""
+        state = self._state.partitions.get(partition)
+        return None if state is None else state.high_watermark
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset that is left of each partition."""
+        found = self._list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms)
+        return {partition: offset for partition, (_, offset) in found.items()}
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset that is written next of each partition."""
+        found = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms)
+        return {partition: offset for partition, (_, offset) in found.items()}
+
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record at or after a time (epoch milliseconds), None where there is none."""
+        found = self._list_offsets(times, timeout_ms)
+        return {
+            partition: None if offset < 0 else OffsetAndTimestamp(offset, timestamp_ms)
+            for partition, (timestamp_ms, offset) in found.items()
+        }
+
+    def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[TopicPartition]:
+        """Return the partitions of a topic; none where it does not exist."""
+        self._check_open()
+        request = Metadata((topic,), self._allow_auto_create_topics)
+        response = self._network.request(ANY_NODE, request, MetadataResponse, timeout_ms)
+        self._catalog.update(response, (topic,))
+        return [TopicPartition(topic, number) for number in range(self._catalog.partition_count(topic) or 0)]
+
+    # --- commits ----------------------------------------------------------------------
+
+    def commit_sync(self, offsets: OffsetsToCommit | None = None, timeout_ms: int | None = None) -> None:
+        """Commit offsets, by default the positions, and wait until they are kept.
+
+        Raises:
+            MemberFencedError: the group has gone on without this consumer; what it had may be another's.
+            RebalanceInProgressError: the group is settling who owns what; poll, then retry.
+        """
+        session = self._require_session("commit_sync")
+        session.commit_now(self._to_commit(offsets), self._patience(timeout_ms), RETRIABLE)
+
+    def commit_async(self, offsets: OffsetsToCommit | None = None, callback: CommitCallback | None = None) -> None:
+        """Commit offsets, by default the positions, without waiting; ``callback`` runs inside a later ``poll``."""
+        session = self._require_session("commit_async")
+        due = self._to_commit(offsets)
+
+        def done(error: BrokerError | None) -> None:
+            if callback is not None:
+                callback(due, error)
+
+        if session.member.coordinator is None:
+            session.ensure_coordinator(self._patience(None))
+        session.commit(due, done)
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the group's committed offsets; partitions without one are absent."""
+        session = self._require_session("committed")
+        wanted = tuple(partitions)
+        coordinator = session.ensure_coordinator(self._patience(timeout_ms))
+        request = OffsetFetch(self._group_id or "", wanted)
+        response = self._network.request(coordinator, request, OffsetFetchResponse, timeout_ms)
+        if response.error is not ErrorCode.NONE:
+            raise error_for(response.error, f"committed offsets of group {self._group_id!r}")
+        return dict(response.offsets)
+
+    # --- the end ----------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Make a waiting or the next ``poll`` raise WakeupError; the one call for other threads."""
+        self._is_woken = True
+        self._network.wakeup()
+
+    def close(self, timeout_ms: int = 30_000) -> None:
+        """Commit what auto-commit owes, give everything up, leave the group unless static; harmless when repeated."""
+        if self._is_closed:
+            return
+        self._default_api_timeout_ms = timeout_ms
+        try:
+            if self._session is not None and not self._session.is_manual:
+                self._session.leave(self._patience(timeout_ms))
+            else:
+                self._before_revoke()
+        finally:
+            self._is_closed = True
+            self._state.replace(())
+            self._network.close()
+
+    def __enter__(self) -> "Consumer":
+        """Return the consumer; it is closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _work(self) -> bool:
+        """Do everything but fetching; return whether something was done."""
+        now = self._clock.monotonic_ms()
+        if self._fetcher.needs_metadata or self._positions.needs_metadata:
+            self._fetcher.needs_metadata = self._positions.needs_metadata = False
+            self._watch.expedite()
+        has_progress = self._watch.poll(self._topics_of_interest())
+        if self._session is not None:
+            has_progress = self._session.poll() or has_progress
+        has_progress = self._positions.update() or has_progress
+        self._auto_commit(now)
+        return has_progress
+
+    def _wait_ms(self, remaining_ms: int) -> int:
+        """Return how long to wait for responses: until the first thing that is due by itself."""
+        now = self._clock.monotonic_ms()
+        due = [self._fetcher.next_retry_ms(now), self._positions.next_retry_ms(now)]
+        if self._session is not None:
+            due.append(self._session.next_deadline_ms())
+        if self._topics_of_interest() != set():
+            due.append(self._watch.next_deadline_ms())
+        return max(0, min([remaining_ms, *(at - now for at in due if at is not None)]))
+
+    def _topics_of_interest(self) -> set[str] | None:
+        """Return the topics to know about, None for all."""
+        if self._pattern is not None:
+            return None
+        topics = {partition.topic for partition in self._state.partitions}
+        topics.update(self._names)
+        return topics if self._session is None else topics | self._session.wanted
+
+    def _on_metadata(self) -> None:
+        session = self._session
+        if session is None:
+            return
+        if self._pattern is not None:
+            pattern = self._pattern
+            names = (t.name for t in self._catalog.topics.values() if not t.is_internal and pattern.fullmatch(t.name))
+            self._names = tuple(sorted(names))
+            session.subscribe(self._names)
+        if not session.is_manual:
+            session.check_topics()
+
+    def _auto_commit(self, now: int) -> None:
+        if self._auto_commit_ms is None or now < self._next_auto_commit_ms:
+            return
+        self._next_auto_commit_ms = now + self._auto_commit_ms
+        session = self._session
+        offsets = self._to_commit(None)
+        is_member = session is not None and (session.is_manual or session.member.generation_id >= 0)
+        if session is not None and is_member and offsets and session.member.coordinator is not None:
+            session.commit(offsets, lambda _: None)
+
+    def _before_revoke(self) -> None:
+        session = self._session
+        if session is not None and self._auto_commit_ms is not None:
+            session.commit_quietly(self._to_commit(None), self._patience(None), RETRIABLE)
+        self._drop_unread({partition for partition, state in self._state.partitions.items() if state.is_leaving})
+
+    def _to_commit(self, offsets: OffsetsToCommit | None) -> dict[TopicPartition, OffsetAndMetadata]:
+        if offsets is None:
+            positions = self._state.positions()
+            for record in reversed(self._unread):
+                positions[TopicPartition(record.topic, record.partition)] = record.offset
+            offsets = positions
+        return {
+            partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            for partition, offset in offsets.items()
+        }
+
+    def _list_offsets(
+        self, times: Mapping[TopicPartition, int], timeout_ms: int | None
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        self._check_open()
+        return list_offsets(self._network, self._catalog, times, self._patience(timeout_ms))
+
+    def _request_reset(self, partitions: Iterable[TopicPartition], to: int) -> None:
+        chosen = set(partitions) or set(self._state.partitions)
+        for partition in chosen:
+            self._assigned(partition).request_reset(to)
+        self._drop_unread(chosen)
+
+    def _drop_unread(self, partitions: set[TopicPartition]) -> None:
+        if self._unread:
+            self._unread = deque(r for r in self._unread if TopicPartition(r.topic, r.partition) not in partitions)
+
+    def _assigned(self, partition: TopicPartition) -> PartitionState:
+        self._check_open()
+        state = self._state.partitions.get(partition)
+        if state is None:
+            raise StreamsError(f"{partition} is not assigned to this consumer; it has {sorted(self._state.partitions)}")
+        return state
+
+    def _require_session(self, verb: str) -> GroupSession:
+        self._check_open()
+        if self._session is None:
+            raise ConfigError(f"{verb} needs a group: make the consumer with group_id=..., or use assign()")
+        return self._session
+
+    def _patience(self, timeout_ms: int | None) -> Patience:
+        timeout_ms = self._default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return Patience(self._clock, self._clock.monotonic_ms() + timeout_ms)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosedError("the consumer is closed; make a new one")
+
+    def _check_wakeup(self) -> None:
+        if self._is_woken:
+            self._is_woken = False
+            raise WakeupError("wakeup() was called while the consumer polled")

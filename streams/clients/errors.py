@@ -1,0 +1,90 @@
+"""Errors of clients, and which error stands for which code.  Imports core and protocol."""
+
+from streams.core.errors import (
+    BrokerError,
+    MemberFencedError,
+    OffsetOutOfRangeError,
+    RebalanceInProgressError,
+    RecordTooLargeError,
+    StreamsError,
+    UnknownTopicError,
+)
+from streams.core.records import TopicPartition
+from streams.protocol.messages import ErrorCode
+
+
+class RequestTimeoutError(BrokerError, TimeoutError):
+    """No answer within the time; whether the broker has acted is not known."""
+
+
+class WakeupError(StreamsError):
+    """``wakeup`` was called from another thread while the consumer waited."""
+
+
+class NoOffsetError(BrokerError):
+    """A partition without committed offset where no reset policy applies; ``partitions`` names all such."""
+
+    def __init__(self, message: str, partitions: tuple[TopicPartition, ...]) -> None:
+        super().__init__(message, code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        self.partitions = partitions
+
+
+class PartitionerError(StreamsError):
+    """A partitioner chose a partition that the topic does not have."""
+
+
+class TopicExistsError(BrokerError):
+    """A topic to be created exists already."""
+
+
+class GroupNotEmptyError(BrokerError):
+    """A group that has members cannot be deleted, nor its offsets altered from outside."""
+
+
+_CLASSES: dict[ErrorCode, type[BrokerError]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicError,
+    ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
+    ErrorCode.MESSAGE_TOO_LARGE: RecordTooLargeError,
+    ErrorCode.UNKNOWN_MEMBER_ID: MemberFencedError,
+    ErrorCode.ILLEGAL_GENERATION: MemberFencedError,
+    ErrorCode.FENCED_INSTANCE_ID: MemberFencedError,
+    ErrorCode.REBALANCE_IN_PROGRESS: RebalanceInProgressError,
+    ErrorCode.TOPIC_ALREADY_EXISTS: TopicExistsError,
+    ErrorCode.NON_EMPTY_GROUP: GroupNotEmptyError,
+}
+
+_ADVICE: dict[ErrorCode, str] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "it does not exist; create it or check the name",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the log does not hold that offset; seek, or set auto_offset_reset",
+    ErrorCode.MESSAGE_TOO_LARGE: "a record is above the topic's max.message.bytes; send less, or raise it",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has dropped this member; poll to join again",
+    ErrorCode.ILLEGAL_GENERATION: "the group has rebalanced without this member; poll to join again",
+    ErrorCode.FENCED_INSTANCE_ID: "another process uses this group_instance_id; give each its own",
+    ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing; poll and retry",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic exists already",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first",
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.STORAGE_ERROR: "the broker could not write; see its log and disk",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "shorten the metadata of the commit",
+    ErrorCode.INVALID_PARTITIONS: "the number of partitions can only grow and must be at least 1",
+}
+
+#: Codes after which the same request may succeed a little later.
+RETRIABLE = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.CORRUPT_MESSAGE})
+
+
+def error_for(code: ErrorCode, what: str, detail: str = "") -> BrokerError:
+    """Return the error for a code; ``what`` says what was refused."""
+    kind = _CLASSES.get(code, BrokerError)
+    advice = _ADVICE.get(code, "")
+    reason = "; ".join(part for part in (detail, advice) if part) or "the broker refused"
+    return kind(f"{what}: {code.name}: {reason}", code=code)
+
+
+def as_error(failure: Exception, what: str) -> BrokerError:
+    """Return what a connection failed with as an error of ours."""
+    if isinstance(failure, BrokerError):
+        return failure
+    error = BrokerError(f"{what}: {failure or type(failure).__name__}; is the broker there?")
+    error.__cause__ = failure
+    return error

@@ -1,0 +1,202 @@
+"""Fetches: one block ahead for each fetchable partition, handed out in turn.
+
+A partition is asked for while it has a position, is not paused, and has nothing prefetched
+or under way; partitions with different pace therefore do not wait for each other.  The
+position moves when records are handed out, not when they arrive.  Imports protocol and core.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from attrs import define
+
+from streams.clients.catalog import Catalog
+from streams.clients.errors import error_for
+from streams.clients.network import Network
+from streams.clients.subscription import PartitionState, SubscriptionState
+from streams.core.clock import Clock
+from streams.core.errors import BrokerError
+from streams.core.records import Block, TopicPartition
+from streams.protocol.messages import ErrorCode, Fetch, FetchedPartition, FetchResponse, Response
+
+
+@define(eq=False)
+class _Prefetched:
+    """Blocks that continue ``state`` at ``position``."""
+
+    state: PartitionState
+    position: int
+    blocks: deque[Block]
+
+
+class Fetcher:
+    """Fetch requests of one consumer and what they have brought."""
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        subscription: SubscriptionState,
+        catalog: Catalog,
+        *,
+        max_wait_ms: int,
+        max_records: int,
+        retry_backoff_ms: int,
+        reset_policy: int | None,
+        isolation_level: int = 0,
+    ) -> None:
+        self._network = network
+        self._clock = clock
+        self._subscription = subscription
+        self._catalog = catalog
+        self._max_wait_ms = max_wait_ms
+        self._max_records = max_records
+        self._retry_backoff_ms = retry_backoff_ms
+        self._reset_policy = reset_policy
+        self._isolation_level = isolation_level
+        self._prefetched: dict[TopicPartition, _Prefetched] = {}
+        self._in_flight: dict[TopicPartition, tuple[PartitionState, int]] = {}
+        self._retry_at_ms: dict[int, int] = {}
+        self._errors: list[tuple[TopicPartition, PartitionState, int, BrokerError]] = []
+        self.needs_metadata = False
+
+    def send(self) -> int:
+        """Ask for the next block of every fetchable partition; return how many requests went out."""
+        by_node: dict[int, dict[TopicPartition, int]] = {}
+        for partition, state in self._subscription.partitions.items():
+            position = state.position
+            if position is None or state.is_paused or state.is_leaving:
+                continue
+            if self._in_flight.get(partition) == (state, position) or self._has_prefetched(partition, state):
+                continue
+            node = self._catalog.leader(partition)
+            if node is None:
+                self.needs_metadata = True
+            else:
+                by_node.setdefault(node, {})[partition] = position
+        sent = 0
+        for node, positions in by_node.items():
+            if self._clock.monotonic_ms() >= self._retry_at_ms.get(node, 0):
+                self._send(node, positions)
+                sent += 1
+        return sent
+
+    def take(self, limit: int) -> dict[TopicPartition, list[Block]]:
+        """Hand out up to ``limit`` records and move the positions past them.
+
+        Raises:
+            BrokerError: a partition cannot be fetched; each error is raised once.
+        """
+        while self._errors:
+            partition, state, position, error = self._errors.pop(0)
+            if self._subscription.partitions.get(partition) is state and state.position == position:
+                raise error
+        taken: dict[TopicPartition, list[Block]] = {}
+        for partition in list(self._prefetched):
+            if limit <= 0:
+                break
+            entry = self._prefetched.pop(partition)
+            if not self._is_current(partition, entry):
+                continue
+            if entry.state.is_fetchable:
+                blocks, limit = self._take_from(entry, limit)
+                taken[partition] = blocks
+            if entry.blocks:
+                # At the end of the row: the others are served before it is again.
+                self._prefetched[partition] = entry
+        return taken
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what was prefetched of these."""
+        for partition in partitions:
+            self._prefetched.pop(partition, None)
+
+    def next_retry_ms(self, now_ms: int) -> int | None:
+        """Return when a node that has failed may be asked again."""
+        return min((at for at in self._retry_at_ms.values() if at > now_ms), default=None)
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _has_prefetched(self, partition: TopicPartition, state: PartitionState) -> bool:
+        entry = self._prefetched.get(partition)
+        return entry is not None and entry.state is state and entry.position == state.position
+
+    def _is_current(self, partition: TopicPartition, entry: _Prefetched) -> bool:
+        state = self._subscription.partitions.get(partition)
+        return state is entry.state and state.position == entry.position
+
+    def _take_from(self, entry: _Prefetched, limit: int) -> tuple[list[Block], int]:
+        blocks: list[Block] = []
+        while entry.blocks and limit > 0:
+            block = entry.blocks.popleft()
+            if len(block) > limit:
+                entry.blocks.appendleft(block.slice(limit))
+                block = block.slice(0, limit)
+            blocks.append(block)
+            limit -= len(block)
+        entry.position = entry.state.position = blocks[-1].offsets[-1] + 1
+        return blocks, limit
+
+    def _send(self, node: int, positions: dict[TopicPartition, int]) -> None:
+        states = self._subscription.partitions
+        asked = {partition: (states[partition], position) for partition, position in positions.items()}
+        self._in_flight.update(asked)
+        self._retry_at_ms.pop(node, None)
+        request = Fetch(positions, self._max_wait_ms, self._max_records, self._isolation_level)
+        self._network.send(node, request, self._receiver(node, asked))
+
+    def _receiver(
+        self, node: int, asked: dict[TopicPartition, tuple[PartitionState, int]]
+    ) -> Callable[[Response | Exception], None]:
+        def receive(response: Response | Exception) -> None:
+            for partition, key in asked.items():
+                if self._in_flight.get(partition) is key:
+                    del self._in_flight[partition]
+            if not isinstance(response, FetchResponse):
+                self._retry_later(node)
+                return
+            for partition, fetched in response.partitions.items():
+                state, position = asked[partition]
+                # Since it was asked the partition may have gone, or the position have been moved.
+                if self._subscription.partitions.get(partition) is state and state.position == position:
+                    self._receive(node, partition, state, position, fetched)
+
+        return receive
+
+    def _receive(
+        self, node: int, partition: TopicPartition, state: PartitionState, position: int, fetched: FetchedPartition
+    ) -> None:
+        if fetched.error is ErrorCode.NONE:
+            state.high_watermark = fetched.high_watermark
+            state.log_start_offset = fetched.log_start_offset
+            blocks = deque(_from_position(fetched.blocks, position))
+            if blocks:
+                self._prefetched[partition] = _Prefetched(state, position, blocks)
+        elif fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if self._reset_policy is not None:
+                state.request_reset(self._reset_policy)
+            else:
+                error = error_for(fetched.error, f"fetch of {partition} at {position}")
+                self._errors.append((partition, state, position, error))
+        elif fetched.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._retry_later(node)
+        else:
+            self._retry_later(node)
+            error = error_for(fetched.error, f"fetch of {partition} at {position}")
+            self._errors.append((partition, state, position, error))
+
+    def _retry_later(self, node: int) -> None:
+        self.needs_metadata = True
+        self._retry_at_ms[node] = self._clock.monotonic_ms() + self._retry_backoff_ms
+
+
+def _from_position(blocks: Iterable[Block], position: int) -> Iterable[Block]:
+    """Yield what lies at or after the position: a stored batch may begin before it."""
+    for block in blocks:
+        if not len(block) or block.offsets[-1] < position:
+            continue
+        if block.offsets[0] < position:
+            yield block.slice(bisect_left(block.offsets, position))
+        else:
+            yield block

@@ -1,0 +1,159 @@
+"""Requests to brokers by id: correlated, timed out, with callbacks or waited for.
+
+Over a ``Connection`` (in process, TCP, simulated); one thread drives it by ``poll``, inside
+which callbacks run.  Imports protocol and core.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias, TypeVar
+
+from attrs import define
+
+from streams.clients.errors import RequestTimeoutError, as_error
+from streams.core.clock import Clock
+from streams.core.errors import BrokerError
+from streams.protocol.messages import Request, Response
+from streams.protocol.transport import Connection
+
+R = TypeVar("R", bound=Response)
+
+#: Takes what has come of a request.
+Callback: TypeAlias = Callable[[Response | Exception], None]
+
+#: Any broker will do.
+ANY_NODE: Final = -1
+
+# Under a virtual clock waiting takes no time: so many fruitless polls in a row mean that nothing will come.
+_FRUITLESS_LIMIT: Final = 100
+
+
+@define(eq=False)
+class Patience:
+    """Ends a wait at its deadline, or when time does not pass while nothing comes."""
+
+    _clock: Clock
+    deadline_ms: int
+    _seen_ms: int = -1
+    _fruitless: int = 0
+
+    def remaining_ms(self, *, has_progress: bool) -> int:
+        """Return how long to wait on, 0 when the wait is over."""
+        now = self._clock.monotonic_ms()
+        if has_progress or now != self._seen_ms:
+            self._fruitless = 0
+            self._seen_ms = now
+        else:
+            self._fruitless += 1
+            if self._fruitless >= _FRUITLESS_LIMIT:
+                return 0
+        return max(0, self.deadline_ms - now)
+
+
+@define(eq=False)
+class _Pending:
+    request: Request
+    node_id: int
+    deadline_ms: int
+    on_done: Callback | None
+
+
+class Network:
+    """One client's requests that are under way."""
+
+    def __init__(self, connection: Connection, clock: Clock, *, request_timeout_ms: int = 30_000) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._request_timeout_ms = request_timeout_ms
+        self._pending: dict[int, _Pending] = {}
+        self._unsent: list[tuple[Callback | None, Exception]] = []
+        self._next_deadline_ms: int | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for an answer."""
+        return len(self._pending) + len(self._unsent)
+
+    def send(
+        self, node_id: int, request: Request, on_done: Callback | None = None, *, timeout_ms: int | None = None
+    ) -> None:
+        """Send; ``on_done`` gets the response, or the error that came instead, in a later ``poll``."""
+        timeout_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        try:
+            correlation_id = self._connection.send(node_id, request)
+        except (BrokerError, OSError) as error:
+            self._unsent.append((on_done, error))
+            return
+        self._pending[correlation_id] = _Pending(request, node_id, deadline_ms, on_done)
+        if self._next_deadline_ms is None or deadline_ms < self._next_deadline_ms:
+            self._next_deadline_ms = deadline_ms
+
+    def poll(self, timeout_ms: int) -> int:
+        """Hand out what has come, waiting up to the timeout for the first; return how many callbacks ran."""
+        unsent, self._unsent = self._unsent, []
+        if self._next_deadline_ms is not None and timeout_ms:
+            timeout_ms = min(timeout_ms, max(0, self._next_deadline_ms - self._clock.monotonic_ms()))
+        arrived = self._connection.poll(0 if unsent else max(0, timeout_ms))
+        for callback, error in unsent:
+            if callback is not None:
+                callback(error)
+        for correlation_id, response in arrived:
+            pending = self._pending.pop(correlation_id, None)
+            # What is answered after its timeout has been given up already.
+            if pending is not None and pending.on_done is not None:
+                pending.on_done(response)
+        return len(unsent) + len(arrived) + self._expire()
+
+    def request(
+        self, node_id: int, request: Request, kind: type[R], timeout_ms: int | None = None, *, what: str = ""
+    ) -> R:
+        """Send and wait for the response.
+
+        Raises:
+            RequestTimeoutError: none came in time.
+            BrokerError: the connection failed.
+        """
+        result: list[Response | Exception] = []
+        timeout_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
+        self.send(node_id, request, result.append, timeout_ms=timeout_ms)
+        patience = Patience(self._clock, self._clock.monotonic_ms() + timeout_ms)
+        has_progress = True
+        while not result:
+            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            has_progress = self.poll(remaining_ms) > 0
+            if not result and not remaining_ms:
+                raise self._timeout(request, node_id)
+        response = result[0]
+        if isinstance(response, Exception):
+            raise as_error(response, what or type(request).__name__) from response
+        assert isinstance(response, kind), f"{type(request).__name__} was answered by {type(response).__name__}"
+        return response
+
+    def wakeup(self) -> None:
+        """End a waiting ``poll`` from another thread."""
+        self._connection.wakeup()
+
+    def close(self) -> None:
+        """Drop the connection and everything under way."""
+        self._pending.clear()
+        self._unsent.clear()
+        self._connection.close()
+
+    def _expire(self) -> int:
+        if self._next_deadline_ms is None:
+            return 0
+        now = self._clock.monotonic_ms()
+        if now < self._next_deadline_ms:
+            return 0
+        expired = [(number, pending) for number, pending in self._pending.items() if pending.deadline_ms <= now]
+        for number, pending in expired:
+            self._pending.pop(number, None)
+            if pending.on_done is not None:
+                pending.on_done(self._timeout(pending.request, pending.node_id))
+        self._next_deadline_ms = min((pending.deadline_ms for pending in self._pending.values()), default=None)
+        return len(expired)
+
+    @staticmethod
+    def _timeout(request: Request, node_id: int) -> RequestTimeoutError:
+        node = "any broker" if node_id == ANY_NODE else f"broker {node_id}"
+        return RequestTimeoutError(f"{type(request).__name__} to {node}: no answer in time; is it there and not stuck?")

@@ -1,0 +1,42 @@
+"""Offsets by time, looked up at the leaders and waited for.  Imports protocol and core."""
+
+from collections.abc import Mapping
+
+from streams.clients.catalog import Catalog
+from streams.clients.errors import error_for
+from streams.clients.network import ANY_NODE, Network, Patience
+from streams.core.records import TopicPartition
+from streams.protocol.messages import ErrorCode, ListOffsets, ListOffsetsResponse, Metadata, MetadataResponse
+
+
+def list_offsets(
+    network: Network, catalog: Catalog, times: Mapping[TopicPartition, int], patience: Patience
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return (timestamp, offset) per partition for times (-2 earliest, -1 latest).
+
+    Raises:
+        UnknownTopicError: a partition does not exist.
+        RequestTimeoutError: no answer in time.
+    """
+    if any(catalog.leader(partition) is None for partition in times):
+        topics = tuple(sorted({partition.topic for partition in times}))
+        request = Metadata(topics, allow_auto_topic_creation=False)
+        timeout_ms = patience.remaining_ms(has_progress=True)
+        catalog.update(network.request(ANY_NODE, request, MetadataResponse, timeout_ms), topics)
+    by_node: dict[int, dict[TopicPartition, int]] = {}
+    for partition, time_ms in times.items():
+        node = catalog.leader(partition)
+        if node is None:
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offsets of {partition}")
+        by_node.setdefault(node, {})[partition] = time_ms
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for node, asked in by_node.items():
+        response = network.request(
+            node, ListOffsets(asked), ListOffsetsResponse, patience.remaining_ms(has_progress=True)
+        )
+        for partition, (error, timestamp_ms, offset) in response.partitions.items():
+            if error is not ErrorCode.NONE:
+                catalog.topics.pop(partition.topic, None)
+                raise error_for(error, f"offsets of {partition}")
+            found[partition] = timestamp_ms, offset
+    return found

@@ -1,0 +1,169 @@
+"""Where to begin: the committed offset, else the reset policy.
+
+Looks up positions of assigned partitions that have none, several at once and without
+waiting.  Imports protocol and core.
+"""
+
+from collections.abc import Callable, Mapping
+
+from streams.clients.catalog import Catalog
+from streams.clients.errors import NoOffsetError, error_for
+from streams.clients.network import Network
+from streams.clients.session import GroupSession
+from streams.clients.subscription import PartitionState, SubscriptionState
+from streams.core.clock import Clock
+from streams.core.errors import BrokerError
+from streams.core.records import TopicPartition
+from streams.protocol.messages import (
+    ErrorCode,
+    ListOffsets,
+    ListOffsetsResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
+    Response,
+)
+
+
+class Positions:
+    """Look-ups of one consumer's missing positions."""
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        subscription: SubscriptionState,
+        catalog: Catalog,
+        session: GroupSession | None,
+        *,
+        group_id: str | None,
+        reset_policy: int | None,
+        retry_backoff_ms: int,
+    ) -> None:
+        self._network = network
+        self._clock = clock
+        self._subscription = subscription
+        self._catalog = catalog
+        self._session = session
+        self._group_id = group_id or ""
+        self._reset_policy = reset_policy
+        self._retry_backoff_ms = retry_backoff_ms
+        self._retry_at_ms = 0
+        self._errors: list[BrokerError] = []
+        self.needs_metadata = False
+
+    def update(self) -> bool:
+        """Start whatever look-ups are missing; return whether there were any.
+
+        Raises:
+            NoOffsetError: nothing is committed and no reset policy applies.
+            UnknownTopicError: a partition does not exist.
+        """
+        if self._errors:
+            raise self._errors.pop(0)
+        if self._clock.monotonic_ms() < self._retry_at_ms:
+            return False
+        committed: dict[TopicPartition, PartitionState] = {}
+        resets: dict[int, dict[TopicPartition, PartitionState]] = {}
+        if self._session is None:
+            self._reset({p: state for p, state in self._subscription.without_position() if state.reset_to is None})
+        for partition, state in self._subscription.without_position():
+            if state.reset_to is None:
+                committed[partition] = state
+                continue
+            node = self._catalog.leader(partition)
+            if node is None:
+                self.needs_metadata = True
+            else:
+                resets.setdefault(node, {})[partition] = state
+        has_sent = self._ask_committed(committed)
+        for node, states in resets.items():
+            self._ask_offsets(node, states)
+        return has_sent or bool(resets)
+
+    def next_retry_ms(self, now_ms: int) -> int | None:
+        """Return when failed look-ups are tried again."""
+        return self._retry_at_ms if self._retry_at_ms > now_ms else None
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _ask_committed(self, states: Mapping[TopicPartition, PartitionState]) -> bool:
+        coordinator = self._session.member.coordinator if self._session is not None else None
+        if not states or coordinator is None:
+            return False
+        self._mark(states, is_looked_up=True)
+
+        def receive(response: Response | Exception) -> None:
+            self._mark(states, is_looked_up=False)
+            if not isinstance(response, OffsetFetchResponse) or response.error is not ErrorCode.NONE:
+                self._retry_later()
+                if self._session is not None:
+                    self._session.member.on_commit_error(ErrorCode.NOT_COORDINATOR)
+                return
+            missing: dict[TopicPartition, PartitionState] = {}
+            for partition, state in self._waiting(states):
+                found = response.offsets.get(partition)
+                if found is not None:
+                    state.seek(found.offset)
+                elif state.reset_to is None:
+                    missing[partition] = state
+            self._reset(missing)
+
+        self._network.send(coordinator, OffsetFetch(self._group_id, tuple(states)), receive)
+        return True
+
+    def _reset(self, states: Mapping[TopicPartition, PartitionState]) -> None:
+        """Nothing is committed for these: go by the policy."""
+        if self._reset_policy is not None:
+            for state in states.values():
+                state.request_reset(self._reset_policy)
+        elif states:
+            names = ", ".join(map(str, states))
+            self._retry_later()
+            self._errors.append(
+                NoOffsetError(
+                    f"group {self._group_id!r} has no committed offset for {names}, and auto_offset_reset is 'none': "
+                    "seek, or commit an offset first",
+                    tuple(states),
+                )
+            )
+
+    def _ask_offsets(self, node: int, states: Mapping[TopicPartition, PartitionState]) -> None:
+        asked = {partition: state.reset_to for partition, state in states.items() if state.reset_to is not None}
+        self._mark(states, is_looked_up=True)
+        self._network.send(node, ListOffsets(asked), self._offsets_receiver(states, asked))
+
+    def _offsets_receiver(
+        self, states: Mapping[TopicPartition, PartitionState], asked: Mapping[TopicPartition, int]
+    ) -> Callable[[Response | Exception], None]:
+        def receive(response: Response | Exception) -> None:
+            self._mark(states, is_looked_up=False)
+            if not isinstance(response, ListOffsetsResponse):
+                self._retry_later()
+                return
+            for partition, state in self._waiting(states):
+                error, _, offset = response.partitions[partition]
+                if error is ErrorCode.NONE and state.reset_to == asked[partition]:
+                    state.seek(offset)
+                elif error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    self._retry_later()
+                elif error is not ErrorCode.NONE:
+                    self._retry_later()
+                    self._errors.append(error_for(error, f"look-up of the position of {partition}"))
+
+        return receive
+
+    def _waiting(
+        self, states: Mapping[TopicPartition, PartitionState]
+    ) -> list[tuple[TopicPartition, PartitionState]]:
+        """Return those that are still assigned and still have no position."""
+        current = self._subscription.partitions
+        return [(p, state) for p, state in states.items() if current.get(p) is state and state.position is None]
+
+    def _retry_later(self) -> None:
+        self.needs_metadata = True
+        self._retry_at_ms = self._clock.monotonic_ms() + self._retry_backoff_ms
+
+    @staticmethod
+    def _mark(states: Mapping[TopicPartition, PartitionState], *, is_looked_up: bool) -> None:
+        for state in states.values():
+            state.is_looked_up = is_looked_up

@@ -1,0 +1,78 @@
+"""Records as users of the consumer and the producer see them.  Imports core only."""
+
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from streams.core.errors import SerializationError
+from streams.core.records import Block, Headers, TopicPartition
+from streams.core.topic import Topic
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class ConsumerRecord(NamedTuple, Generic[K, V]):
+    """One record from a topic; key and value are bytes unless the topic was given with its types."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: K
+    value: V
+    headers: Headers
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first offset at or after some time, and the time of its record."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class BadRecord(NamedTuple):
+    """Where decoding has stopped, and why."""
+
+    offset: int
+    error: SerializationError
+
+
+def decode_block(
+    partition: TopicPartition, block: Block, topic: Topic[Any, Any] | None
+) -> tuple[list[ConsumerRecord[Any, Any]], BadRecord | None]:
+    """Return a block's records, up to the first that cannot be read."""
+    keys: Sequence[Any] = block.keys
+    values: Sequence[Any] = block.values
+    bad: BadRecord | None = None
+    if topic is not None:
+        try:
+            keys = topic.key_serde.deserialize_all(block.keys)
+            values = topic.value_serde.deserialize_all(block.values)
+        except SerializationError:
+            # Once more, record by record, to learn which one it is.
+            keys, values, bad = _decode_one_by_one(partition, block, topic)
+    headers: Sequence[Headers] = block.headers or [()] * len(block)
+    name, number = partition
+    records = [
+        ConsumerRecord(name, number, *row)
+        for row in zip(block.offsets, block.timestamps, keys, values, headers, strict=False)
+    ]
+    return records, bad
+
+
+def _decode_one_by_one(
+    partition: TopicPartition, block: Block, topic: Topic[Any, Any]
+) -> tuple[list[Any], list[Any], BadRecord | None]:
+    keys: list[Any] = []
+    values: list[Any] = []
+    for offset, raw_key, raw_value in zip(block.offsets, block.keys, block.values, strict=True):
+        try:
+            key = topic.key_serde.deserialize(raw_key)
+            value = topic.value_serde.deserialize(raw_value)
+        except SerializationError as error:
+            wrapped = SerializationError(f"{partition} at {offset}: {error}; seek to {offset + 1} to go on without it")
+            wrapped.__cause__ = error
+            return keys, values, BadRecord(offset, wrapped)
+        keys.append(key)
+        values.append(value)
+    return keys, values, None

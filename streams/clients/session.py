@@ -1,0 +1,369 @@
+"""A consumer's membership at work: performs what the member machine asks for, and commits.
+
+Sends its requests, calls the rebalance listener, runs the assignor when this member leads,
+and watches the group's topics.  Everything happens inside the consumer's ``poll``.  Imports
+group and protocol.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from streams.clients.catalog import Catalog
+from streams.clients.errors import RequestTimeoutError, as_error, error_for
+from streams.clients.fetcher import Fetcher
+from streams.clients.network import ANY_NODE, Network, Patience
+from streams.clients.subscription import SubscriptionState
+from streams.core.clock import Clock
+from streams.core.errors import BrokerError, StreamsError
+from streams.core.records import TopicPartition
+from streams.group.assignors import Assignor
+from streams.group.consumer_member import Assign, ConsumerMembership, Lose, Revoke
+from streams.group.member import Failed, Member, MemberConfig, PerformAssignment, Send
+from streams.group.subscriptions import decode_assignment
+from streams.protocol.messages import (
+    ErrorCode,
+    FindCoordinator,
+    FindCoordinatorResponse,
+    JoinGroup,
+    LeaveGroup,
+    Metadata,
+    MetadataResponse,
+    OffsetAndMetadata,
+    OffsetCommit,
+    OffsetCommitResponse,
+    Request,
+    Response,
+    SyncGroup,
+)
+
+log = logging.getLogger(__name__)
+
+#: Offsets to commit, as offset alone or with metadata.
+Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
+
+#: Is told of the end of a commit: what was committed, and the error or None.
+CommitCallback: TypeAlias = Callable[[Offsets, BrokerError | None], None]
+
+# The answer to a join or sync may wait for the slowest member of the group, and then some.
+_REBALANCE_SLACK_MS: Final = 5_000
+
+
+class RebalanceListener:
+    """What the application does about its partitions; called inside ``poll``.  Override what is needed."""
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are ours in addition; positions may be sought now."""
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are ours until this returns: commit what was done."""
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """These may be somebody else's already: a commit would be refused."""
+        self.on_partitions_revoked(partitions)
+
+
+class GroupSession:
+    """Membership and commits of one consumer with a group id."""
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        subscription: SubscriptionState,
+        catalog: Catalog,
+        fetcher: Fetcher,
+        config: MemberConfig,
+        assignors: Sequence[Assignor],
+    ) -> None:
+        self.policy = ConsumerMembership(assignors, config.group_instance_id)
+        self.member = Member(config, self.policy)
+        self.listener = RebalanceListener()
+        #: Called before partitions are given up, to commit what auto-commit owes.
+        self.before_revoke: Callable[[], None] = lambda: None
+        self.wanted: set[str] = set()
+        #: Whether partitions are assigned by the user: the group is only a name for offsets then.
+        self.is_manual = True
+        self._network = network
+        self._clock = clock
+        self._subscription = subscription
+        self._catalog = catalog
+        self._fetcher = fetcher
+        self._config = config
+        self._actions: deque[object] = deque()
+        self._snapshot: dict[str, int] | None = None
+        self._assignment_due: tuple[PerformAssignment, Response | Exception] | None = None
+        self._fatal: BrokerError | None = None
+
+    # --- membership -------------------------------------------------------------------
+
+    def poll(self, *, by_application: bool = True) -> bool:
+        """Do what membership asks for now; return whether there was anything.
+
+        Raises:
+            MemberFencedError: another process has this instance id.
+            BrokerError: the group cannot be joined.
+        """
+        if self._fatal is not None:
+            raise self._fatal
+        if self.is_manual:
+            return self._find_coordinator()
+        if not self.policy.topics and not self.member.member_id:
+            # A pattern that no topic matches yet.
+            return False
+        has_progress = self._run_assignor()
+        while True:
+            if not self._actions:
+                self._actions.extend(self.member.poll(self._clock.monotonic_ms(), by_application=by_application))
+                if not self._actions:
+                    return has_progress
+            has_progress = True
+            # Taken out first: a listener that raises is not called again for the same event.
+            self._perform(self._actions.popleft())
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when membership may have something to do by itself."""
+        if self.is_manual:
+            return self.member.next_deadline_ms() if self.member.coordinator is None else None
+        return self.member.next_deadline_ms() if self.policy.topics or self.member.member_id else None
+
+    def _find_coordinator(self) -> bool:
+        actions = self.member.find_coordinator(self._clock.monotonic_ms())
+        for action in actions:
+            self._perform(action)
+        return bool(actions)
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Set the topics; joins (again) where they differ."""
+        self.is_manual = False
+        if tuple(topics) != self.policy.topics:
+            self.policy.topics = tuple(topics)
+            self.member.request_rejoin("the subscription has changed")
+
+    def leave(self, patience: Patience) -> None:
+        """Give all up, and leave the group unless the member is static; one may subscribe again."""
+        left: list[Response | Exception] = []
+        self._actions.extend(self.member.leave())
+        try:
+            while self._actions:
+                match self._actions.popleft():
+                    case Send(node_id, LeaveGroup() as request):
+                        self._network.send(node_id, request, left.append)
+                        # Unheard, it would cost the others a session timeout.
+                        self._wait(left, patience)
+                    case action:
+                        self._perform(action)
+        finally:
+            coordinator = self.member.coordinator
+            self.policy.topics = ()
+            self.member = Member(self._config, self.policy)
+            self.member.coordinator = coordinator
+            self.wanted, self._snapshot, self._assignment_due = set(), None, None
+            self.is_manual = True
+
+    def check_topics(self) -> None:
+        """Rejoin where the group's topics are not what they were when partitions were shared out.
+
+        The leader answers for all; a static member may be the leader's successor and not know.
+        """
+        if self._snapshot is not None and self._catalog.counts(self._snapshot_topics()) != self._snapshot:
+            self._snapshot = None
+            self.member.request_rejoin("topics or partition counts have changed")
+
+    def _snapshot_topics(self) -> set[str]:
+        return self.wanted if self.member.is_leader else set(self.policy.topics)
+
+    def _perform(self, action: object) -> None:
+        match action:
+            case Send(node_id, request):
+                self._send(node_id, request)
+            case Revoke(partitions):
+                self._revoke(partitions)
+            case Assign(partitions, added):
+                self._assign(partitions, added)
+            case Lose(partitions):
+                self._subscription.remove(partitions)
+                self._fetcher.drop(partitions)
+                self.listener.on_partitions_lost(partitions)
+            case PerformAssignment():
+                self._ask_metadata(action)
+            case Failed(error):
+                self._fatal = error
+                raise error
+
+    def _send(self, node_id: int, request: Request) -> None:
+        timeout_ms = None
+        if isinstance(request, (JoinGroup, SyncGroup)):
+            timeout_ms = self._config.max_poll_interval_ms + _REBALANCE_SLACK_MS
+        self._network.send(
+            node_id,
+            request,
+            lambda response: self.member.on_response(request, response, self._clock.monotonic_ms()),
+            timeout_ms=timeout_ms,
+        )
+
+    def _revoke(self, partitions: tuple[TopicPartition, ...]) -> None:
+        states = self._subscription.partitions
+        for partition in partitions:
+            if partition in states:
+                states[partition].is_leaving = True
+        try:
+            self.before_revoke()
+            self.listener.on_partitions_revoked(partitions)
+        finally:
+            self._subscription.remove(partitions)
+            self._fetcher.drop(partitions)
+
+    def _assign(self, partitions: tuple[TopicPartition, ...], added: tuple[TopicPartition, ...]) -> None:
+        self._subscription.replace(partitions)
+        if not self.member.is_leader:
+            is_static = self._config.group_instance_id is not None
+            self._snapshot = self._catalog.counts(self.policy.topics) if is_static else None
+            self.wanted = set()
+        self.listener.on_partitions_assigned(added)
+
+    # --- the leader's work ------------------------------------------------------------
+
+    def _ask_metadata(self, action: PerformAssignment) -> None:
+        self.wanted = self.policy.wanted_topics(action.members)
+        topics = sorted(self.wanted)
+
+        def receive(response: Response | Exception) -> None:
+            if isinstance(response, MetadataResponse):
+                self._catalog.update(response, topics)
+            self._assignment_due = (action, response)
+
+        self._network.send(ANY_NODE, Metadata(topics), receive)
+
+    def _run_assignor(self) -> bool:
+        """Run the assignor, out of any callback: it is the user's, and may raise or send requests of its own."""
+        if self._assignment_due is None:
+            return False
+        (action, response), self._assignment_due = self._assignment_due, None
+        if isinstance(response, Exception):
+            self.member.fail_assignment(self._clock.monotonic_ms())
+            return True
+        counts = self._catalog.counts(self.wanted)
+        is_done = False
+        try:
+            assignments = self.policy.assign(action.protocol_name, action.members, counts)
+            is_done = True
+        finally:
+            if not is_done:
+                self.member.fail_assignment(self._clock.monotonic_ms())
+        # Topics that the assignor has made or widened are no news to the group.
+        for data in assignments.values():
+            for topic, number in decode_assignment(data).partitions:
+                if topic in self.wanted and number >= counts.get(topic, 0):
+                    counts[topic] = number + 1
+        self._snapshot = dict(sorted(counts.items()))
+        self.member.complete_assignment(action.generation_id, assignments)
+        return True
+
+    # --- commits ----------------------------------------------------------------------
+
+    def ensure_coordinator(self, patience: Patience) -> int:
+        """Return the coordinator's node, looking for it until patience ends.
+
+        Raises:
+            BrokerError: there is none.
+        """
+        what = f"coordinator of group {self._config.group_id!r}"
+        has_progress = True
+        error: BrokerError | None = None
+        while self.member.coordinator is None:
+            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            if not remaining_ms:
+                raise error or error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, what)
+            try:
+                found = self._network.request(
+                    ANY_NODE, FindCoordinator(self._config.group_id), FindCoordinatorResponse, remaining_ms, what=what
+                )
+            except BrokerError as failure:
+                error = failure
+                has_progress = False
+                continue
+            has_progress = False
+            if found.error is ErrorCode.NONE:
+                self.member.coordinator = found.node_id
+            else:
+                self._network.poll(min(remaining_ms, self._config.retry_backoff_ms))
+        return self.member.coordinator
+
+    def commit(self, offsets: Offsets, on_done: Callable[[BrokerError | None], None]) -> None:
+        """Send a commit to the known coordinator; ``on_done`` gets None or the error, inside a later poll."""
+        member, config = self.member, self._config
+        assert member.coordinator is not None
+        request = OffsetCommit(
+            config.group_id, offsets, member.generation_id, member.member_id, config.group_instance_id
+        )
+        if self.is_manual:
+            # Nobody's member: refused where the group has members.
+            request = OffsetCommit(config.group_id, offsets)
+        elif member.generation_id < 0:
+            code = ErrorCode.REBALANCE_IN_PROGRESS if member.is_rebalancing else ErrorCode.UNKNOWN_MEMBER_ID
+            on_done(error_for(code, f"commit of group {config.group_id!r}, in which this consumer is no member now"))
+            return
+        self._network.send(member.coordinator, request, lambda response: on_done(self._committed(request, response)))
+
+    def _committed(self, request: OffsetCommit, response: Response | Exception) -> BrokerError | None:
+        what = f"commit of group {self._config.group_id!r}"
+        member = self.member
+        if not isinstance(response, OffsetCommitResponse):
+            member.on_commit_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return as_error(response, what) if isinstance(response, Exception) else error_for(
+                ErrorCode.UNKNOWN_SERVER_ERROR, what
+            )
+        for partition, code in response.errors.items():
+            if code is ErrorCode.NONE:
+                continue
+            if request.generation_id == member.generation_id:
+                is_joining = member.is_rebalancing and code is ErrorCode.ILLEGAL_GENERATION
+                if not is_joining:
+                    member.on_commit_error(code)
+            else:
+                # The member has moved on since: it is not out of the group, only late.
+                is_joining = member.generation_id >= 0 and code is ErrorCode.ILLEGAL_GENERATION
+            code = ErrorCode.REBALANCE_IN_PROGRESS if is_joining else code
+            return error_for(code, f"{what}, {partition} at {request.offsets[partition].offset}")
+        return None
+
+    def commit_now(self, offsets: Offsets, patience: Patience, retriable: frozenset[ErrorCode]) -> None:
+        """Commit and wait.
+
+        Raises:
+            MemberFencedError: the group has gone on without this member.
+            RebalanceInProgressError: who owns what is being settled; poll, then retry.
+            BrokerError: anything else.
+        """
+        if not offsets:
+            return
+        while True:
+            self.ensure_coordinator(patience)
+            done: list[BrokerError | None] = []
+            self.commit(offsets, done.append)
+            if not self._wait(done, patience):
+                raise RequestTimeoutError(f"commit of group {self._config.group_id!r}: no answer in time")
+            error = done[0]
+            if error is None:
+                return
+            if error.code not in retriable or not patience.remaining_ms(has_progress=False):
+                raise error
+
+    def _wait(self, done: Sequence[object], patience: Patience) -> bool:
+        """Poll until something is done or patience ends; return whether it is done."""
+        has_progress = True
+        while not done:
+            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            has_progress = self._network.poll(remaining_ms) > 0
+            if not remaining_ms and not has_progress:
+                break
+        return bool(done)
+
+    def commit_quietly(self, offsets: Offsets, patience: Patience, retriable: frozenset[ErrorCode]) -> None:
+        """Commit and wait; a refusal is logged: the records come again."""
+        try:
+            self.commit_now(offsets, patience, retriable)
+        except StreamsError as error:
+            log.warning("auto-commit before giving partitions up: %s", error)

@@ -1,0 +1,71 @@
+"""Keeps a client's knowledge of topics fresh, without waiting.  Imports protocol and core."""
+
+from collections.abc import Callable
+
+from streams.clients.catalog import Catalog
+from streams.clients.network import ANY_NODE, Network
+from streams.core.clock import Clock
+from streams.protocol.messages import Metadata, MetadataResponse, Response
+
+
+class TopicWatch:
+    """Asks for topics when the answer has grown old, sooner while some are missing or on request."""
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        catalog: Catalog,
+        on_update: Callable[[], None],
+        *,
+        max_age_ms: int,
+        retry_backoff_ms: int,
+        allow_auto_create_topics: bool,
+    ) -> None:
+        self._network = network
+        self._clock = clock
+        self._catalog = catalog
+        self._on_update = on_update
+        self._max_age_ms = max_age_ms
+        self._retry_backoff_ms = retry_backoff_ms
+        self._allow_auto_create_topics = allow_auto_create_topics
+        self._due_ms = 0
+        self._earliest_ms = 0
+        self._is_asking = False
+
+    def refresh(self) -> None:
+        """What is wanted has changed: ask at the next ``poll``."""
+        self._due_ms = 0
+
+    def expedite(self) -> None:
+        """What is known seems wrong: ask as soon as the backoff allows."""
+        self._due_ms = min(self._due_ms, self._earliest_ms)
+
+    def poll(self, topics: set[str] | None) -> bool:
+        """Ask for these topics, None = all, if that is due; return whether it was."""
+        if self._is_asking or self._clock.monotonic_ms() < self._due_ms or topics == set():
+            return False
+        asked = None if topics is None else tuple(sorted(topics))
+        self._is_asking = True
+        self._network.send(
+            ANY_NODE, Metadata(asked, self._allow_auto_create_topics), lambda response: self._receive(response, asked)
+        )
+        return True
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when to ask next, None while an answer is awaited."""
+        return None if self._is_asking else self._due_ms
+
+    def _receive(self, response: Response | Exception, asked: tuple[str, ...] | None) -> None:
+        now = self._clock.monotonic_ms()
+        self._is_asking = False
+        self._earliest_ms = now + self._retry_backoff_ms
+        if not isinstance(response, MetadataResponse):
+            self._due_ms = self._earliest_ms
+            return
+        self._catalog.update(response, asked)
+        is_complete = asked is None or all(topic in self._catalog.topics for topic in asked)
+        self._due_ms = now + (
+            self._max_age_ms if is_complete else min(self._max_age_ms, 10 * self._retry_backoff_ms)
+        )
+        self._on_update()

@@ -1,0 +1,59 @@
+"""Stores and keys of windowed tables, by kind of windows.  Imports materialized and slots."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from streams.core.windows import SessionWindows, SlidingWindows, Windows
+from streams.dsl.logical import LogicalGraph
+from streams.dsl.materialized import Materialized, windowed
+from streams.dsl.slots import Slot, session_windowed_slot, time_windowed_slot
+from streams.state.specs import StoreKind
+
+
+def window_store(
+    graph: LogicalGraph,
+    windows: Windows,
+    wanted: str | None,
+    prefix: str,
+    key: Slot,
+    value: Slot,
+    options: Mapping[str, Any],
+    *,
+    emits_on_close: bool = False,
+) -> Materialized:
+    """Return the store of a windowed aggregation.
+
+    Sliding and session windows that are sent on close have no cache: it would change nothing but
+    the order.
+
+    Raises:
+        TopologyError: the retention is shorter than windows and grace.
+    """
+    kind = StoreKind.TIMESTAMPED_WINDOW
+    if isinstance(windows, SessionWindows):
+        kind, needed_ms, size_ms = StoreKind.SESSION, windows.gap_ms + windows.grace_ms, -1
+    elif isinstance(windows, SlidingWindows):
+        needed_ms, size_ms = 2 * windows.difference_ms + windows.grace_ms, windows.difference_ms
+    else:
+        needed_ms, size_ms = windows.size_ms + windows.grace_ms, windows.size_ms
+    kept = windowed(graph, wanted, prefix, kind, key, value, options, needed_ms=needed_ms, size_ms=size_ms)
+    if emits_on_close and isinstance(windows, SlidingWindows | SessionWindows):
+        kept.has_caching = False
+    return kept
+
+
+def windowed_key(windows: Windows, key: Slot) -> Slot:
+    """Return the slot of the keys of a windowed table."""
+    if isinstance(windows, SessionWindows):
+        return session_windowed_slot(key)
+    return time_windowed_slot(key, windows.size_ms)
+
+
+def closing_ms(windows: Windows) -> int:
+    """Return how long after a window's end it may still change, as ``suppress`` counts it.
+
+    A session also waits for the gap.
+    """
+    if isinstance(windows, SessionWindows):
+        return windows.gap_ms + windows.grace_ms
+    return windows.grace_ms

@@ -1,0 +1,400 @@
+"""Grouped streams in windows of time: TimeWindowedKStream and SessionWindowedKStream.
+
+In the examples ``orders`` is a stream of amounts by customer; ``play`` shows what comes out for
+some input, ``shown`` without the class names of windowed keys.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar, Unpack, overload
+
+from attrs import define
+from typing_extensions import TypeForm
+
+from streams.core.errors import TopologyError
+from streams.core.records import Windowed
+from streams.core.serdes import Serde
+from streams.core.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
+from streams.core.windows import Windows as AnyWindows
+from streams.dsl.aggregation import (
+    AGGREGATE,
+    MERGER_FORM,
+    REDUCE,
+    REDUCER_FORM,
+    Group,
+    MakeAggregate,
+    aggregate_slot,
+    aggregated,
+    check_aggregate,
+    count_slot,
+    is_given,
+)
+from streams.dsl.functions import settled
+from streams.dsl.initializer import Initializer
+from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, Materialized, WindowStoreOptions, store_name
+from streams.dsl.operators import (
+    SessionAggregate,
+    SessionCount,
+    SessionReduce,
+    SlidingAggregate,
+    SlidingCount,
+    SlidingReduce,
+    WindowAggregate,
+    WindowCount,
+    WindowReduce,
+)
+from streams.dsl.slots import Slot, overridden
+from streams.dsl.suppressed import EmitStrategy
+from streams.dsl.table import KTable
+from streams.dsl.window_stores import closing_ms, window_store, windowed_key
+
+K = TypeVar("K")
+V = TypeVar("V")
+A = TypeVar("A")
+
+
+def _aggregated(
+    group: Group,
+    windows: AnyWindows,
+    kept: Materialized,
+    name: str | None,
+    prefix: str,
+    make: MakeAggregate,
+) -> KTable[Any, Any]:
+    full_name = kept.value.node = group.graph.names.given(name, prefix)
+    return aggregated(group, full_name, kept, make, windowed_key(windows, kept.key), grace_ms=closing_ms(windows))
+
+
+def _kept(
+    group: Group,
+    windows: AnyWindows,
+    wanted: str | None,
+    prefix: str,
+    key: Any,
+    value: Slot,
+    options: Mapping[str, Any],
+    is_on_close: bool,
+) -> Materialized:
+    slot = overridden(group.key, key, group.name)
+    return window_store(group.graph, windows, wanted, prefix, slot, value, options, emits_on_close=is_on_close)
+
+
+def _checked(strategy: Any) -> EmitStrategy:
+    if not isinstance(strategy, EmitStrategy):
+        raise TopologyError(f"emit_strategy needs EmitStrategy.ON_WINDOW_UPDATE or ON_WINDOW_CLOSE, got {strategy!r}")
+    return strategy
+
+
+@define(eq=False, repr=False)
+class TimeWindowedKStream(Generic[K, V]):
+    """A grouped stream in tumbling, hopping, sliding or unlimited windows.
+
+    In all aggregations ``name`` also names the store, unless ``store`` does.
+    """
+
+    _group: Group
+    _windows: TimeWindows | SlidingWindows | UnlimitedWindows
+    _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+    def __repr__(self) -> str:
+        return f"<TimeWindowedKStream {self._group.name}>"
+
+    @property
+    def _is_on_close(self) -> bool:
+        return self._emit is EmitStrategy.ON_WINDOW_CLOSE
+
+    def emit_strategy(self, strategy: EmitStrategy) -> "TimeWindowedKStream[K, V]":
+        """Choose whether results are sent with each update, the default, or once when a window closes.
+
+        >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
+        >>> final = windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
+        >>> shown(play(final, ("ann", 5, 0), ("ann", 2, 500), ("bob", 1, 1000)))
+        ann@0/1000: 2
+        """
+        if _checked(strategy) is EmitStrategy.ON_WINDOW_CLOSE and isinstance(self._windows, UnlimitedWindows):
+            raise TopologyError(f"emit_strategy of {self!r}: unlimited windows never close; use ON_WINDOW_UPDATE")
+        return TimeWindowedKStream(self._group, self._windows, strategy)
+
+    def count(
+        self,
+        name: str | None = None,
+        *,
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], int]:
+        """Count the records of each key and window.
+
+        >>> hopping = TimeWindows.of(timedelta(seconds=2), advance=timedelta(seconds=1))
+        >>> shown(play(orders.group_by_key().windowed_by(hopping).count(), ("ann", 5, 1500)))
+        ann@0/2000: 1
+        ann@1000/3000: 1
+        """
+        windows, on_close = self._windows, self._is_on_close
+        wanted = store_name(name, store)
+        is_sliding = isinstance(windows, SlidingWindows)
+        if wanted is None and not is_sliding and is_given(wanted, key, NOT_GIVEN, options):
+            self._group.graph.names.store(AGGREGATE)  # Kafka Streams uses up this number, too.
+        slot = count_slot(self._group.name)
+        kept = _kept(self._group, windows, wanted, AGGREGATE, key, slot, options, on_close)
+
+        def make(send_old: bool) -> SlidingCount | WindowCount:
+            if isinstance(windows, SlidingWindows):
+                return SlidingCount(kept.store, windows, send_old, on_close)
+            return WindowCount(kept.store, windows, send_old, on_close)
+
+        return _aggregated(self._group, windows, kept, name, AGGREGATE, make)
+
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V],
+        name: str | None = None,
+        *,
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], V]:
+        """Combine the values of each key and window by ``reducer(old, new)``.
+
+        >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
+        >>> shown(play(windowed.reduce(max), ("ann", 5, 0), ("ann", 7, 500), ("ann", 1, 1000)))
+        ann@0/1000: 5
+        ann@0/1000: 7
+        ann@1000/2000: 1
+        """
+        settled(reducer, "reduce", REDUCER_FORM)
+        windows, on_close = self._windows, self._is_on_close
+        slot = overridden(self._group.value, value, self._group.name)
+        kept = _kept(self._group, windows, store_name(name, store), REDUCE, key, slot, options, on_close)
+
+        def make(send_old: bool) -> SlidingReduce | WindowReduce:
+            if isinstance(windows, SlidingWindows):
+                return SlidingReduce(kept.store, windows, reducer, send_old, on_close)
+            return WindowReduce(kept.store, windows, reducer, send_old, on_close)
+
+        return _aggregated(self._group, windows, kept, name, REDUCE, make)
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[A],
+        aggregator: Callable[[K, V, A], A],
+        name: str | None = None,
+        *,
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], A]: ...
+    @overload
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[K, V, A], A],
+        name: str | None = None,
+        *,
+        value: TypeForm[A],
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], A]: ...
+    @overload
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[K, V, A], A],
+        name: str | None = None,
+        *,
+        value: Serde[A],
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], A]: ...
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[K, V, Any], Any],
+        name: str | None = None,
+        *,
+        value: Any = NOT_GIVEN,
+        store: str | None = SAME_AS_NAME,
+        key: Any = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], Any]:
+        """Fold the values of each key and window by ``aggregator(key, value, aggregate)``.
+
+        >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
+        >>> total = windowed.aggregate(lambda: 0, lambda customer, amount, total: total + amount)
+        >>> shown(play(total, ("ann", 5, 0), ("ann", 7, 500)))
+        ann@0/1000: 5
+        ann@0/1000: 12
+        """
+        check_aggregate("aggregate", initializer, aggregator)
+        windows, on_close = self._windows, self._is_on_close
+        slot = aggregate_slot(value, initializer, (aggregator,), self._group.name)
+        kept = _kept(self._group, windows, store_name(name, store), AGGREGATE, key, slot, options, on_close)
+
+        def make(send_old: bool) -> SlidingAggregate | WindowAggregate:
+            if isinstance(windows, SlidingWindows):
+                return SlidingAggregate(kept.store, windows, initializer, aggregator, send_old, on_close)
+            return WindowAggregate(kept.store, windows, initializer, aggregator, send_old, on_close)
+
+        return _aggregated(self._group, windows, kept, name, AGGREGATE, make)
+
+
+@define(eq=False, repr=False)
+class SessionWindowedKStream(Generic[K, V]):
+    """A grouped stream in sessions: windows that grow while records of a key come close together.
+
+    In all aggregations ``name`` also names the store, unless ``store`` does.
+    """
+
+    _group: Group
+    _windows: SessionWindows
+    _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+    def __repr__(self) -> str:
+        return f"<SessionWindowedKStream {self._group.name}>"
+
+    @property
+    def _is_on_close(self) -> bool:
+        return self._emit is EmitStrategy.ON_WINDOW_CLOSE
+
+    def emit_strategy(self, strategy: EmitStrategy) -> "SessionWindowedKStream[K, V]":
+        """Choose whether results are sent with each update, the default, or once when a session closes.
+
+        >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
+        >>> final = sessions.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
+        >>> shown(play(final, ("ann", 5, 0), ("ann", 2, 500), ("bob", 1, 1502)))
+        ann@0/500: 2
+        """
+        return SessionWindowedKStream(self._group, self._windows, _checked(strategy))
+
+    def count(
+        self,
+        name: str | None = None,
+        *,
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], int]:
+        """Count the records of each key and session; a session that another one swallowed is deleted.
+
+        >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
+        >>> shown(play(sessions.count(), ("ann", 5, 0), ("ann", 2, 500)))
+        ann@0/0: 1
+        ann@0/0: None
+        ann@0/500: 2
+        """
+        windows, on_close = self._windows, self._is_on_close
+        wanted = store_name(name, store)
+        if wanted is None and is_given(wanted, key, NOT_GIVEN, options):
+            self._group.graph.names.store(AGGREGATE)  # Kafka Streams uses up this number, too.
+        slot = count_slot(self._group.name)
+        kept = _kept(self._group, windows, wanted, AGGREGATE, key, slot, options, on_close)
+        return _aggregated(
+            self._group,
+            windows,
+            kept,
+            name,
+            AGGREGATE,
+            lambda send_old: SessionCount(kept.store, windows, send_old, on_close),
+        )
+
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V],
+        name: str | None = None,
+        *,
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], V]:
+        """Combine the values of each key and session by ``reducer(old, new)``.
+
+        >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
+        >>> shown(play(sessions.reduce(max), ("ann", 5, 0), ("ann", 2, 5000)))
+        ann@0/0: 5
+        ann@5000/5000: 2
+        """
+        settled(reducer, "reduce", REDUCER_FORM)
+        windows, on_close = self._windows, self._is_on_close
+        slot = overridden(self._group.value, value, self._group.name)
+        kept = _kept(self._group, windows, store_name(name, store), REDUCE, key, slot, options, on_close)
+        return _aggregated(
+            self._group,
+            windows,
+            kept,
+            name,
+            REDUCE,
+            lambda send_old: SessionReduce(kept.store, windows, reducer, send_old, on_close),
+        )
+
+    @overload
+    def aggregate(
+        self,
+        initializer: Initializer[A],
+        aggregator: Callable[[K, V, A], A],
+        merger: Callable[[K, A, A], A],
+        name: str | None = None,
+        *,
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], A]: ...
+    @overload
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[K, V, A], A],
+        merger: Callable[[K, A, A], A],
+        name: str | None = None,
+        *,
+        value: TypeForm[A],
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], A]: ...
+    @overload
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[K, V, A], A],
+        merger: Callable[[K, A, A], A],
+        name: str | None = None,
+        *,
+        value: Serde[A],
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], A]: ...
+    def aggregate(
+        self,
+        initializer: Callable[[], Any],
+        aggregator: Callable[[K, V, Any], Any],
+        merger: Callable[[K, Any, Any], Any],
+        name: str | None = None,
+        *,
+        value: Any = NOT_GIVEN,
+        store: str | None = SAME_AS_NAME,
+        key: Any = NOT_GIVEN,
+        **options: Unpack[WindowStoreOptions],
+    ) -> KTable[Windowed[K], Any]:
+        """Fold the values of each key and session; ``merger(key, left, right)`` joins two sessions.
+
+        >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
+        >>> total = sessions.aggregate(lambda: 0, lambda key, amount, total: total + amount, lambda key, a, b: a + b)
+        >>> shown(play(total, ("ann", 5, 0), ("ann", 7, 5000)))
+        ann@0/0: 5
+        ann@5000/5000: 7
+        """
+        check_aggregate("aggregate", initializer, aggregator)
+        settled(merger, "merger of aggregate", MERGER_FORM)
+        windows, on_close = self._windows, self._is_on_close
+        slot = aggregate_slot(value, initializer, (aggregator, merger), self._group.name)
+        kept = _kept(self._group, windows, store_name(name, store), AGGREGATE, key, slot, options, on_close)
+
+        def make(send_old: bool) -> SessionAggregate:
+            return SessionAggregate(kept.store, windows, initializer, aggregator, merger, send_old, on_close)
+
+        return _aggregated(self._group, windows, kept, name, AGGREGATE, make)
