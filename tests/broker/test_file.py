@@ -156,7 +156,7 @@ def test_compaction_rewrites_sealed_segments_and_survives_reopen(tmp_path):
     for number in range(100):
         storage.append(one(b"%d" % number, key=b"%d" % (number % 3)))
     sealed = storage.sealed_offset
-    newest = {offset for offset in range(sealed - 3, sealed)}
+    newest = set(range(sealed - 3, sealed))
 
     def keep(part):
         kept = [index for index, offset in enumerate(part.offsets) if offset in newest]
@@ -183,7 +183,8 @@ def test_a_segment_left_over_from_a_crashed_compaction_is_removed(tmp_path):
     storage = FileStorage(tmp_path, segment_bytes=500)
 
     assert values(storage) == [b"%d" % number for number in range(100)]
-    assert not second.exists() and not third.exists()
+    assert not second.exists()
+    assert not third.exists()
     assert list(tmp_path.glob("*.cleaned")) == []
 
 
@@ -262,7 +263,7 @@ while True:
 
 
 def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path):
-    """kill -9 in the middle of writing; each number was printed after its append returned."""
+    """Kill -9 in the middle of writing; each number was printed after its append returned."""
     process = subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for _ in range(300):

@@ -317,5 +317,6 @@ def test_compaction_never_changes_the_table_that_a_log_means(tmp_path_factory, a
         offsets = [row[0] for row in contents(log)]
         replayed = {key: value for _, key, value in contents(log)}
         assert {k: v for k, v in replayed.items() if v is not None} == {k: v for k, v in table.items() if v is not None}
-        assert offsets == sorted(set(offsets)) and offsets[-1] == last_offset
+        assert offsets == sorted(set(offsets))
+        assert offsets[-1] == last_offset
     storage.close()

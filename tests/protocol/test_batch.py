@@ -122,7 +122,9 @@ def test_producer_fields_and_flags_are_carried():
     header = batch.read_header(data)
 
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 3, 12)
-    assert header.is_transactional and header.is_control and header.base_offset == 9
+    assert header.is_transactional
+    assert header.is_control
+    assert header.base_offset == 9
     assert batch.decode_all(data) == []
 
 
