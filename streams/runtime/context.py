@@ -18,7 +18,7 @@ TableForward = Callable[[Any, Any, Any, int, Headers | None, bool], None]
 class TaskNodeContext:
     """The view of one node on its task; implements ``topology.operator.NodeContext``."""
 
-    __slots__ = ("_forward_to", "_initializers", "_section", "_task", "forward", "node")
+    __slots__ = ("_final_flushes", "_forward_to", "_initializers", "_section", "_task", "forward", "node")
 
     def __init__(self, task: "Task", node: str, forward: Process, forward_to: Callable[[str], Process]) -> None:
         self._task = task
@@ -26,6 +26,7 @@ class TaskNodeContext:
         self.forward = forward
         self._forward_to = forward_to
         self._initializers: list[Callable[[], None]] = []
+        self._final_flushes: list[Callable[[int], None]] = []
         self._section: str | None = None
 
     @property
@@ -155,6 +156,15 @@ class TaskNodeContext:
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call back when the task closes."""
         self._task.on_close(callback)
+
+    def on_final_flush(self, callback: Callable[[int], None]) -> None:
+        """Call back with the end of time when a bounded run flushes what is still open."""
+        self._final_flushes.append(callback)
+
+    def final_flush(self, end_ms: int) -> None:
+        """Run the callbacks of ``on_final_flush``."""
+        for callback in self._final_flushes:
+            callback(end_ms)
 
     def initialize(self) -> None:
         """Run the callbacks of ``on_init``."""

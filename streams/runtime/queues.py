@@ -57,6 +57,8 @@ class PartitionQueue:
     end_offset: int | None = None
     #: Nothing will ever come after ``end_offset``: the input of a bounded run is read.
     is_ended: bool = False
+    #: Written by a cycle that the task is part of: waiting for it would wait for oneself.
+    is_loop: bool = False
     #: Highest timestamp taken from this partition.
     partition_time_ms: int = NO_TIMESTAMP
     #: Wall-clock time until which an empty queue is waited for.
@@ -246,7 +248,7 @@ class TaskQueues:
         """Check whether every empty partition may be left behind (KIP-695)."""
         ready = True
         for queue in self._ordered:
-            if queue.size or self._max_idle_ms < 0 and not self._is_bounded:
+            if queue.size or queue.is_loop or (self._max_idle_ms < 0 and not self._is_bounded):
                 continue
             if self._is_bounded:
                 ready = ready and queue.is_ended and queue.is_caught_up
@@ -260,6 +262,8 @@ class TaskQueues:
 
     def _must_wait(self, queue: PartitionQueue) -> bool:
         """Check whether the task has to stop when this queue runs empty."""
+        if queue.is_loop:
+            return False
         if self._is_bounded:
             return not (queue.is_ended and queue.is_caught_up)
         if queue.failure is not None:

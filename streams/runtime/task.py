@@ -190,11 +190,21 @@ class Task:
         self.now_ms = now_ms
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, now_ms)
 
-    def advance_stream_time(self, stream_time_ms: int) -> None:
-        """Raise stream time without a record, for the final flush of a bounded run."""
-        self.queues.stream_time_ms = max(self.queues.stream_time_ms, stream_time_ms)
+    def final_flush(self, end_ms: int) -> None:
+        """Close what is still open, as if stream time had reached its end: for pure batch runs.
+
+        Operators that hold results back give them out, in the order of the graph.
+        """
         self.is_dirty = True
-        self._punctuate(PunctuationType.STREAM_TIME, self.queues.stream_time_ms)
+        self.flush_caches()
+        for context in self._contexts.values():
+            context.final_flush(end_ms)
+            self.flush_caches()
+
+    def next_deadline_ms(self) -> int | None:
+        """Return the wall-clock time at which there is something to do without new records."""
+        times = [self.punctuations.next_due_ms(PunctuationType.WALL_CLOCK_TIME), self.queues.next_deadline_ms()]
+        return min((time for time in times if time is not None), default=None)
 
     def _execute(self, run: Run) -> int:
         size = len(run)

@@ -120,6 +120,13 @@ class NodeContext(Protocol):
         """Call back once, when all nodes are bound, in the order of the graph."""
         ...
 
+    def on_final_flush(self, callback: Callable[[int], None]) -> None:
+        """Call back with a time beyond every window when a bounded run gives out what is still open.
+
+        For operators that hold results back: suppression, emission on window close, outer joins.
+        """
+        ...
+
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call back when the task closes."""
         ...

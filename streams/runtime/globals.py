@@ -1,0 +1,103 @@
+"""Global stores: filled from all partitions of a topic on every instance, read by all its tasks.
+
+One thread per instance writes them; tasks on other threads read.  A lock around every verb of
+the store keeps a reader from seeing half an update.  Imports clients.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from attrs import define, field
+
+from streams.clients.consumer import Consumer
+from streams.clients.errors import WakeupError
+from streams.core.metrics import Metrics
+from streams.runtime.plan import ApplicationPlan
+from streams.runtime.task import Task, TaskState
+
+
+class LockedStore:
+    """A store whose verbs run one at a time; iterators are read to the end inside the lock."""
+
+    def __init__(self, store: Any, lock: threading.RLock) -> None:  # type: ignore[valid-type]
+        self._store = store
+        self._lock = lock
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._store, name)
+        if not callable(attribute):
+            return attribute
+        lock: Any = self._lock
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            with lock:
+                result = attribute(*arguments, **named)
+                return iter(list(result)) if isinstance(result, Iterator) else result
+
+        # Kept on the instance, so that the next access does not come here again.
+        self.__dict__[name] = call
+        return call
+
+
+@define(eq=False)
+class GlobalStores:
+    """The global stores of one instance, and the thread that keeps them up to date."""
+
+    _plan: ApplicationPlan
+    _consumer: Consumer
+    _metrics: Metrics
+    _on_failure: Callable[[Exception], None]
+    _lock: Any = field(factory=threading.RLock)
+    _tasks: dict[str, Task] = field(factory=dict)
+    _thread: threading.Thread | None = None
+    _is_closing: bool = False
+
+    def open(self, open_store: Callable[[Any], Any]) -> Mapping[str, Any]:
+        """Open the stores, fill them from their topics, and return them by name for the tasks."""
+        stores = {name: open_store(item.spec) for name, item in self._plan.topology.global_stores.items()}
+        views = {name: LockedStore(store, self._lock) for name, store in stores.items()}
+        for name, store in stores.items():
+            self._tasks[name] = self._plan.open_global(name, TaskState({name: store}), self._metrics)
+        partitions = [partition for task in self._tasks.values() for partition in task.inputs]
+        self._consumer.assign(partitions)
+        self._consumer.seek_to_beginning(partitions)
+        ends = self._consumer.end_offsets(partitions)
+        while any(self._consumer.position(partition) < end for partition, end in ends.items()):
+            self._update(100)
+        return views
+
+    def start(self, name: str) -> None:
+        """Keep the stores up to date in a thread."""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread and close the stores."""
+        self._is_closing = True
+        if self._thread is not None:
+            self._consumer.wakeup()
+            self._thread.join()
+        self._consumer.close()
+        for task in self._tasks.values():
+            task.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closing:
+                self._update(500)
+        except WakeupError:
+            return
+        except Exception as error:
+            self._on_failure(error)
+
+    def _update(self, timeout_ms: int) -> None:
+        owners = {partition: task for task in self._tasks.values() for partition in task.inputs}
+        for partition, blocks in self._consumer.poll_blocks(timeout_ms, 10_000).items():
+            task = owners[partition]
+            with self._lock:
+                for block in blocks:
+                    task.add(partition, block)
+                while task.process(self._plan.clock.now_ms(), 10_000):
+                    pass
+                task.write_state({})
