@@ -29,6 +29,7 @@ from streams.dsl.operators.getters import (
     TableValues,
     TransformedValues,
 )
+from streams.dsl.operators.grace_buffer import grace_store
 from streams.dsl.operators.joining import JoinKind
 from streams.dsl.operators.session import SessionAggregate, SessionCount, SessionReduce
 from streams.dsl.operators.sliding import SlidingAggregate, SlidingCount, SlidingReduce
@@ -39,7 +40,6 @@ from streams.dsl.operators.table_join import (
     StreamTableJoin,
     TableJoinMerge,
     TableTableJoin,
-    grace_store,
 )
 from streams.dsl.operators.tables import (
     TableFilter,

@@ -12,6 +12,7 @@ from attrs import frozen
 
 from streams.core.errors import StreamsError
 from streams.core.records import Headers
+from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.getters import IS_LATEST, NOT_PUT, open_rows
 from streams.topology.operator import NodeContext, Process
 
@@ -28,7 +29,8 @@ class StreamCount:
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
         get, put = open_rows(context, self.store)
-        emit, drop, send_old = context.table_forward(self.store), context.drop, self.send_old
+        emit, is_cached = table_emit(context, self.store)
+        drop, send_old = context.drop, self.send_old or is_cached
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None or value is None:
@@ -36,16 +38,17 @@ class StreamCount:
                 return
             row = get(key)
             if row is None:
-                old = 0
+                new, old = 1, None if is_cached else 0
             else:
                 old = row[0]
+                new = old + 1
                 if row[1] > timestamp_ms:
                     timestamp_ms = row[1]
-            code = put(key, old + 1, timestamp_ms)
+            code = put(key, new, timestamp_ms)
             if code is None:
-                emit(key, old + 1, old if send_old else None, timestamp_ms, headers, True)
+                emit(key, new, old if send_old else None, timestamp_ms, headers, True)
             elif code != NOT_PUT:
-                emit(key, old + 1, old if send_old else None, timestamp_ms, headers, code == IS_LATEST)
+                emit(key, new, old if send_old else None, timestamp_ms, headers, code == IS_LATEST)
 
         return process
 
@@ -61,7 +64,8 @@ class StreamReduce:
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
         get, put = open_rows(context, self.store)
-        emit, drop, send_old, reducer = context.table_forward(self.store), context.drop, self.send_old, self.reducer
+        emit, is_cached = table_emit(context, self.store)
+        drop, send_old, reducer = context.drop, self.send_old or is_cached, self.reducer
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None or value is None:
@@ -73,7 +77,7 @@ class StreamReduce:
             else:
                 old = row[0]
                 new = reducer(old, value)
-                if row[1] > timestamp_ms:
+                if row[1] > timestamp_ms and not (new is None and is_cached):
                     timestamp_ms = row[1]
             code = put(key, new, timestamp_ms)
             if code is None:
@@ -88,7 +92,8 @@ class StreamReduce:
 class StreamAggregate:
     """Values of a key folded by ``aggregator(key, value, aggregate)`` from ``initializer()`` on.
 
-    Where a key has no row yet, the old value sent on is the initial one.
+    Where a key has no row yet, the old value sent on is the initial one.  Behind the record cache
+    it is what was stored, and a deletion has the time of its record, as in the reference.
     """
 
     store: str
@@ -99,7 +104,8 @@ class StreamAggregate:
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
         get, put = open_rows(context, self.store)
-        emit, drop, send_old = context.table_forward(self.store), context.drop, self.send_old
+        emit, is_cached = table_emit(context, self.store)
+        drop, send_old = context.drop, self.send_old or is_cached
         initializer, aggregator = self.initializer, self.aggregator
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -109,11 +115,14 @@ class StreamAggregate:
             row = get(key)
             if row is None:
                 old = initializer()
+                new = aggregator(key, value, old)
+                if is_cached:
+                    old = None
             else:
                 old = row[0]
-                if row[1] > timestamp_ms:
+                new = aggregator(key, value, old)
+                if row[1] > timestamp_ms and not (new is None and is_cached):
                     timestamp_ms = row[1]
-            new = aggregator(key, value, old)
             code = put(key, new, timestamp_ms)
             if code is None:
                 emit(key, new, old if send_old else None, timestamp_ms, headers, True)
@@ -139,13 +148,15 @@ class TableAggregate:
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
         get, put = open_rows(context, self.store)
-        emit, send_old, node = context.table_forward(self.store), self.send_old, context.node
+        emit, is_cached = table_emit(context, self.store)
+        send_old, node = self.send_old or is_cached, context.node
         initializer, adder, subtractor = self.initializer, self.adder, self.subtractor
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
                 raise _null_key(node)
             added, removed, _ = change
+            record_ms = timestamp_ms
             row = get(key)
             old = aggregate = None if row is None else row[0]
             if removed is not None and old is not None:
@@ -159,6 +170,8 @@ class TableAggregate:
                 if row is not None and row[1] > timestamp_ms:
                     timestamp_ms = row[1]
             code = put(key, aggregate, timestamp_ms)
+            if aggregate is None and is_cached:
+                timestamp_ms = record_ms
             if code != NOT_PUT:
                 is_latest = code is None or code == IS_LATEST
                 emit(key, aggregate, old if send_old else None, timestamp_ms, headers, is_latest)
@@ -202,13 +215,15 @@ class TableReduce:
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
         get, put = open_rows(context, self.store)
-        emit, send_old, node = context.table_forward(self.store), self.send_old, context.node
+        emit, is_cached = table_emit(context, self.store)
+        send_old, node = self.send_old or is_cached, context.node
         adder, subtractor = self.adder, self.subtractor
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
                 raise _null_key(node)
             added, removed, _ = change
+            record_ms = timestamp_ms
             row = get(key)
             old = aggregate = None if row is None else row[0]
             if removed is not None and old is not None:
@@ -223,6 +238,8 @@ class TableReduce:
                     aggregate = adder(aggregate, added)
                     timestamp_ms = max(timestamp_ms, row[1])
             code = put(key, aggregate, timestamp_ms)
+            if aggregate is None and is_cached:
+                timestamp_ms = record_ms
             if code != NOT_PUT:
                 is_latest = code is None or code == IS_LATEST
                 emit(key, aggregate, old if send_old else None, timestamp_ms, headers, is_latest)

@@ -7,22 +7,37 @@ what their task offers.
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from streams.core.records import Headers
+from streams.core.records import Headers, RecordContext, RecordMetadata
 from streams.topology.operator import NodeContext
 
 #: Sends a table's change: (key, new, old, timestamp_ms, headers, is_latest).
 Emit: TypeAlias = Callable[[Any, Any, Any, int, Headers | None, bool], None]
+#: Sends a record that was held back: (origin, key, value, timestamp_ms, headers).
+Release: TypeAlias = Callable[[RecordMetadata | None, Any, Any, int, Headers | None], None]
 
 
-def is_cached(context: NodeContext, store: str) -> bool:
-    """Tell whether changes of this store go through the record cache.
+def table_emit(context: NodeContext, store: str) -> tuple[Emit, bool]:
+    """Return the function that sends a table's changes, and whether the record cache is behind it.
 
     The cache must always be told what was stored: it skips a key that came and went between two
     flushes.  An uncached operator sends the initial aggregate as the old value of a new row, and
     no old value at all unless it is asked to.
     """
     caches = getattr(context, "caches", None)
-    return caches is not None and bool(caches(store))
+    return context.table_forward(store), caches is not None and bool(caches(store))
+
+
+def release(context: NodeContext, forward: Callable[[Any, Any, int, Headers | None], None]) -> Release:
+    """Return ``forward`` for records held back earlier: those behind see the origin of that time."""
+    within = getattr(context, "within", None)
+    if within is None:
+        return lambda _, key, value, timestamp_ms, headers: forward(key, value, timestamp_ms, headers)
+
+    def send(origin: RecordMetadata | None, key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+        where = RecordContext(*(origin or ("", -1, -1)), timestamp_ms, headers or ())
+        within(where, lambda: forward(key, value, timestamp_ms, headers))
+
+    return send
 
 
 def at_final_flush(context: NodeContext, callback: Callable[[], None]) -> None:

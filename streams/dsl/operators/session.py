@@ -12,7 +12,7 @@ from attrs import frozen
 
 from streams.core.records import Headers, Window
 from streams.core.windows import SessionWindows
-from streams.dsl.operators.emission import is_cached
+from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.windows import (
     EXPIRED,
     NULL_KEY,
@@ -90,15 +90,14 @@ def _sum(_: Any, left: int, right: int) -> int:
 def _emitting_updates(context: NodeContext, operator: SessionAggregate) -> Process:
     store = context.store(operator.store)
     find, put, remove = store.find_sessions, store.put, store.remove
-    emit, drop, time = context.table_forward(operator.store), context.drop, context.stream_time()
+    emit, is_cached = table_emit(context, operator.store)
+    drop, time = context.drop, context.stream_time()
     gap_ms = operator.windows.gap_ms
     closed_after_ms = gap_ms + operator.windows.grace_ms
     initializer, aggregator, merger = operator.initializer, operator.aggregator, operator.merger
-    send_old = operator.send_old
-    # Where a session keeps its bounds the uncached operator sends no old value.
-    sends_stored = send_old and is_cached(context, operator.store)
+    send_old = operator.send_old or is_cached
 
-    # Results carry the session's end as their time and, in the reference, no headers.
+    # Results carry the session's end as their time and, in the reference, headers only from the cache.
     def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
         if key is None:
             drop(NULL_KEY)
@@ -118,17 +117,20 @@ def _emitting_updates(context: NodeContext, operator: SessionAggregate) -> Proce
         if end_ms < time.ms - closed_after_ms:
             drop(EXPIRED)
             return
+        if not is_cached:
+            headers = None
         old = None
         if start_ms != timestamp_ms or end_ms != timestamp_ms:
             for session, part in found:
                 remove(session)
-                emit(session, None, part if send_old else None, session[1][1], None, True)
-        elif found and sends_stored:
+                emit(session, None, part if send_old else None, session[1][1], headers, True)
+        elif found and is_cached:
+            # Where a session keeps its bounds the uncached operator sends no old value.
             old = found[0][1]
         aggregate = aggregator(key, value, aggregate)
         merged = windowed(key, Window(start_ms, end_ms))
         put(merged, aggregate)
-        emit(merged, aggregate, old, end_ms, None, True)
+        emit(merged, aggregate, old, end_ms, headers, True)
 
     return process
 

@@ -13,7 +13,7 @@ from attrs import frozen
 
 from streams.core.records import Headers
 from streams.core.windows import SlidingWindows
-from streams.dsl.operators.emission import is_cached
+from streams.dsl.operators.emission import Emit, table_emit
 from streams.dsl.operators.windows import (
     EXPIRED,
     NULL_KEY_OR_VALUE,
@@ -111,9 +111,12 @@ def _writers(context: NodeContext, operator: SlidingAggregate, store: Any) -> tu
     """Return the functions that add a record to a window, and that create one from what another holds."""
     put, drop, time = store.put_pair, context.drop, context.stream_time()
     difference_ms, grace_ms = operator.windows.difference_ms, operator.windows.grace_ms
-    aggregator, send_old = operator.aggregator, operator.send_old
-    emit = None if operator.emit_on_close else context.table_forward(operator.store)
-    sends_stored = is_cached(context, operator.store)
+    aggregator = operator.aggregator
+    emit: Emit | None = None
+    is_cached = False
+    if not operator.emit_on_close:
+        emit, is_cached = table_emit(context, operator.store)
+    send_old = operator.send_old or is_cached
     memo = WindowMemo(difference_ms)
 
     def update(
@@ -130,11 +133,11 @@ def _writers(context: NodeContext, operator: SlidingAggregate, store: Any) -> tu
             return
         old = None if pair is None else pair[0]
         new = aggregator(key, value, old)
-        if old is not None and pair is not None and pair[1] > timestamp_ms:
+        if old is not None and pair is not None and pair[1] > timestamp_ms and not (new is None and is_cached):
             timestamp_ms = pair[1]
         put(key, new, timestamp_ms, start_ms)
         if emit is not None:
-            if sends_stored:
+            if is_cached:
                 old = None if stored is None else stored[0]
             emit(windowed(key, memo[start_ms]), new, old if send_old else None, timestamp_ms, headers, True)
 

@@ -1,17 +1,45 @@
-"""skeleton"""
-from typing import Any
+"""Holding back a table's changes: until a window closes, or for some time.
 
-from attrs import frozen
+The buffer keeps one change per key; a later one takes the place in the queue of the first.
+Changes leave by the time they wait on, then by key bytes, with the time and headers of the last
+update.  A full buffer emits early or fails (KIP-328).  One row per key in the store: MessagePack
+of the held record, with the values last emitted before, old and new; a heap of the places, made
+anew when the task opens the store, says what is next.
+"""
 
-from streams.core.serdes import Serde
-from streams.dsl.operators.getters import Getter, TableValues, TimeGetter
-from streams.state.specs import StoreSpec
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Any, TypeAlias
+
+from attrs import define, field, frozen
+
+from streams.core.errors import StreamsError
+from streams.core.records import Headers
+from streams.core.serdes import BYTES, Serde
+from streams.dsl.operators.emission import at_final_flush, release
+from streams.dsl.operators.getters import Getter, Pair, TableValues, TimeGetter
+from streams.dsl.operators.held import HEADERS, ORIGIN, PLACE, TIME, VALUES, Held, held_serde
+from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.operator import NodeContext, Process
+
+#: Positions of the three values of a held change.
+_PRIOR, _OLD, _NEW = range(VALUES, VALUES + 3)
+
+#: Time of a value whose time is not known any more.
+_UNKNOWN_MS = -1
+_NEVER_MS = 1 << 63
+#: What a held change weighs beside key, values, topic and headers: three times and a partition number.
+_ROW_BYTES = 28
 
 
 @frozen
 class Suppress:
-    """``wait_ms``: time limit, or the grace period if ``until_window_close``; the parent must send old values."""
+    """Holds back changes for ``wait_ms``: the time limit, or the grace if ``until_window_close``.
+
+    The parent must send old values.  The buffer is full above ``max_records`` or ``max_bytes``;
+    then it emits early, or fails if ``shut_down_when_full``.  Until a window closes deletions are
+    left out, for nothing was ever emitted.
+    """
 
     store: str
     key_serde: Serde[Any]
@@ -23,12 +51,132 @@ class Suppress:
     shut_down_when_full: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        raise NotImplementedError
+        """Make the process function of one task."""
+        buffer = _Buffer(context.store(self.store), self.value_serde, self.max_bytes is not None)
+        read, put, evict, places = buffer.store.get, buffer.put, buffer.evict, buffer.places
+        to_bytes, origin_of = self.key_serde.serialize, context.record_metadata
+        time, wait_ms, until_close = context.stream_time(), self.wait_ms, self.until_window_close
+        emit, is_over = self._emit(context), self._is_over(buffer)
+
+        def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            if timestamp_ms > time.ms:
+                time.ms = timestamp_ms
+            new, old, _ = change
+            key_bytes = to_bytes(key)
+            assert key_bytes is not None
+            held = read(key_bytes)
+            if held is None:
+                place_ms, prior = key[1][1] if until_close else timestamp_ms, old
+                heappush(places, (place_ms, key_bytes))
+            else:
+                place_ms, prior = held[PLACE], held[_PRIOR]
+            put(key_bytes, (origin_of(), place_ms, timestamp_ms, headers, prior, old, new))
+            due_ms = time.ms - wait_ms
+            while places and places[0][0] <= due_ms:
+                evict(emit)
+            if is_over is not None and is_over():
+                if self.shut_down_when_full:
+                    raise StreamsError(self._is_full(context, buffer))
+                while is_over():
+                    evict(emit)
+
+        def flush() -> None:
+            while places:
+                evict(emit)
+
+        context.on_init(buffer.load)
+        at_final_flush(context, flush)
+        return process
+
+    def _emit(self, context: NodeContext) -> "_EmitHeld":
+        """Return the function that sends a held change on."""
+        send, to_key, drops_deletions = release(context, context.forward), self.key_serde.deserialize, self.until_window_close
+
+        def emit(key_bytes: bytes, row: Held) -> None:
+            new = row[_NEW]
+            if new is not None or not drops_deletions:
+                send(row[ORIGIN], to_key(key_bytes), (new, row[_OLD], True), row[TIME], row[HEADERS])
+
+        return emit
+
+    def _is_over(self, buffer: "_Buffer") -> Callable[[], bool] | None:
+        """Return the question whether the buffer is over its limits; None if it has none."""
+        max_records, max_bytes, places = self.max_records, self.max_bytes, buffer.places
+        if max_bytes is not None:
+            limit = _NEVER_MS if max_records is None else max_records
+            return lambda: len(places) > limit or buffer.size_bytes > max_bytes
+        if max_records is not None:
+            return lambda: len(places) > max_records
+        return None
+
+    def _is_full(self, context: NodeContext, buffer: "_Buffer") -> str:
+        limit = f"{len(buffer.places)} of {self.max_records} records"
+        if self.max_bytes is not None:
+            limit += f", {buffer.size_bytes} of {self.max_bytes} bytes"
+        return (
+            f"node {context.node!r}: the suppression buffer exceeds its capacity ({limit}); "
+            "raise the limit, or let it emit early when full"
+        )
+
+
+#: Sends a held change on: (key bytes, row).
+_EmitHeld: TypeAlias = Callable[[bytes, Held], None]
+
+
+@define(eq=False)
+class _Buffer:
+    """Held changes of one task: rows in the store, their order in a heap."""
+
+    store: Any
+    value_serde: Serde[Any]
+    is_weighed: bool
+    #: (time waited on, key bytes) of all held changes, as a heap.
+    places: list[tuple[int, bytes]] = field(factory=list)
+    size_bytes: int = 0
+    _sizes: dict[bytes, int] = field(factory=dict)
+
+    def load(self) -> None:
+        """Read what is held from the store."""
+        self.places.clear()
+        for key_bytes, row in self.store.all():
+            self.places.append((row[PLACE], key_bytes))
+            self._weigh(key_bytes, row)
+        heapify(self.places)
+
+    def put(self, key_bytes: bytes, row: Held) -> None:
+        """Hold a change in the place of the key's last one."""
+        self.store.put(key_bytes, row)
+        if self.is_weighed:
+            self._weigh(key_bytes, row)
+
+    def evict(self, emit: _EmitHeld) -> None:
+        """Emit the first change and forget it; if that fails it stays."""
+        key_bytes = self.places[0][1]
+        emit(key_bytes, self.store.get(key_bytes))
+        heappop(self.places)
+        self.store.put(key_bytes, None)
+        if self.is_weighed:
+            self.size_bytes -= self._sizes.pop(key_bytes)
+
+    def _weigh(self, key_bytes: bytes, row: Held) -> None:
+        """Count what the reference would for this row in its place."""
+        if not self.is_weighed:
+            return
+        prior, old, new = map(self.value_serde.serialize, row[VALUES:])
+        size = _ROW_BYTES + len(key_bytes) + len(prior or b"") + len(new or b"")
+        if old != prior:
+            size += len(old or b"")
+        if row[ORIGIN] is not None:
+            size += len(row[ORIGIN].topic)
+        for name, content in row[HEADERS] or ():
+            size += len(name) + len(content or b"")
+        self.size_bytes += size - self._sizes.get(key_bytes, 0)
+        self._sizes[key_bytes] = size
 
 
 @frozen
 class SuppressedValues:
-    """Rows of a suppressed table: for a buffered key the last one emitted, else the parent's."""
+    """Rows of a suppressed table: for a held key the value last emitted, else the parent's row."""
 
     parent: TableValues
     store: str
@@ -36,14 +184,35 @@ class SuppressedValues:
 
     @property
     def stores(self) -> tuple[str, ...]:
+        """The buffer and those of the parent."""
         return (self.store, *self.parent.stores)
 
     def getter(self, context: NodeContext) -> Getter:
-        raise NotImplementedError
+        """Open for reads of the current row."""
+        held, to_bytes, read = context.store(self.store).get, self.key_serde.serialize, self.parent.getter(context)
+
+        def get(key: Any) -> Pair | None:
+            row = held(to_bytes(key))
+            if row is None:
+                return read(key)
+            return None if row[_PRIOR] is None else (row[_PRIOR], _UNKNOWN_MS)
+
+        return get
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
+        """Answer None: a suppressed table keeps no history."""
         return None
 
 
-def suppress_store(name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True) -> StoreSpec:
-    raise NotImplementedError
+def suppress_store(
+    name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True
+) -> StoreSpec:
+    """Return the store of held changes; serdes are those of the table."""
+    return StoreSpec(
+        name,
+        StoreKind.KEY_VALUE,
+        BYTES,
+        held_serde(f"held:{key_serde.name}:{value_serde.name}", value_serde),
+        has_caching=False,
+        has_changelog=has_changelog,
+    )

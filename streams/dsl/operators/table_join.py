@@ -12,6 +12,7 @@ from attrs import frozen
 from streams.core.errors import TopologyError
 from streams.core.records import Headers
 from streams.core.serdes import Serde
+from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.getters import IS_LATEST, NOT_PUT, Getter, TableValues, open_rows
 from streams.dsl.operators.grace_buffer import GraceBuffer
 from streams.dsl.operators.joining import JoinKind, KeyedJoiner, reversed_joiner, two_value_joiner
@@ -56,7 +57,8 @@ class StreamTableJoin:
                 f"node {context.node!r}: a stream-table join with grace needs a versioned table; "
                 "give the table a history"
             )
-        assert self.buffer_store is not None and self.key_serde is not None
+        assert self.buffer_store is not None
+        assert self.key_serde is not None
         buffer = GraceBuffer(context.store(self.buffer_store), self.key_serde, self.grace_ms, joined)
         buffered = buffer.open(context)
         return _stream_side(context, buffered, self.is_left, observe=True)

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from streams.core.errors import StreamsError
 from streams.core.records import Headers
+from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.getters import IS_LATEST, NOT_PUT, open_rows
 from streams.topology.operator import NodeContext, Process
 
@@ -40,7 +41,8 @@ class TableSource:
             return pass_on
 
         get, put = open_rows(context, self.store)
-        emit, send_old = context.table_forward(self.store), self.send_old
+        emit, is_cached = table_emit(context, self.store)
+        send_old = self.send_old or is_cached
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None:
@@ -97,11 +99,12 @@ class TableFilter:
         if self.store is None:
             return process
         get, put = open_rows(context, self.store)
-        emit = context.table_forward(self.store)
+        emit, is_cached = table_emit(context, self.store)
+        reads_old = send_old or is_cached
 
         def materialize(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             new = keep(key, change[0])
-            row = get(key) if send_old else None
+            row = get(key) if reads_old else None
             old = None if row is None else row[0]
             if new is None and old is None and skips_nothing:
                 return
@@ -159,11 +162,12 @@ def _mapping(
 
         return process
     get, put = open_rows(context, store)
-    emit = context.table_forward(store)
+    emit, is_cached = table_emit(context, store)
+    reads_old = send_old or is_cached
 
     def materialize(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
         new = compute(key, change[0])
-        row = get(key) if send_old else None
+        row = get(key) if reads_old else None
         code = put(key, new, timestamp_ms)
         if code != NOT_PUT:
             old = None if row is None else row[0]

@@ -12,7 +12,7 @@ from attrs import frozen
 
 from streams.core.records import Headers
 from streams.core.windows import FixedWindows, TimeWindows
-from streams.dsl.operators.emission import is_cached
+from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.windows import (
     EXPIRED,
     NULL_KEY,
@@ -87,7 +87,8 @@ def _tumbling_count(context: NodeContext, store_name: str, windows: FixedWindows
     """The most frequent of all windowed operators, spelled out."""
     store = context.store(store_name)
     fetch, put = store.fetch_pair, store.put_pair
-    emit, drop, time = context.table_forward(store_name), context.drop, context.stream_time()
+    emit, is_cached = table_emit(context, store_name)
+    drop, time = context.drop, context.stream_time()
     size_ms, grace_ms = windows.size_ms, windows.grace_ms
     memo = WindowMemo(size_ms)
 
@@ -109,7 +110,7 @@ def _tumbling_count(context: NodeContext, store_name: str, windows: FixedWindows
             if pair[1] > timestamp_ms:
                 timestamp_ms = pair[1]
         put(key, count, timestamp_ms, start_ms)
-        emit(windowed(key, memo[start_ms]), count, None, timestamp_ms, headers, True)
+        emit(windowed(key, memo[start_ms]), count, count - 1 or None if is_cached else None, timestamp_ms, headers, True)
 
     return process
 
@@ -117,11 +118,12 @@ def _tumbling_count(context: NodeContext, store_name: str, windows: FixedWindows
 def _tumbling(context: NodeContext, operator: WindowAggregate, windows: TimeWindows) -> Process:
     store = context.store(operator.store)
     fetch, put = store.fetch_pair, store.put_pair
-    emit, drop, time = context.table_forward(operator.store), context.drop, context.stream_time()
+    emit, is_cached = table_emit(context, operator.store)
+    drop, time = context.drop, context.stream_time()
     size_ms, grace_ms = windows.size_ms, windows.grace_ms
     memo = WindowMemo(size_ms)
-    initializer, aggregator, send_old = operator.initializer, operator.aggregator, operator.send_old
-    sends_initial = not is_cached(context, operator.store)
+    initializer, aggregator = operator.initializer, operator.aggregator
+    send_old = operator.send_old or is_cached
 
     def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
         if key is None:
@@ -137,12 +139,12 @@ def _tumbling(context: NodeContext, operator: WindowAggregate, windows: TimeWind
         if pair is None:
             old = initializer()
             new = aggregator(key, value, old)
-            if not sends_initial:
+            if is_cached:
                 old = None
         else:
             old = pair[0]
             new = aggregator(key, value, old)
-            if pair[1] > timestamp_ms:
+            if pair[1] > timestamp_ms and not (new is None and is_cached):
                 timestamp_ms = pair[1]
         put(key, new, timestamp_ms, start_ms)
         emit(windowed(key, memo[start_ms]), new, old if send_old else None, timestamp_ms, headers, True)
@@ -154,11 +156,12 @@ def _overlapping(context: NodeContext, operator: WindowAggregate) -> Process:
     windows = operator.windows
     store = context.store(operator.store)
     fetch, put = store.fetch_pair, store.put_pair
-    emit, drop, time = context.table_forward(operator.store), context.drop, context.stream_time()
+    emit, is_cached = table_emit(context, operator.store)
+    drop, time = context.drop, context.stream_time()
     size_ms, grace_ms, starts_of = windows.size_ms, windows.grace_ms, _starts(windows)
     memo = WindowMemo(size_ms)
-    initializer, aggregator, send_old = operator.initializer, operator.aggregator, operator.send_old
-    sends_initial = not is_cached(context, operator.store)
+    initializer, aggregator = operator.initializer, operator.aggregator
+    send_old = operator.send_old or is_cached
 
     def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
         if key is None:
@@ -176,12 +179,12 @@ def _overlapping(context: NodeContext, operator: WindowAggregate) -> Process:
             if pair is None:
                 old = initializer()
                 new = aggregator(key, value, old)
-                if not sends_initial:
+                if is_cached:
                     old = None
             else:
                 old = pair[0]
                 new = aggregator(key, value, old)
-                if pair[1] > timestamp_ms:
+                if pair[1] > timestamp_ms and not (new is None and is_cached):
                     changed_ms = pair[1]
             put(key, new, changed_ms, start_ms)
             emit(windowed(key, memo[start_ms]), new, old if send_old else None, changed_ms, headers, True)

@@ -1,0 +1,98 @@
+"""Stream records that wait for a versioned table to catch up (KIP-923).
+
+A record waits until the buffer's stream time is the grace period ahead of it; one that is
+already later goes on at once.  Records leave by time, then key bytes, then order of arrival.
+The store's keys are time (8 bytes), key bytes and a sequence number (4 bytes); a heap of them,
+made anew when the task opens the store, says what is next.
+"""
+
+from heapq import heapify, heappop, heappush
+from struct import Struct
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.errors import StreamsError
+from streams.core.records import Headers
+from streams.core.serdes import BYTES, Serde
+from streams.dsl.operators.emission import at_final_flush, release
+from streams.dsl.operators.held import HEADERS, ORIGIN, TIME, VALUES, held_serde
+from streams.state.specs import StoreKind, StoreSpec
+from streams.topology.operator import NodeContext, Process
+
+_TIME = Struct(">q")
+_SEQUENCE = Struct(">i")
+_MAX_SEQUENCE = (1 << 31) - 1
+_NEVER_MS = 1 << 63
+
+
+def grace_store(
+    name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True
+) -> StoreSpec:
+    """Return the store of waiting stream records; serdes are those of the stream."""
+    return StoreSpec(
+        name,
+        StoreKind.KEY_VALUE,
+        BYTES,
+        held_serde(f"held:{key_serde.name}:{value_serde.name}", value_serde),
+        has_caching=False,
+        has_changelog=has_changelog,
+    )
+
+
+@define(eq=False)
+class GraceBuffer:
+    """The waiting records of one join in one task."""
+
+    store: Any
+    key_serde: Serde[Any]
+    grace_ms: int
+    #: Joins one record.
+    joined: Process
+    _waiting: list[bytes] = field(factory=list)
+    _sequence: int = 0
+
+    def open(self, context: NodeContext) -> Process:
+        """Return the function that takes records and joins those that have waited long enough."""
+        time = context.stream_time("buffered")
+        waiting, joined, grace_ms = self._waiting, self.joined, self.grace_ms
+        context.on_init(self._load)
+        origin_of = context.record_metadata
+        send = release(context, joined)
+
+        def evict(until_ms: int) -> None:
+            while waiting and _TIME.unpack_from(waiting[0])[0] <= until_ms:
+                data = waiting[0]
+                row = self.store.get(data)
+                key = self.key_serde.deserialize(data[_TIME.size : -_SEQUENCE.size])
+                send(row[ORIGIN], key, row[VALUES], row[TIME], row[HEADERS])
+                heappop(waiting)
+                self.store.put(data, None)
+
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            if key is None:
+                raise StreamsError(
+                    f"node {context.node!r}: a record without key cannot wait in a join with grace; "
+                    "filter such records out"
+                )
+            if timestamp_ms < time.ms - grace_ms:
+                joined(key, value, timestamp_ms, headers)
+                return
+            if timestamp_ms > time.ms:
+                time.ms = timestamp_ms
+            self._sequence = (self._sequence + 1) & _MAX_SEQUENCE
+            key_bytes = self.key_serde.serialize(key)
+            assert key_bytes is not None
+            data = _TIME.pack(timestamp_ms) + key_bytes + _SEQUENCE.pack(self._sequence)
+            self.store.put(data, (origin_of(), timestamp_ms, timestamp_ms, headers, value))
+            heappush(waiting, data)
+            evict(time.ms - grace_ms)
+
+        at_final_flush(context, lambda: evict(_NEVER_MS))
+        return process
+
+    def _load(self) -> None:
+        """Read what waits from the store."""
+        self._waiting[:] = [data for data, _ in self.store.all()]
+        heapify(self._waiting)
+        self._sequence = max((_SEQUENCE.unpack(data[-_SEQUENCE.size :])[0] for data in self._waiting), default=0)

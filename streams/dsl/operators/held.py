@@ -1,0 +1,37 @@
+"""Bytes of records that an operator holds back: values, and all else that must come out again.
+
+A held record is a plain tuple ``(origin, place_ms, timestamp_ms, headers, value, ...)``: where the
+record came from (None if unknown), the time by which it waits, its own time, its headers and
+one or more values, each possibly None.  In stores and changelogs it is MessagePack.
+"""
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from streams.core.records import Headers, RecordMetadata
+from streams.core.serdes import Serde
+
+Held: TypeAlias = tuple[Any, ...]
+
+_Row: TypeAlias = tuple[tuple[str, int, int] | None, int, int, Headers | None, list[bytes | None]]
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Row).decode
+
+#: Positions in a held record.
+ORIGIN, PLACE, TIME, HEADERS, VALUES = range(5)
+
+
+def held_serde(name: str, value: Serde[Any]) -> Serde[Held]:
+    """Return the serde of held records over a serde of their values."""
+    write_value, read_value = value.serialize, value.deserialize
+
+    def write(row: Held) -> bytes:
+        return _encode((*row[:VALUES], [write_value(item) for item in row[VALUES:]]))
+
+    def read(data: bytes) -> Held:
+        origin, place_ms, timestamp_ms, headers, items = _decode(data)
+        metadata = None if origin is None else RecordMetadata(*origin)
+        return metadata, place_ms, timestamp_ms, headers, *(read_value(item) for item in items)
+
+    return Serde(name, write, read, is_immutable=value.is_immutable)
