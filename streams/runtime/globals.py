@@ -20,7 +20,7 @@ from streams.runtime.task import Task, TaskState
 class LockedStore:
     """A store whose verbs run one at a time; iterators are read to the end inside the lock."""
 
-    def __init__(self, store: Any, lock: threading.RLock) -> None:  # type: ignore[valid-type]
+    def __init__(self, store: Any, lock: threading.RLock) -> None:
         self._store = store
         self._lock = lock
 

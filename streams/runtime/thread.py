@@ -6,7 +6,9 @@ task needs a lock.  Imports clients.
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 from attrs import define, field
@@ -79,7 +81,8 @@ class StreamThread:
     _owner_of: dict[TopicPartition, Task] = field(factory=dict)
     _paused: set[TopicPartition] = field(factory=set)
     _next_commit_ms: int = 0
-    _has_tasks: bool = False
+    #: Functions that other threads want run here, between two turns.
+    _questions: "deque[tuple[Callable[[StreamThread], Any], Future[Any]]]" = field(factory=deque)
 
     def run(self) -> None:
         """Work until ``stopping`` is set; then commit and close everything.
@@ -101,8 +104,28 @@ class StreamThread:
         self._close_all()
         self._close_clients()
 
+    def ask(self, question: "Callable[[StreamThread], Any]") -> "Future[Any]":
+        """Have a function run on this thread between two turns of its loop."""
+        answer: Future[Any] = Future()
+        self._questions.append((question, answer))
+        self.wake()
+        return answer
+
+    def wake(self) -> None:
+        """End a waiting poll."""
+        self.consumer.wakeup()
+
+    def _answer(self) -> None:
+        while self._questions:
+            question, answer = self._questions.popleft()
+            try:
+                answer.set_result(question(self))
+            except Exception as error:
+                answer.set_exception(error)
+
     def run_once(self) -> int:
         """Do one turn of the loop; return the number of records processed."""
+        self._answer()
         is_busy = any(task.queues.size for task in self.tasks.values()) or not self.restorer.is_idle
         timeout_ms = 0 if is_busy else self._poll_ms()
         for partition, blocks in self.consumer.poll_blocks(timeout_ms).items():

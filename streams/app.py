@@ -1,0 +1,433 @@
+"""Where DSL, runtime, broker and clients are wired: ``Streams``, ``run``, bounded runs.
+
+Imports everything below; nothing below imports it.
+"""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+from attrs import define, field, frozen
+
+from streams.broker.embedded import EmbeddedBroker
+from streams.core.clock import Clock, SystemClock
+from streams.core.config import StreamsConfig
+from streams.core.errors import ConfigError, StreamsError, TopologyError
+from streams.core.metrics import Metrics
+from streams.core.records import Block, TaskId, TopicPartition
+from streams.dsl.builder import TopologySource, build_topology
+from streams.protocol.transport import Cluster
+from streams.runtime.bounded import BoundedProgress
+from streams.runtime.instance import Instance, State
+from streams.runtime.restore import RestoreListener
+from streams.runtime.thread import StreamThread
+from streams.topology.graph import Topology
+from streams.topology.subtopologies import PartitionGrouper, sub_topologies
+
+#: Reads the rows of a file as blocks by partition: (partition count, rows to skip) -> batches.
+RowReader = Callable[[int, int], Iterator[list[tuple[int, Block]]]]
+
+#: How long a bounded run waits between two looks at its progress.
+_LOOK_MS = 50
+#: Records that a bounded run reads ahead of its tasks while these get on.
+_READ_AHEAD = 200_000
+
+
+class Streams:
+    """A running application: ``start``, ``close``, its state and its stores.
+
+    ``topology`` is a function of the builder or a built ``Topology``; ``broker`` an
+    ``EmbeddedBroker`` (one is made, and closed with the application, if none is given).  Settings
+    are those of ``StreamsConfig``.  Several instances with one application id share the partitions.
+
+    Raises:
+        ConfigError: a setting is unknown or does not fit.
+        TopologyError: the topology cannot be built.
+    """
+
+    def __init__(
+        self,
+        topology: TopologySource,
+        *,
+        application_id: str,
+        broker: Cluster | None = None,
+        clock: Clock | None = None,
+        grouper: PartitionGrouper | None = None,
+        on_state: Callable[[State, State], None] | None = None,
+        on_restore: RestoreListener | None = None,
+        **settings: Any,
+    ) -> None:
+        self.config = StreamsConfig.of(application_id=application_id, **settings)
+        if broker is None and self.config.bootstrap_servers:
+            raise ConfigError("bootstrap_servers: a Kafka cluster is not supported yet; pass broker=EmbeddedBroker()")
+        self.topology = build_topology(topology, self.config)
+        self._own_broker = EmbeddedBroker() if broker is None else None
+        self.broker: Any = broker if broker is not None else self._own_broker
+        self._instance = Instance(
+            self.topology,
+            self.config,
+            self.broker,
+            clock or SystemClock(),
+            Path(self.config.state_dir) if self.config.state_dir else None,
+            creates_topics=isinstance(self.broker, EmbeddedBroker),
+            grouper=grouper,
+            on_state=on_state,
+            restore_listener=on_restore,
+        )
+
+    @property
+    def state(self) -> State:
+        """Where the application is in its life."""
+        return self._instance.state
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counters of all tasks of this instance."""
+        return self._instance.metrics
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the application, if it failed."""
+        return self._instance.failure
+
+    def start(self) -> None:
+        """Start the threads; topics are checked and made first.
+
+        Raises:
+            TopologyError: inputs are missing or not co-partitioned.
+            StateLockedError: the state directory is in use.
+        """
+        self._instance.start()
+
+    def wait(self, timeout_ms: int | None = None) -> bool:
+        """Wait until all threads have ended; return whether they have.
+
+        Raises:
+            StreamsError: the application failed.
+        """
+        has_ended = self._instance.ended.wait(None if timeout_ms is None else timeout_ms / 1000)
+        if self.failure is not None:
+            raise self.failure
+        return has_ended
+
+    def close(self, timeout_ms: int | None = None) -> bool:
+        """Commit, stop and close; return whether that was done in time.  Harmless when repeated."""
+        is_done = self._instance.close(timeout_ms)
+        if is_done and self._own_broker is not None:
+            self._own_broker.close()
+        return is_done
+
+    def tasks(self) -> list[TaskId]:
+        """Return the tasks that run on this instance now."""
+        return sorted(task for found in self._instance.ask(lambda thread: list(thread.tasks)) for task in found)
+
+    def store(self, name: str) -> "StoreView":
+        """Return a read-only view of what this instance has of a store.
+
+        Raises:
+            StreamsError: the topology has no such store.
+        """
+        if name not in self.topology.stores and name not in self.topology.global_stores:
+            known = ", ".join(sorted([*self.topology.stores, *self.topology.global_stores])) or "none"
+            raise StreamsError(f"there is no store {name!r}; the topology has: {known}")
+        return StoreView(self._instance, name)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@frozen
+class StoreView:
+    """Read access to the partitions of a store that this instance has.
+
+    Each call runs on the threads that own the store, between two turns of their loops.
+    """
+
+    _instance: Instance
+    name: str
+
+    def get(self, key: Any) -> Any:
+        """Return the value of a key, None if this instance has none."""
+        return next((found for found in self._each("get", key) if found is not None), None)
+
+    def fetch(self, key: Any, *bounds: int) -> Any:
+        """Return what a window or session store has of a key; a single value, or a list."""
+        answers = [found for found in self._each("fetch", key, *bounds) if found is not None]
+        return [item for found in answers for item in found] if any(isinstance(a, list) for a in answers) else next(
+            iter(answers), None
+        )
+
+    def all(self) -> list[Any]:
+        """Return all entries, store partition by store partition."""
+        return [item for found in self._each("all") for item in found]
+
+    def range(self, low: Any, high: Any) -> list[Any]:
+        """Return the entries between two keys, both included, store partition by store partition."""
+        return [item for found in self._each("range", low, high) for item in found]
+
+    def approximate_num_entries(self) -> int:
+        """Return about how many entries there are."""
+        return sum(self._each("approximate_num_entries"))
+
+    def _each(self, verb: str, *arguments: Any) -> list[Any]:
+        def question(thread: StreamThread) -> list[Any]:
+            if self.name in thread.global_stores:
+                stores = [thread.global_stores[self.name]]
+            else:
+                stores = [task.stores[self.name] for _, task in sorted(thread.tasks.items()) if self.name in task.stores]
+            results = [getattr(store, verb)(*arguments) for store in stores]
+            return [list(result) if isinstance(result, Iterator) else result for result in results]
+
+        return [result for answers in self._instance.ask(question) for result in answers]
+
+
+def run(topology: TopologySource, *, application_id: str, broker: Cluster | None = None, **settings: Any) -> None:
+    """Run an application until SIGINT or SIGTERM, then close it cleanly.
+
+    Raises:
+        StreamsError: the application failed.
+    """
+    streams = Streams(topology, application_id=application_id, broker=broker, **settings)
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
+    try:
+        streams.start()
+        # An event wait in short steps: signals are delivered between them.
+        while not stop.is_set() and not streams.wait(_LOOK_MS):
+            pass
+    finally:
+        streams.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if streams.failure is not None:
+        raise streams.failure
+
+
+# --- bounded runs -------------------------------------------------------------------------
+
+
+@frozen
+class Progress:
+    """How far a bounded run is; ``records_total`` is None until every input is read."""
+
+    records_in: int
+    records_total: int | None
+    records_out: int
+    stream_time_ms: int
+    lag: int
+
+
+@define(eq=False)
+class BoundedRun:
+    """A finished bounded run: its outputs can be read until it is closed."""
+
+    broker: EmbeddedBroker
+    metrics: Metrics
+    topology: Topology = field(repr=False)
+
+    def read_output(self, topic: str) -> Iterator[tuple[int, Block]]:
+        """Yield the records of a topic as (partition, block), partition by partition, by offset."""
+        for number in range(self.broker.topics().get(topic, 0)):
+            partition = TopicPartition(topic, number)
+            position, end = self.broker.start_offset(partition), self.broker.end_offset(partition)
+            while position < end:
+                blocks = self.broker.read(partition, position)
+                if not blocks:
+                    break
+                for block in blocks:
+                    yield number, block
+                    position = block.offsets[-1] + 1
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Return how many records were dropped, by node."""
+        result: dict[str, int] = {}
+        for key, count in self.metrics.snapshot().items():
+            if key.name == "dropped-records" and count:
+                node = key.node or "unknown node"
+                result[node] = result.get(node, 0) + count
+        return result
+
+    def close(self) -> None:
+        """Close the broker; a temporary one is gone."""
+        self.broker.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def run_bounded(
+    topology: TopologySource,
+    inputs: Mapping[str, RowReader],
+    *,
+    application_id: str,
+    partitions: int | None = None,
+    state_dir: Path | None = None,
+    final_flush: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> BoundedRun:
+    """Run a topology over inputs that end, and end with them.
+
+    The result does not depend on the speed of the tasks, the poll size or the number of threads.
+    With ``state_dir`` everything is kept there, and a further run takes up where this one was.
+
+    Raises:
+        StreamsError: an input cannot be read, user code failed, or the directory is in use.
+    """
+    given = dict(settings or {})
+    given.setdefault("cache_max_bytes", 0)
+    config = StreamsConfig.of(application_id=application_id, **given)
+    built = build_topology(topology, config)
+    broker = EmbeddedBroker(
+        None if state_dir is None else state_dir / "broker", default_partitions=partitions or 1, maintenance_interval_ms=None
+    )
+    try:
+        _create_topics(broker, built, partitions)
+        instance = Instance(
+            built,
+            config,
+            broker,
+            SystemClock(),
+            None if state_dir is None else state_dir / "state",
+            creates_topics=True,
+            is_bounded=True,
+            final_flush=final_flush,
+            end_offset=broker.end_offset,
+        )
+        instance.start()
+        try:
+            _Feeder(broker, built, instance, inputs, progress).run()
+        finally:
+            instance.close()
+        if instance.failure is not None:
+            raise instance.failure
+        return BoundedRun(broker, instance.metrics, built)
+    except BaseException:
+        broker.close()
+        raise
+
+
+def _create_topics(broker: EmbeddedBroker, topology: Topology, partitions: int | None) -> None:
+    """Create source and sink topics; an earlier run's must have the same partitions."""
+    existing = broker.topics()
+    for sub in sub_topologies(topology):
+        for name in (*sub.source_topics, *sub.sink_topics):
+            if name in topology.internal_topics:
+                continue
+            declared = topology.topics.get(name)
+            count = declared.partitions if declared is not None and declared.partitions else partitions
+            if name not in existing:
+                broker.create_topic(name, count or 1)
+                existing[name] = count or 1
+            elif count is not None and existing[name] != count:
+                raise TopologyError(
+                    f"topic {name!r} has {existing[name]} partitions in the state directory, not {count}; "
+                    "give the same --partitions as before, or another --state-dir"
+                )
+
+
+class _Feeder:
+    """Reads the inputs of a bounded run into their topics, and waits for the tasks."""
+
+    def __init__(
+        self,
+        broker: EmbeddedBroker,
+        topology: Topology,
+        instance: Instance,
+        inputs: Mapping[str, RowReader],
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._broker = broker
+        self._instance = instance
+        assert instance.bounded is not None
+        self._bounded: BoundedProgress = instance.bounded
+        self._progress = progress
+        self._fed = 0
+        self._last_processed = -1
+        sources = {topic for sub in sub_topologies(topology) for topic in sub.source_topics}
+        self._open = {topic: self._rows(topic, reader) for topic, reader in inputs.items()}
+        for topic in sources - set(inputs) - set(topology.internal_topics):
+            self._bounded.end_topic(topic)
+
+    def run(self) -> None:
+        """Feed all inputs, turn by turn, then wait until every task has ended."""
+        while self._open and not self._bounded.done.is_set():
+            for topic, rows in list(self._open.items()):
+                batch = next(rows, None)
+                if batch is None:
+                    del self._open[topic]
+                    self._bounded.end_topic(topic)
+                else:
+                    self._append(topic, batch)
+            self._wait_for_tasks()
+        while not self._bounded.done.wait(_LOOK_MS / 1000):
+            self._show()
+        self._show()
+
+    def _rows(self, topic: str, reader: RowReader) -> Iterator[list[tuple[int, Block]]]:
+        """Yield what is not in the topic yet.
+
+        After a crash some partitions may have got more of a batch than others, so each partition
+        skips what it has; a row's partition and the order within it never change.
+        """
+        count = self._broker.topics()[topic]
+        have = [self._broker.end_offset(TopicPartition(topic, number)) for number in range(count)]
+        for batch in reader(count, 0):
+            fresh = []
+            for number, block in batch:
+                skip = min(have[number], len(block))
+                have[number] -= skip
+                if skip < len(block):
+                    fresh.append((number, block.slice(skip) if skip else block))
+            yield fresh
+
+    def _append(self, topic: str, batch: list[tuple[int, Block]]) -> None:
+        for number, block in batch:
+            self._broker.append(TopicPartition(topic, number), block)
+            self._fed += len(block)
+
+    def _wait_for_tasks(self) -> None:
+        """Let the tasks catch up, as long as they get on: one may be waiting for what is not read yet."""
+        self._show()
+        while not self._bounded.done.is_set():
+            processed = self._processed()
+            if self._fed - processed < _READ_AHEAD or processed == self._last_processed:
+                return
+            self._last_processed = processed
+            self._bounded.done.wait(_LOOK_MS / 1000)
+            self._show()
+
+    def _processed(self) -> int:
+        metrics = self._instance.metrics
+        return metrics.sum("process-total") + metrics.sum("dropped-records")
+
+    def _show(self) -> None:
+        if self._progress is None:
+            return
+        processed = self._processed()
+        tasks = [task for thread in self._instance.threads for task in list(thread.tasks.values())]
+        self._progress(
+            Progress(
+                processed,
+                None if self._open else self._fed,
+                sum(task.outbox.sent for task in tasks),
+                max((task.queues.stream_time_ms for task in tasks), default=-1),
+                max(0, self._fed - processed),
+            )
+        )
