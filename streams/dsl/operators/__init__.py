@@ -15,11 +15,6 @@ from streams.dsl.operators.foreign_key import (
     SubscriptionJoin,
     SubscriptionReceive,
     SubscriptionSend,
-    response_partition,
-    response_serde,
-    subscription_partition,
-    subscription_serde,
-    subscription_store,
 )
 from streams.dsl.operators.getters import (
     FilteredValues,
@@ -34,6 +29,13 @@ from streams.dsl.operators.joining import JoinKind
 from streams.dsl.operators.session import SessionAggregate, SessionCount, SessionReduce
 from streams.dsl.operators.sliding import SlidingAggregate, SlidingCount, SlidingReduce
 from streams.dsl.operators.stream_join import JoinBuffer, StreamSelfJoin, StreamStreamJoin
+from streams.dsl.operators.subscriptions import (
+    response_partition,
+    response_serde,
+    subscription_partition,
+    subscription_serde,
+    subscription_store,
+)
 from streams.dsl.operators.suppress import Suppress, SuppressedValues, suppress_store
 from streams.dsl.operators.table_join import (
     StreamGlobalTableJoin,

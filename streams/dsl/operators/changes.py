@@ -1,20 +1,21 @@
 """Bytes of a table's changes in repartition topics, as Kafka Streams 4 writes them (KIP-904).
 
 A deletion is the old value and 0, an insertion the new value and 1; an update is the new value's
-length as zigzag varint, the new value, the old value and 2.  Imports core only.
+length as zigzag varint, the new value, the old value and 2.
 """
 
 from typing import Any
 
 from streams.core.errors import SerializationError
 from streams.core.serdes import Serde
+from streams.dsl.operators.portable import portable
 
 _OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
 
 
 def change_serde(inner: Serde[Any]) -> Serde[Any]:
     """Return the serde of changes ``(new, old, is_latest)`` over values of ``inner``; read back, all are latest."""
-    write_value, read_value = inner.serialize, inner.deserialize
+    write_value, read_value = portable(inner)
 
     def write(change: Any) -> bytes:
         new, old = write_value(change[0]), write_value(change[1])

@@ -1,18 +1,59 @@
-"""skeleton"""
+"""Foreign-key joins of tables: each left row subscribes to the right row that it names (KIP-213).
+
+left table -> SubscriptionSend -> topic -> SubscriptionReceive -> SubscriptionJoin -> topic -> ResponseJoin
+right table -> ForeignTableJoin ---------------------------------------------------^
+
+A subscription says what to do and carries a hash of the left value; every change of the right row
+is answered to all its subscribers, in the order of their key bytes.  A response whose hash is not
+that of the left row as it is now is stale and dropped.  Bytes and messages: subscriptions.py.
+"""
+
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Any
 
 from attrs import frozen
 
+from streams.core.records import Headers
 from streams.core.serdes import Serde
 from streams.dsl.operators.getters import TableValues
-from streams.state.specs import StoreSpec
+from streams.dsl.operators.joining import two_value_joiner
+from streams.dsl.operators.subscriptions import (
+    HASH_BYTES,
+    Instruction,
+    Response,
+    Subscription,
+    subscriber_key,
+    subscriber_prefix,
+)
 from streams.topology.operator import NodeContext, Process
+
+_LATE = "late record of a versioned table"
+_NULL_FOREIGN_KEY = "null foreign key"
+_NULL_KEY = "null key"
+_STALE = "stale response of a foreign-key join"
+
+
+def _hash_of(serde: Serde[Any]) -> Callable[[Any], bytes | None]:
+    """Return the hash of values by their bytes; None for None."""
+    serialize = serde.serialize
+
+    def hash_of(value: Any) -> bytes | None:
+        if value is None:
+            return None
+        data = serialize(value)
+        return None if data is None else blake2b(data, digest_size=HASH_BYTES).digest()
+
+    return hash_of
 
 
 @frozen
 class SubscriptionSend:
-    """Left table -> subscription topic (key: foreign key, value: subscription_serde)."""
+    """Turns changes of the left table into subscriptions, keyed by ``foreign_key(key, value)``.
+
+    ``value_serde`` is that of the left table, for the hash.  ``is_versioned``: the left table is
+    versioned, late records of it are dropped (KIP-914).  The left table must send old values.
+    """
 
     foreign_key: Callable[[Any, Any], Any]
     foreign_key_serde: Serde[Any]
@@ -21,32 +62,126 @@ class SubscriptionSend:
     is_versioned: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        raise NotImplementedError
+        """Make the process function of one task."""
+        hash_of, is_versioned = _hash_of(self.value_serde), self.is_versioned
+        drop, forward = context.drop, context.forward
+        plan = self._plan_left() if self.is_left else self._plan_inner(drop)
+        origin_of, task_partition = context.record_metadata, context.task_id.partition
+
+        def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            new, old, is_latest = change
+            if is_versioned and not is_latest:
+                drop(_LATE)
+                return
+            steps = plan(key, new, old)
+            if not steps:
+                return
+            value_hash, origin = hash_of(new), origin_of()
+            partition = task_partition if origin is None else origin.partition
+            for foreign_key, instruction in steps:
+                forward(foreign_key, Subscription(value_hash, instruction, key, partition), timestamp_ms, headers)
+
+        return process
+
+    def _has_changed(self) -> Callable[[Any, Any], bool]:
+        """Return the comparison of foreign keys, which goes by their bytes."""
+        serialize = self.foreign_key_serde.serialize
+        return lambda new, old: serialize(new) != serialize(old)
+
+    def _plan_left(self) -> Callable[[Any, Any, Any], list[tuple[Any, Instruction]]]:
+        """Every change gets an answer, for the left row is shown even without a partner."""
+        extract, has_changed = self.foreign_key, self._has_changed()
+
+        def plan(key: Any, new: Any, old: Any) -> list[tuple[Any, Instruction]]:
+            if new is None and old is None:
+                return []
+            old_key = None if old is None else extract(key, old)
+            new_key = None if new is None else extract(key, new)
+            subscribe = (new_key, Instruction.PROPAGATE_NULL_IF_NONE)
+            if old_key is not None and has_changed(new_key, old_key):
+                return [(old_key, Instruction.DELETE), subscribe]
+            return [subscribe]
+
+        return plan
+
+    def _plan_inner(self, drop: Callable[[str], None]) -> Callable[[Any, Any, Any], list[tuple[Any, Instruction]]]:
+        """Answers are asked for only where the result may change."""
+        extract, has_changed = self.foreign_key, self._has_changed()
+
+        def plan(key: Any, new: Any, old: Any) -> list[tuple[Any, Instruction]]:
+            old_key = None if old is None else extract(key, old)
+            new_key = None if new is None else extract(key, new)
+            if new is not None and new_key is None:
+                drop(_NULL_FOREIGN_KEY)
+            if new_key is None:
+                # An answer deletes the result that may exist.
+                return [] if old_key is None else [(old_key, Instruction.DELETE_AND_PROPAGATE)]
+            if old_key is not None and has_changed(new_key, old_key):
+                return [(old_key, Instruction.DELETE), (new_key, Instruction.PROPAGATE_NULL_IF_NONE)]
+            return [(new_key, Instruction.PROPAGATE_IF_ANY)]
+
+        return plan
 
 
 @frozen
 class SubscriptionReceive:
+    """Keeps subscriptions beside the right table and passes them on to be answered."""
+
     store: str
     key_serde: Serde[Any]
     foreign_key_serde: Serde[Any]
 
     def bind(self, context: NodeContext) -> Process:
-        raise NotImplementedError
+        """Make the process function of one task."""
+        put, drop, forward = context.store(self.store).put_pair, context.drop, context.forward
+        place_of = subscriber_key(self.foreign_key_serde, self.key_serde)
+
+        def process(key: Any, value: Subscription, timestamp_ms: int, headers: Headers | None) -> None:
+            instruction = value.instruction
+            if key is not None:
+                is_end = instruction in (Instruction.DELETE, Instruction.DELETE_AND_PROPAGATE)
+                put(place_of(key, value.key), None if is_end else value, timestamp_ms)
+            elif instruction is not Instruction.PROPAGATE_NULL_IF_NONE:
+                drop(_NULL_FOREIGN_KEY)
+                return
+            forward(key, value, timestamp_ms, headers)
+
+        return process
 
 
 @frozen
 class SubscriptionJoin:
-    """``table``: rows of the right table."""
+    """Answers a subscription with the right row as it is now; ``table`` are the right table's rows."""
 
     table: TableValues
 
     def bind(self, context: NodeContext) -> Process:
-        raise NotImplementedError
+        """Make the process function of one task."""
+        lookup, forward = self.table.getter(context), context.forward
+
+        def process(key: Any, value: Subscription, timestamp_ms: int, headers: Headers | None) -> None:
+            instruction = value.instruction
+            if instruction is Instruction.DELETE:
+                return
+            row = None if key is None else lookup(key)
+            if row is None:
+                if instruction is Instruction.PROPAGATE_IF_ANY:
+                    return
+                answer = None
+            else:
+                answer = None if instruction is Instruction.DELETE_AND_PROPAGATE else row[0]
+                timestamp_ms = max(timestamp_ms, row[1])
+            forward(value.key, Response(value.value_hash, answer, value.partition), timestamp_ms, headers)
+
+        return process
 
 
 @frozen
 class ForeignTableJoin:
-    """Right table's change -> responses to all subscribers."""
+    """Answers a change of the right table to all subscribers of the row, by their key bytes.
+
+    ``is_versioned``: the right table is versioned, late records of it are dropped (KIP-914).
+    """
 
     store: str
     key_serde: Serde[Any]
@@ -54,12 +189,30 @@ class ForeignTableJoin:
     is_versioned: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        raise NotImplementedError
+        """Make the process function of one task."""
+        scan, drop, forward = context.store(self.store).prefix_scan, context.drop, context.forward
+        prefix_of, is_versioned = subscriber_prefix(self.foreign_key_serde), self.is_versioned
+
+        def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            if key is None:
+                drop(_NULL_KEY)
+                return
+            if is_versioned and not change[2]:
+                drop(_LATE)
+                return
+            for _, row in scan(prefix_of(key)):
+                value = row[0]
+                forward(value.key, Response(value.value_hash, change[0], value.partition), timestamp_ms, headers)
+
+        return process
 
 
 @frozen
 class ResponseJoin:
-    """Response topic -> join result (a stream of upserts, to be followed by a TableSource). ``table``: rows of the left table."""
+    """Joins responses with the left row; gives upserts, for a TableSource to follow.
+
+    ``table`` are the left table's rows, ``value_serde`` writes them for the hash.
+    """
 
     table: TableValues
     value_serde: Serde[Any]
@@ -68,28 +221,19 @@ class ResponseJoin:
     is_left: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        raise NotImplementedError
+        """Make the process function of one task."""
+        lookup, drop, forward = self.table.getter(context), context.drop, context.forward
+        hash_of, is_left = _hash_of(self.value_serde), self.is_left
+        join = two_value_joiner(self.joiner, self.with_key)
 
+        def process(key: Any, value: Response, timestamp_ms: int, headers: Headers | None) -> None:
+            row = lookup(key)
+            left = None if row is None else row[0]
+            if hash_of(left) != value.value_hash:
+                drop(_STALE)
+                return
+            right = value.value
+            result = None if right is None and (not is_left or left is None) else join(key, left, right)
+            forward(key, result, timestamp_ms, headers)
 
-def subscription_store(name: str, key_serde: Serde[Any], *, has_changelog: bool = True, is_persistent: bool | None = None) -> StoreSpec:
-    raise NotImplementedError
-
-
-def subscription_serde(key_serde: Serde[Any]) -> Serde[Any]:
-    """Value serde of the subscription topic (its key serde is that of the foreign key)."""
-    raise NotImplementedError
-
-
-def response_serde(value_serde: Serde[Any]) -> Serde[Any]:
-    """Value serde of the response topic; value_serde is that of the right table."""
-    raise NotImplementedError
-
-
-def subscription_partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
-    """Partitioner of the subscription topic's sink."""
-    raise NotImplementedError
-
-
-def response_partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
-    """Partitioner of the response topic's sink."""
-    raise NotImplementedError
+        return process

@@ -11,6 +11,7 @@ import msgspec
 
 from streams.core.records import Headers, RecordMetadata
 from streams.core.serdes import Serde
+from streams.dsl.operators.portable import portable
 
 Held: TypeAlias = tuple[Any, ...]
 
@@ -24,7 +25,7 @@ ORIGIN, PLACE, TIME, HEADERS, VALUES = range(5)
 
 def held_serde(name: str, value: Serde[Any]) -> Serde[Held]:
     """Return the serde of held records over a serde of their values."""
-    write_value, read_value = value.serialize, value.deserialize
+    write_value, read_value = portable(value)
 
     def write(row: Held) -> bytes:
         return _encode((*row[:VALUES], [write_value(item) for item in row[VALUES:]]))

@@ -46,8 +46,9 @@ class StreamStreamJoin:
     """One side of a join: looks for partners in the other side's store.
 
     ``joiner`` takes (left, right), or (key, left, right) if ``with_key``, on either side.
-    ``is_outer``: this side's records also go out without a partner.  ``name`` is that of the join.  Both sides of a left or outer
-    join name the same ``outer_store``, made by ``unmatched_store``, and the serde of their keys.
+    ``is_outer``: this side's records also go out without a partner.  ``name`` is that of the join.
+    Both sides of a left or outer join name the same ``outer_store``, made by ``unmatched_store``,
+    and the serde of their keys.
     """
 
     name: str

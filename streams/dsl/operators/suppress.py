@@ -90,7 +90,8 @@ class Suppress:
 
     def _emit(self, context: NodeContext) -> "_EmitHeld":
         """Return the function that sends a held change on."""
-        send, to_key, drops_deletions = release(context, context.forward), self.key_serde.deserialize, self.until_window_close
+        send, to_key = release(context, context.forward), self.key_serde.deserialize
+        drops_deletions = self.until_window_close
 
         def emit(key_bytes: bytes, row: Held) -> None:
             new = row[_NEW]

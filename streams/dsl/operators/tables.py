@@ -83,7 +83,7 @@ class TableFilter:
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
         predicate, negate, send_old = self.predicate, self.negate, self.send_old
-        skips_nothing = send_old and not self.is_versioned
+        skips_empty = send_old and not self.is_versioned
         forward = context.forward
 
         def keep(key: Any, value: Any) -> Any:
@@ -92,7 +92,7 @@ class TableFilter:
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             new = keep(key, change[0])
             old = keep(key, change[1]) if send_old else None
-            if new is None and old is None and skips_nothing:
+            if new is None and old is None and skips_empty:
                 return
             forward(key, (new, old, change[2]), timestamp_ms, headers)
 
@@ -106,7 +106,7 @@ class TableFilter:
             new = keep(key, change[0])
             row = get(key) if reads_old else None
             old = None if row is None else row[0]
-            if new is None and old is None and skips_nothing:
+            if new is None and old is None and skips_empty:
                 return
             code = put(key, new, timestamp_ms)
             if code != NOT_PUT:

@@ -16,6 +16,7 @@ from sortedcontainers import SortedList
 from streams.core.errors import SerializationError
 from streams.core.records import NO_TIMESTAMP
 from streams.core.serdes import BYTES, Serde
+from streams.dsl.operators.portable import portable
 from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.operator import NodeContext, StreamTime
 
@@ -50,19 +51,19 @@ def unmatched_store(
 
 def _waiting_serde(name: str, left: Serde[Any], right: Serde[Any]) -> Serde[Any]:
     """Return the serde of ``(side, value, ...)``."""
-    sides = (right, left)
+    sides = (portable(right), portable(left))
 
     def write(row: Any) -> bytes:
-        serialize, parts = sides[row[0]].serialize, [bytes(row[:1])]
+        serialize, parts = sides[row[0]][0], [bytes(row[:1])]
         for value in row[1:]:
             data = serialize(value)
             if data is None:
-                raise SerializationError(f"serde {sides[row[0]].name!r} made no bytes of a joined value")
+                raise SerializationError(f"serde {(right, left)[row[0]].name!r} made no bytes of a joined value")
             parts += (_LENGTH.pack(len(data)), data)
         return b"".join(parts)
 
     def read(data: bytes) -> Any:
-        deserialize, position = sides[data[0]].deserialize, 1
+        deserialize, position = sides[data[0]][1], 1
         row: list[Any] = [data[0]]
         while position < len(data):
             (length,) = _LENGTH.unpack_from(data, position)

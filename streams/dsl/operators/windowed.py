@@ -110,7 +110,8 @@ def _tumbling_count(context: NodeContext, store_name: str, windows: FixedWindows
             if pair[1] > timestamp_ms:
                 timestamp_ms = pair[1]
         put(key, count, timestamp_ms, start_ms)
-        emit(windowed(key, memo[start_ms]), count, count - 1 or None if is_cached else None, timestamp_ms, headers, True)
+        old = count - 1 or None if is_cached else None
+        emit(windowed(key, memo[start_ms]), count, old, timestamp_ms, headers, True)
 
     return process
 

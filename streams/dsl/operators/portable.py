@@ -1,0 +1,48 @@
+"""Pinned types inside larger messages.
+
+The type of a pinned serde is known where its first object was seen.  Bytes that another process
+may read before that carry the type's name: length (2), name, bytes.  Other serdes write their
+bytes as they are.  Imports core only.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, TypeAlias
+
+from streams.core.serdes import PinnedSerde, Serde, WindowedSerde
+
+_LENGTH = Struct(">H")
+
+Write: TypeAlias = Callable[[Any], bytes | None]
+Read: TypeAlias = Callable[[bytes | None], Any]
+
+
+def portable(serde: Serde[Any]) -> tuple[Write, Read]:
+    """Return the functions of ``serde`` between objects and bytes that say their type, if it is pinned."""
+    pinned = _pinned(serde)
+    if pinned is None:
+        return serde.serialize, serde.deserialize
+
+    def write(value: Any) -> bytes | None:
+        data = serde.serialize(value)
+        if data is None:
+            return None
+        name = (pinned.type_name or "").encode()
+        return _LENGTH.pack(len(name)) + name + data
+
+    def read(data: bytes | None) -> Any:
+        if data is None:
+            return None
+        start = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+        if pinned.type_name is None:
+            pinned.pin(data[_LENGTH.size : start].decode())
+        return serde.deserialize(data[start:])
+
+    return write, read
+
+
+def _pinned(serde: Serde[Any]) -> PinnedSerde | None:
+    """Return the pinned serde that decides about ``serde``, None if there is none."""
+    if isinstance(serde, WindowedSerde):
+        return _pinned(serde.inner)
+    return serde if isinstance(serde, PinnedSerde) else None

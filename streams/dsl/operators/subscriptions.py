@@ -1,0 +1,152 @@
+"""Messages of foreign-key joins: subscriptions, responses, their bytes and their partitions.
+
+Bytes of our own, for internal topics and the subscription store.  Subscription: instruction (1),
+partition (4), flag and hash of the left value, bytes of the left key.  Response: partition (4),
+flag and hash, flag and bytes of the right value.  A store key is the length of the foreign key's
+bytes (4), these, and those of the left key, as in Kafka Streams.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import Any, NamedTuple
+
+from streams.core.errors import SerializationError
+from streams.core.serdes import BYTES, Serde
+from streams.dsl.operators.portable import portable
+from streams.state.specs import StoreKind, StoreSpec
+
+HASH_BYTES = 16
+
+_NO_HASH = b"\x00" * (HASH_BYTES + 1)
+_HASH = b"\x01"
+_NOTHING, _VALUE = b"\x00", b"\x01"
+_SUBSCRIPTION = Struct(">bi")
+_RESPONSE = Struct(">i")
+_LENGTH = Struct(">i")
+
+
+class Instruction(IntEnum):
+    """What a subscription asks for."""
+
+    #: Forget the subscription, send nothing.
+    DELETE = 0
+    #: Forget it and answer that there is no right row.
+    DELETE_AND_PROPAGATE = 1
+    #: Keep it and answer with the right row, or that there is none.
+    PROPAGATE_NULL_IF_NONE = 2
+    #: Keep it and answer only if there is a right row.
+    PROPAGATE_IF_ANY = 3
+
+
+class Subscription(NamedTuple):
+    """A left row's interest in a right row."""
+
+    value_hash: bytes | None
+    instruction: Instruction
+    key: Any
+    #: Partition of the left table, to which the response goes.
+    partition: int
+
+
+class Response(NamedTuple):
+    """A right row's value, for one left row."""
+
+    value_hash: bytes | None
+    value: Any
+    partition: int
+
+
+def subscription_serde(key_serde: Serde[Any]) -> Serde[Any]:
+    """Return the serde of subscriptions over that of the left table's keys."""
+    write_key, read_key = portable(key_serde)
+    start = _SUBSCRIPTION.size
+
+    def write(value: Subscription) -> bytes:
+        key = write_key(value.key)
+        if key is None:
+            raise SerializationError("the left table of a foreign-key join has a row without key")
+        return _SUBSCRIPTION.pack(value.instruction, value.partition) + _hash_bytes(value.value_hash) + key
+
+    def read(data: bytes) -> Subscription:
+        instruction, partition = _SUBSCRIPTION.unpack_from(data)
+        key = read_key(data[start + HASH_BYTES + 1 :])
+        return Subscription(_read_hash(data, start), Instruction(instruction), key, partition)
+
+    return Serde(f"subscription:{key_serde.name}", write, read, is_immutable=key_serde.is_immutable)
+
+
+def response_serde(value_serde: Serde[Any]) -> Serde[Any]:
+    """Return the serde of responses over that of the right table's values."""
+    write_value, read_value = portable(value_serde)
+    start = _RESPONSE.size
+    body = start + HASH_BYTES + 1
+
+    def write(response: Response) -> bytes:
+        value = write_value(response.value)
+        tail = _NOTHING if value is None else _VALUE + value
+        return _RESPONSE.pack(response.partition) + _hash_bytes(response.value_hash) + tail
+
+    def read(data: bytes) -> Response:
+        (partition,) = _RESPONSE.unpack_from(data)
+        value = read_value(data[body + 1 :]) if data[body : body + 1] == _VALUE else None
+        return Response(_read_hash(data, start), value, partition)
+
+    return Serde(f"response:{value_serde.name}", write, read, is_immutable=value_serde.is_immutable)
+
+
+def _hash_bytes(value_hash: bytes | None) -> bytes:
+    return _NO_HASH if value_hash is None else _HASH + value_hash
+
+
+def _read_hash(data: bytes, start: int) -> bytes | None:
+    return data[start + 1 : start + 1 + HASH_BYTES] if data[start : start + 1] == _HASH else None
+
+
+def subscriber_prefix(foreign_key_serde: Serde[Any]) -> Callable[[Any], bytes]:
+    """Return the function from a foreign key to the start of the store keys of its subscribers."""
+    serialize = foreign_key_serde.serialize
+
+    def prefix(foreign_key: Any) -> bytes:
+        data = serialize(foreign_key)
+        assert data is not None
+        return _LENGTH.pack(len(data)) + data
+
+    return prefix
+
+
+def subscriber_key(foreign_key_serde: Serde[Any], key_serde: Serde[Any]) -> Callable[[Any, Any], bytes]:
+    """Return the function from foreign key and left key to the store key."""
+    prefix, serialize = subscriber_prefix(foreign_key_serde), key_serde.serialize
+
+    def place(foreign_key: Any, key: Any) -> bytes:
+        data = serialize(key)
+        assert data is not None
+        return prefix(foreign_key) + data
+
+    return place
+
+
+def subscription_store(
+    name: str, key_serde: Serde[Any], *, has_changelog: bool = True, is_persistent: bool | None = None
+) -> StoreSpec:
+    """Return the store of subscriptions; ``key_serde`` is that of the left table's keys."""
+    return StoreSpec(
+        name,
+        StoreKind.TIMESTAMPED_KEY_VALUE,
+        BYTES,
+        subscription_serde(key_serde),
+        is_persistent=is_persistent,
+        has_caching=False,
+        has_changelog=has_changelog,
+    )
+
+
+def subscription_partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
+    """Choose the partition of a subscription: by its foreign key; without one, that of the left row."""
+    return value.partition % partitions if key is None and value is not None else None
+
+
+def response_partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
+    """Choose the partition of a response: that of the left row."""
+    return None if value is None else value.partition % partitions
