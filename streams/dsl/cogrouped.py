@@ -82,9 +82,7 @@ class _Inputs:
     ) -> KTable[Any, Any]:
         """Add an aggregation per input over one store, and their merge."""
         self._bring_together(kept.store)
-        sources = self.graph.copartition(
-            source for group in self.groups for source in self.together[group][1]
-        )
+        sources = self.graph.copartition(source for group in self.groups for source in self.together[group][1])
         state = AggregateState(kept)
         parts = []
         for number, (group, aggregator) in enumerate(self.groups.items()):
@@ -142,9 +140,7 @@ class CogroupedKStream(Generic[K, A]):
             self._graph, _Inputs(self._graph, groups, self._inputs.value, self._inputs.together), None
         )
 
-    def cogroup(
-        self, grouped: "KGroupedStream[K, V]", aggregator: Callable[[K, V, A], A]
-    ) -> "CogroupedKStream[K, A]":
+    def cogroup(self, grouped: "KGroupedStream[K, V]", aggregator: Callable[[K, V, A], A]) -> "CogroupedKStream[K, A]":
         """Add another grouped stream with an aggregator of its own.
 
         >>> third = orders.filter(lambda customer, amount: amount == 0).group_by_key()
@@ -229,9 +225,7 @@ def _windowed(
     settled(initializer, "initializer of aggregate", "()")
     slots = _slots(inputs, initializer, key, value)
     kept = window_store(inputs.graph, windows, wanted, AGGREGATE, *slots, options)
-    return inputs.aggregated(
-        _named(name), kept, make(kept), windowed_key(windows, kept.key), closing_ms(windows)
-    )
+    return inputs.aggregated(_named(name), kept, make(kept), windowed_key(windows, kept.key), closing_ms(windows))
 
 
 @define(eq=False, repr=False)

@@ -13,7 +13,7 @@ from attrs import define
 from streams.core.errors import TopologyError
 from streams.dsl.functions import result_type, settled
 from streams.dsl.logical import LogicalGraph, LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, key_value, store_name
+from streams.dsl.materialized import NOT_GIVEN, key_value, once, store_name
 from streams.dsl.nodes import InternalSink, InternalSource, Process
 from streams.dsl.operators import (
     ForeignTableJoin,
@@ -133,13 +133,11 @@ def joined(
         sink,
         LogicalNode(
             parts.subscription_source,
-            InternalSource(
-                parts.subscription_topic, other._key.resolve, lambda: subscription_serde(key.resolve())
-            ),
+            InternalSource(parts.subscription_topic, other._key.resolve, lambda: subscription_serde(key.resolve())),
         ),
     )
     graph.copartition(other._sources | {source.name})
-    subscriptions = _once(lambda: subscription_store(parts.store, key.resolve()))
+    subscriptions = once(lambda: subscription_store(parts.store, key.resolve()))
     receive = graph.add(
         source,
         LogicalNode(
@@ -153,9 +151,7 @@ def joined(
     right_values = other._state.values()
     join = graph.add(
         receive,
-        LogicalNode(
-            parts.join, Process(lambda: SubscriptionJoin(right_values), connected=lambda: right_values.stores)
-        ),
+        LogicalNode(parts.join, Process(lambda: SubscriptionJoin(right_values), connected=lambda: right_values.stores)),
     )
     foreign_join = graph.add(
         other._node,
@@ -213,15 +209,3 @@ def joined(
         ),
     )
     return type(table)(graph, parts.result, key, value, sources, state, result)
-
-
-def _once(make: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function that makes its result at the first call and then returns the same object."""
-    made: list[Any] = []
-
-    def get() -> Any:
-        if not made:
-            made.append(make())
-        return made[0]
-
-    return get

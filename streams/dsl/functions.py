@@ -80,17 +80,22 @@ def result_type(function: Any) -> Any:
         return function
     try:
         form = typing.get_type_hints(function).get("return", UNKNOWN)
-    except Exception:  # Annotations that cannot be evaluated tell nothing; they are no error here.
+    except Exception:  # noqa: BLE001 - annotations that cannot be evaluated tell nothing; that is no error here.
         return UNKNOWN
-    return UNKNOWN if _says_nothing(form) else form
+    return told(form)
 
 
 def pair_types(form: Any) -> tuple[Any, Any]:
     """Return the two types of a ``tuple[K, V]``, each ``UNKNOWN`` if the form is something else."""
     arguments = get_args(form)
     if typing.get_origin(form) is tuple and len(arguments) == 2 and arguments[1] is not Ellipsis:
-        return tuple(UNKNOWN if _says_nothing(argument) else argument for argument in arguments)  # type: ignore[return-value]
+        return told(arguments[0]), told(arguments[1])
     return UNKNOWN, UNKNOWN
+
+
+def told(form: Any) -> Any:
+    """Return a type that tells something, else ``UNKNOWN``."""
+    return UNKNOWN if _says_nothing(form) else form
 
 
 def element_type(form: Any) -> Any:

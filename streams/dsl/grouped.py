@@ -180,17 +180,16 @@ class KGroupedStream(Generic[K, V]):
         )
 
     @overload
-    def windowed_by(
-        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows
-    ) -> TimeWindowedKStream[K, V]: ...
+    def windowed_by(self, windows: TimeWindows | SlidingWindows | UnlimitedWindows) -> TimeWindowedKStream[K, V]: ...
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
     def windowed_by(self, windows: Any) -> Any:
         """Group the records by windows of time, too.
 
         >>> windows = TimeWindows.of(timedelta(seconds=1))
-        >>> play(orders.group_by_key().windowed_by(windows).count(), ("ann", 5, 100), ("ann", 2, 1000))
-        [(Windowed(key='ann', window=Window(start_ms=0, end_ms=1000)), 1), (Windowed(key='ann', window=Window(start_ms=1000, end_ms=2000)), 1)]
+        >>> shown(play(orders.group_by_key().windowed_by(windows).count(), ("ann", 5, 100), ("ann", 2, 1000)))
+        ann@0/1000: 1
+        ann@1000/2000: 1
         """
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(self._group, windows)
@@ -207,9 +206,7 @@ class KGroupedStream(Generic[K, V]):
     def cogroup(self, aggregator: Callable[[K, V, A], A], *, value: TypeForm[A]) -> CogroupedKStream[K, A]: ...
     @overload
     def cogroup(self, aggregator: Callable[[K, V, A], A], *, value: Serde[A]) -> CogroupedKStream[K, A]: ...
-    def cogroup(
-        self, aggregator: Callable[[K, V, Any], Any], *, value: Any = NOT_GIVEN
-    ) -> CogroupedKStream[K, Any]:
+    def cogroup(self, aggregator: Callable[[K, V, Any], Any], *, value: Any = NOT_GIVEN) -> CogroupedKStream[K, Any]:
         """Begin an aggregate over several grouped streams (KIP-150); ``value`` is its type.
 
         >>> fees = orders.filter(lambda customer, amount: amount < 0)

@@ -65,9 +65,7 @@ class KGroupedTable(Generic[K, V]):
         [('A', 1), ('A', 2)]
         """
         slot = overridden(self._key, key, self._name)
-        kept = key_value(
-            self._graph, store_name(name, store), _AGGREGATE, slot, count_slot(self._name), options
-        )
+        kept = key_value(self._graph, store_name(name, store), _AGGREGATE, slot, count_slot(self._name), options)
         return self._aggregated(name, _AGGREGATE, kept, lambda send_old: TableCount(kept.store, send_old))
 
     def reduce(

@@ -15,7 +15,7 @@ from streams.core.errors import TopologyError
 from streams.core.topic import Topic
 from streams.dsl.names import Names
 from streams.state.specs import StoreSpec
-from streams.topology.graph import Topology
+from streams.topology.graph import GlobalStore, Topology
 
 
 class Content(Protocol):
@@ -129,9 +129,7 @@ class LogicalGraph:
 
     def rename_source(self, old: str, new: str) -> None:
         """Put ``new`` in the place of ``old`` in all co-partitioned groups."""
-        self.copartitioned = [
-            group - {old} | {new} if old in group else group for group in self.copartitioned
-        ]
+        self.copartitioned = [group - {old} | {new} if old in group else group for group in self.copartitioned]
 
     def declare(self, topic: Topic[Any, Any]) -> None:
         """Remember the declaration of a topic that the user gave as a ``Topic``."""
@@ -157,3 +155,14 @@ class AddStore:
     def write(self, node: LogicalNode, topology: Topology) -> None:
         """Add the store."""
         topology.add_state_store(self.spec)
+
+
+@define(eq=False)
+class AddGlobalStore:
+    """A global store that a user's processor keeps."""
+
+    store: GlobalStore
+
+    def write(self, node: LogicalNode, topology: Topology) -> None:
+        """Add the global store."""
+        topology.add_global_store(self.store)

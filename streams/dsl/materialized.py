@@ -4,7 +4,7 @@ Names follow Kafka Streams' ``Materialized``: a store is called as the user says
 number.  Pure; imports slots, names and state specs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final, TypedDict
 
@@ -118,6 +118,18 @@ class Materialized:
                 changelog_config=dict(self.changelog_config),
             )
         return self._spec
+
+
+def once(make: Callable[[], StoreSpec]) -> Callable[[], StoreSpec]:
+    """Return a function that makes a spec at its first call, for a store that several nodes share."""
+    made: list[StoreSpec] = []
+
+    def get() -> StoreSpec:
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return get
 
 
 def store_name(name: str | None, store: Any) -> str | None:

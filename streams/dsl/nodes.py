@@ -14,7 +14,15 @@ from streams.core.serdes import Serde
 from streams.dsl.logical import LogicalNode
 from streams.dsl.slots import Slot
 from streams.state.specs import StoreSpec
-from streams.topology.graph import GlobalStore, InternalTopic, Partitioner, ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.graph import (
+    GlobalStore,
+    InternalTopic,
+    Partitioner,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    Topology,
+)
 from streams.topology.inline import Filter, Inline, PassThrough
 from streams.topology.operator import Operator
 from streams.topology.processors import ProcessorOperator

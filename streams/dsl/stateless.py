@@ -12,7 +12,7 @@ from streams.core.records import RecordContext
 from streams.core.topic import Sink as TopicSink
 from streams.core.topic import Topic, check_topic_name
 from streams.dsl import materialized as stores_of
-from streams.dsl.functions import UNKNOWN, element_type, pair_types, result_type, settle, settled
+from streams.dsl.functions import UNKNOWN, element_type, pair_types, result_type, settle, settled, told
 from streams.dsl.logical import LogicalNode
 from streams.dsl.names import check_name
 from streams.dsl.nodes import Process, Sink, UserProcess
@@ -226,7 +226,7 @@ def _output_types(supplier: Any) -> tuple[Any, Any]:
     for base in getattr(supplier, "__orig_bases__", ()):
         arguments = getattr(base, "__args__", ())
         if getattr(base, "__origin__", None) is Processor and len(arguments) == 4:
-            return pair_types(tuple[arguments[2], arguments[3]])  # type: ignore[misc]
+            return told(arguments[2]), told(arguments[3])
     return UNKNOWN, UNKNOWN
 
 
@@ -325,5 +325,3 @@ def grouped(
     return KGroupedStream(
         selected._graph, selected._name, key_slot, value_slot, selected._sources, True, selected._node, name
     )
-
-

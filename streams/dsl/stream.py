@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 from attrs import define
 from typing_extensions import TypeForm
 
-from streams.core.errors import TopologyError
 from streams.core.records import RecordContext
 from streams.core.serdes import Serde
 from streams.core.topic import Sink
@@ -97,9 +96,7 @@ class KStream(Generic[K, V]):
         """
         return stateless.mapped_values(self, mapper, name)
 
-    def flat_map(
-        self, mapper: Callable[[K, V], Iterable[tuple[K2, V2]]], name: str | None = None
-    ) -> "KStream[K2, V2]":
+    def flat_map(self, mapper: Callable[[K, V], Iterable[tuple[K2, V2]]], name: str | None = None) -> "KStream[K2, V2]":
         """Replace a record by all the pairs that ``mapper(key, value)`` returns.
 
         >>> play(lines.flat_map(lambda _, line: [(word, len(word)) for word in line.split()]), (None, "to be"))
@@ -338,40 +335,76 @@ class KStream(Generic[K, V]):
 
     # Joins.
 
-    # fmt: off
     @overload
     def join(
-        self, other: "KStream[K, V2]", joiner: Callable[[V, V2], R], windows: JoinWindows, name: str | None = None, *,
-        store: str | None = None, logging: bool = True, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        self,
+        other: "KStream[K, V2]",
+        joiner: Callable[[V, V2], R],
+        windows: JoinWindows,
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        logging: bool = True,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def join(
-        self, other: "KStream[K, V2]", joiner: Callable[[K, V, V2], R], windows: JoinWindows, name: str | None = None, *,
-        store: str | None = None, logging: bool = True, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        self,
+        other: "KStream[K, V2]",
+        joiner: Callable[[K, V, V2], R],
+        windows: JoinWindows,
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        logging: bool = True,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def join(
-        self, other: KTable[K, V2], joiner: Callable[[V, V2], R], name: str | None = None, *,
-        grace: timedelta | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[V, V2], R],
+        name: str | None = None,
+        *,
+        grace: timedelta | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def join(
-        self, other: KTable[K, V2], joiner: Callable[[K, V, V2], R], name: str | None = None, *,
-        grace: timedelta | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[K, V, V2], R],
+        name: str | None = None,
+        *,
+        grace: timedelta | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def join(
-        self, other: GlobalKTable[GK, V2], joiner: Callable[[V, V2], R], name: str | None = None, *, key: Callable[[K, V], GK]
+        self,
+        other: GlobalKTable[GK, V2],
+        joiner: Callable[[V, V2], R],
+        name: str | None = None,
+        *,
+        key: Callable[[K, V], GK],
     ) -> "KStream[K, R]": ...
     @overload
     def join(
-        self, other: GlobalKTable[GK, V2], joiner: Callable[[K, V, V2], R], name: str | None = None, *, key: Callable[[K, V], GK]
+        self,
+        other: GlobalKTable[GK, V2],
+        joiner: Callable[[K, V, V2], R],
+        name: str | None = None,
+        *,
+        key: Callable[[K, V], GK],
     ) -> "KStream[K, R]": ...
-    # fmt: on
     def join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
         """Join with a stream within windows, with a table, or with a global table.
 
@@ -384,45 +417,82 @@ class KStream(Generic[K, V]):
         >>> both = orders.join(orders, lambda one, two: one + two, JoinWindows.of(timedelta(seconds=1)))
         >>> play(both, ("ann", 1), ("ann", 2))
         [('ann', 2), ('ann', 3), ('ann', 3), ('ann', 4)]
-        >>> play(orders.join(customers, lambda amount, name: f"{name}: {amount}"), ("customers", "ann", "Ann"), ("ann", 1))
+        >>> named = orders.join(customers, lambda amount, name: f"{name}: {amount}")
+        >>> play(named, ("customers", "ann", "Ann"), ("ann", 1))
         [('ann', 'Ann: 1')]
         """
         return stream_joins.joined(self, other, joiner, JoinKind.INNER, arguments, options)
 
-    # fmt: off
     @overload
     def left_join(
-        self, other: "KStream[K, V2]", joiner: Callable[[V, V2 | None], R], windows: JoinWindows, name: str | None = None, *,
-        store: str | None = None, logging: bool = True, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        self,
+        other: "KStream[K, V2]",
+        joiner: Callable[[V, V2 | None], R],
+        windows: JoinWindows,
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        logging: bool = True,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
-        self, other: "KStream[K, V2]", joiner: Callable[[K, V, V2 | None], R], windows: JoinWindows, name: str | None = None, *,
-        store: str | None = None, logging: bool = True, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        self,
+        other: "KStream[K, V2]",
+        joiner: Callable[[K, V, V2 | None], R],
+        windows: JoinWindows,
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        logging: bool = True,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
-        self, other: KTable[K, V2], joiner: Callable[[V, V2 | None], R], name: str | None = None, *,
-        grace: timedelta | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[V, V2 | None], R],
+        name: str | None = None,
+        *,
+        grace: timedelta | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
-        self, other: KTable[K, V2], joiner: Callable[[K, V, V2 | None], R], name: str | None = None, *,
-        grace: timedelta | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        self,
+        other: KTable[K, V2],
+        joiner: Callable[[K, V, V2 | None], R],
+        name: str | None = None,
+        *,
+        grace: timedelta | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
-        self, other: GlobalKTable[GK, V2], joiner: Callable[[V, V2 | None], R], name: str | None = None, *, key: Callable[[K, V], GK]
+        self,
+        other: GlobalKTable[GK, V2],
+        joiner: Callable[[V, V2 | None], R],
+        name: str | None = None,
+        *,
+        key: Callable[[K, V], GK],
     ) -> "KStream[K, R]": ...
     @overload
     def left_join(
-        self, other: GlobalKTable[GK, V2], joiner: Callable[[K, V, V2 | None], R], name: str | None = None, *, key: Callable[[K, V], GK]
+        self,
+        other: GlobalKTable[GK, V2],
+        joiner: Callable[[K, V, V2 | None], R],
+        name: str | None = None,
+        *,
+        key: Callable[[K, V], GK],
     ) -> "KStream[K, R]": ...
-    # fmt: on
     def left_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
         """Join as ``join``, with None for the right side where there is nothing to join.
 
@@ -433,20 +503,34 @@ class KStream(Generic[K, V]):
         """
         return stream_joins.joined(self, other, joiner, JoinKind.LEFT, arguments, options)
 
-    # fmt: off
     @overload
     def outer_join(
-        self, other: "KStream[K, V2]", joiner: Callable[[V | None, V2 | None], R], windows: JoinWindows, name: str | None = None, *,
-        store: str | None = None, logging: bool = True, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        self,
+        other: "KStream[K, V2]",
+        joiner: Callable[[V | None, V2 | None], R],
+        windows: JoinWindows,
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        logging: bool = True,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     @overload
     def outer_join(
-        self, other: "KStream[K, V2]", joiner: Callable[[K, V | None, V2 | None], R], windows: JoinWindows, name: str | None = None, *,
-        store: str | None = None, logging: bool = True, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[V] | Serde[V] = NOT_GIVEN, other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        self,
+        other: "KStream[K, V2]",
+        joiner: Callable[[K, V | None, V2 | None], R],
+        windows: JoinWindows,
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        logging: bool = True,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V] | Serde[V] = NOT_GIVEN,
+        other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
-    # fmt: on
     def outer_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
         """Join two streams, with None for either side where there is nothing to join.
 

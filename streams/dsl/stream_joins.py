@@ -15,7 +15,7 @@ from streams.core.windows import JoinWindows
 from streams.dsl.functions import result_type, settle, settled
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.logical import LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, Materialized, to_ms
+from streams.dsl.materialized import NOT_GIVEN, Materialized, once, to_ms
 from streams.dsl.names import check_name
 from streams.dsl.nodes import Process, StreamTableJoin
 from streams.dsl.nodes import StreamStreamJoin as StreamStreamJoinNode
@@ -88,9 +88,7 @@ def joined(
     raise TopologyError(f"{verb} of {stream!r} needs {wanted}, got {other!r}")
 
 
-def _repartitioned(
-    stream: "KStream[Any, Any]", base: str, key: Slot, value: Slot
-) -> "KStream[Any, Any]":
+def _repartitioned(stream: "KStream[Any, Any]", base: str, key: Slot, value: Slot) -> "KStream[Any, Any]":
     """Return the stream behind a repartition topic; joins without a name share one."""
     node = repartition_node(stream._graph.names, base, key, value)
     if stream._repartition is None or stream._name != base:
@@ -192,14 +190,11 @@ def _join_streams(
     for wanted in (this_store, other_store, *(() if unmatched is None else (unmatched,))):
         graph.claim_store(wanted)
 
-    def unmatched_specs() -> Sequence[StoreSpec]:
-        if unmatched is None:
-            return ()
-        return (
-            unmatched_store(
-                unmatched, this_key.resolve(), this_value.resolve(), other_value.resolve(), has_changelog=logging
-            ),
+    waiting = once(
+        lambda: unmatched_store(
+            unmatched or "", this_key.resolve(), this_value.resolve(), other_value.resolve(), has_changelog=logging
         )
+    )
 
     def side(is_left_side: bool) -> Process:
         read = other_store if is_left_side else this_store
@@ -208,16 +203,14 @@ def _join_streams(
             lambda: StreamStreamJoin(
                 sides.merge, read, windows, joiner, with_key, is_left_side, is_outer, unmatched, this_key.resolve()
             ),
-            lambda: ((other_kept if is_left_side else kept).spec(), *unmatched_specs()),
+            lambda: ((other_kept if is_left_side else kept).spec(), *(() if unmatched is None else (waiting(),))),
         )
 
     retention_ms = windows.size_ms + windows.grace_ms
     self_join = Process(
         lambda: StreamSelfJoin(this_store, windows, joiner, with_key, retention_ms), lambda: (kept.spec(),)
     )
-    this_node = LogicalNode(
-        sides.this_windowed, Process(lambda: JoinBuffer(this_store), lambda: (kept.spec(),))
-    )
+    this_node = LogicalNode(sides.this_windowed, Process(lambda: JoinBuffer(this_store), lambda: (kept.spec(),)))
     other_node = LogicalNode(
         sides.other_windowed, Process(lambda: JoinBuffer(other_store), lambda: (other_kept.spec(),))
     )

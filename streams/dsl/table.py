@@ -194,39 +194,61 @@ class KTable(Generic[K, V]):
 
     # Joins.
 
-    # fmt: off
     @overload
     def join(
-        self, other: "KTable[K, V2]", joiner: Callable[[V, V2], R], name: str | None = None, *,
-        store: str | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN, **options: Unpack[StoreOptions],
-    ) -> "KTable[K, R]": ...
-    @overload
-    def join(
-        self, other: "KTable[K, V2]", joiner: Callable[[K, V, V2], R], name: str | None = None, *,
-        store: str | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN, **options: Unpack[StoreOptions],
-    ) -> "KTable[K, R]": ...
-    @overload
-    def join(
-        self, other: "KTable[K2, V2]", joiner: Callable[[V, V2], R], name: str | None = None, *,
-        foreign_key: Callable[[K, V], K2 | None], store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN, value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        partitioner: Partitioner | None = None, other_partitioner: Partitioner | None = None,
+        self,
+        other: "KTable[K, V2]",
+        joiner: Callable[[V, V2], R],
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> "KTable[K, R]": ...
     @overload
     def join(
-        self, other: "KTable[K2, V2]", joiner: Callable[[K, V, V2], R], name: str | None = None, *,
-        foreign_key: Callable[[K, V], K2 | None], store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN, value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        partitioner: Partitioner | None = None, other_partitioner: Partitioner | None = None,
+        self,
+        other: "KTable[K, V2]",
+        joiner: Callable[[K, V, V2], R],
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> "KTable[K, R]": ...
-    # fmt: on
+    @overload
     def join(
-        self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any
-    ) -> "KTable[K, Any]":
+        self,
+        other: "KTable[K2, V2]",
+        joiner: Callable[[V, V2], R],
+        name: str | None = None,
+        *,
+        foreign_key: Callable[[K, V], K2 | None],
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
+    @overload
+    def join(
+        self,
+        other: "KTable[K2, V2]",
+        joiner: Callable[[K, V, V2], R],
+        name: str | None = None,
+        *,
+        foreign_key: Callable[[K, V], K2 | None],
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
+    def join(self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any) -> "KTable[K, Any]":
         """Join with the row of the same key of another table, or of the key that ``foreign_key`` gives.
 
         The joiner takes (left, right) or (key, left, right); ``foreign_key(key, value)`` sees the left
@@ -241,36 +263,60 @@ class KTable(Generic[K, V]):
         """
         return table_joins.joined(self, other, joiner, JoinKind.INNER, name, options)
 
-    # fmt: off
     @overload
     def left_join(
-        self, other: "KTable[K, V2]", joiner: Callable[[V, V2 | None], R], name: str | None = None, *,
-        store: str | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN, **options: Unpack[StoreOptions],
-    ) -> "KTable[K, R]": ...
-    @overload
-    def left_join(
-        self, other: "KTable[K, V2]", joiner: Callable[[K, V, V2 | None], R], name: str | None = None, *,
-        store: str | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN, **options: Unpack[StoreOptions],
-    ) -> "KTable[K, R]": ...
-    @overload
-    def left_join(
-        self, other: "KTable[K2, V2]", joiner: Callable[[V, V2 | None], R], name: str | None = None, *,
-        foreign_key: Callable[[K, V], K2 | None], store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN, value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        partitioner: Partitioner | None = None, other_partitioner: Partitioner | None = None,
+        self,
+        other: "KTable[K, V2]",
+        joiner: Callable[[V, V2 | None], R],
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> "KTable[K, R]": ...
     @overload
     def left_join(
-        self, other: "KTable[K2, V2]", joiner: Callable[[K, V, V2 | None], R], name: str | None = None, *,
-        foreign_key: Callable[[K, V], K2 | None], store: str | None = None,
-        key: TypeForm[K] | Serde[K] = NOT_GIVEN, value: TypeForm[R] | Serde[R] = NOT_GIVEN,
-        partitioner: Partitioner | None = None, other_partitioner: Partitioner | None = None,
+        self,
+        other: "KTable[K, V2]",
+        joiner: Callable[[K, V, V2 | None], R],
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> "KTable[K, R]": ...
-    # fmt: on
+    @overload
+    def left_join(
+        self,
+        other: "KTable[K2, V2]",
+        joiner: Callable[[V, V2 | None], R],
+        name: str | None = None,
+        *,
+        foreign_key: Callable[[K, V], K2 | None],
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
+    @overload
+    def left_join(
+        self,
+        other: "KTable[K2, V2]",
+        joiner: Callable[[K, V, V2 | None], R],
+        name: str | None = None,
+        *,
+        foreign_key: Callable[[K, V], K2 | None],
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
+        partitioner: Partitioner | None = None,
+        other_partitioner: Partitioner | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> "KTable[K, R]": ...
     def left_join(
         self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any
     ) -> "KTable[K, Any]":
@@ -282,20 +328,30 @@ class KTable(Generic[K, V]):
         """
         return table_joins.joined(self, other, joiner, JoinKind.LEFT, name, options)
 
-    # fmt: off
     @overload
     def outer_join(
-        self, other: "KTable[K, V2]", joiner: Callable[[V | None, V2 | None], R], name: str | None = None, *,
-        store: str | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN, **options: Unpack[StoreOptions],
+        self,
+        other: "KTable[K, V2]",
+        joiner: Callable[[V | None, V2 | None], R],
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
     ) -> "KTable[K, R]": ...
     @overload
     def outer_join(
-        self, other: "KTable[K, V2]", joiner: Callable[[K, V | None, V2 | None], R], name: str | None = None, *,
-        store: str | None = None, key: TypeForm[K] | Serde[K] = NOT_GIVEN,
-        value: TypeForm[R] | Serde[R] = NOT_GIVEN, **options: Unpack[StoreOptions],
+        self,
+        other: "KTable[K, V2]",
+        joiner: Callable[[K, V | None, V2 | None], R],
+        name: str | None = None,
+        *,
+        store: str | None = None,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[R] | Serde[R] = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
     ) -> "KTable[K, R]": ...
-    # fmt: on
     def outer_join(
         self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any
     ) -> "KTable[K, Any]":

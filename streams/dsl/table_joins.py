@@ -47,9 +47,7 @@ def joined(
         return _join(table, other, joiner, with_key, kind, name, dict(options))
     if kind is JoinKind.OUTER:
         raise TopologyError("outer_join does not take foreign_key=; use join or left_join")
-    return foreign_key_joins.joined(
-        table, other, joiner, with_key, name, dict(options), is_left=kind is JoinKind.LEFT
-    )
+    return foreign_key_joins.joined(table, other, joiner, with_key, name, dict(options), is_left=kind is JoinKind.LEFT)
 
 
 def _join(

@@ -87,7 +87,7 @@ def _asked_for(
     if wanted is None:
         if options.keys() - {"caching", "logging"}:
             raise TopologyError(
-                f"operator on {table!r}: {min(options)}= concerns a store, but there is none; give it a name with store="
+                f"operator on {table!r}: {min(options)}= concerns a store, but there is none; name it with store="
             )
         if prefix is not None:
             table._graph.names.store(prefix)
@@ -129,12 +129,8 @@ def filtered(
         table._state, kept, lambda parent: FilteredValues(parent, predicate, negate), send_old=sends_old
     )
     versioned: set[str] = set()
-    content = Process(
-        lambda: TableFilter(predicate, negate, state.store, state.send_old, bool(versioned)), state.specs
-    )
-    node = LogicalNode(
-        full_name, content, is_output_versioned=_versioned(is_given, kept), versioned_parents=versioned
-    )
+    content = Process(lambda: TableFilter(predicate, negate, state.store, state.send_old, bool(versioned)), state.specs)
+    node = LogicalNode(full_name, content, is_output_versioned=_versioned(is_given, kept), versioned_parents=versioned)
     return _derived(table, node, key_slot, value_slot, state)
 
 
@@ -218,16 +214,12 @@ def transformed(
     def specs() -> Iterable[StoreSpec]:
         return (*state.specs(), *(builder.spec() for builder in builders))
 
-    content = Process(
-        lambda: TableTransformValues(operator, state.store, state.send_old), specs, lambda: tuple(stores)
-    )
+    content = Process(lambda: TableTransformValues(operator, state.store, state.send_old), specs, lambda: tuple(stores))
     node = LogicalNode(full_name, content, is_output_versioned=_versioned(is_given, kept))
     return _derived(table, node, key_slot, value_slot, state)
 
 
-def streamed(
-    table: "KTable[Any, Any]", mapper: Callable[..., Any] | None, name: str | None
-) -> "KStream[Any, Any]":
+def streamed(table: "KTable[Any, Any]", mapper: Callable[..., Any] | None, name: str | None) -> "KStream[Any, Any]":
     """Add the step from changes to new values."""
     from streams.dsl.stateless import with_key
     from streams.dsl.stream import KStream
@@ -301,9 +293,7 @@ def grouped(
     key_slot = declared(key, full_name) if key is not NOT_GIVEN else hinted(told_key, full_name)
     value_slot = declared(value, full_name) if value is not NOT_GIVEN else hinted(told_value, full_name)
     versioned: set[str] = set()
-    node = LogicalNode(
-        full_name, Process(lambda: TableGroupMap(mapper, bool(versioned))), versioned_parents=versioned
-    )
+    node = LogicalNode(full_name, Process(lambda: TableGroupMap(mapper, bool(versioned))), versioned_parents=versioned)
     graph.add(table._node, node)
     table._state.enable_old(True)
     return KGroupedTable(graph, full_name, key_slot, value_slot, table._sources, node, name)

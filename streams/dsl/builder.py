@@ -1,0 +1,502 @@
+"""StreamsBuilder: where a topology begins, and how a function becomes one.
+
+Between user code and the logical graph.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, TypeVar, Unpack, overload
+
+from attrs import evolve, frozen
+from typing_extensions import TypeForm
+
+from streams.core.errors import TopologyError
+from streams.core.serdes import Serde
+from streams.core.timestamps import (
+    Custom,
+    Extractor,
+    ExtractorName,
+    FailOnInvalid,
+    FromValue,
+    LogAndSkipInvalid,
+    TimestampFunction,
+    UsePartitionTime,
+)
+from streams.core.topic import Topic, check_topic_name
+from streams.dsl import optimize
+from streams.dsl.functions import settled
+from streams.dsl.global_table import GlobalKTable
+from streams.dsl.logical import AddGlobalStore, AddStore, LogicalGraph, LogicalNode
+from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions, key_value, store_name
+from streams.dsl.nodes import GlobalTableSource, Process, StreamSource, TableSource
+from streams.dsl.operators import TableSource as TableSourceOperator
+from streams.dsl.slots import Slot, declared
+from streams.dsl.stream import KStream
+from streams.dsl.table import KTable
+from streams.dsl.table_state import SourceState
+from streams.state.specs import StoreSpec
+from streams.topology.graph import GlobalStore, ProcessorNode, SourceNode, Topology
+from streams.topology.processors import Processor, ProcessorOperator, StoreBuilder
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: Where a source's event times come from: a policy by name, a function of (key, value, record
+#: timestamp, partition time), or an extractor.
+Timestamp: TypeAlias = ExtractorName | TimestampFunction | Extractor
+
+
+class StreamsBuilder:
+    """Collects the streams and tables of a topology.
+
+    In the examples of its methods ``builder`` is one, and ``play`` shows what comes out for some
+    input.
+    """
+
+    def __init__(self) -> None:
+        self._graph = LogicalGraph()
+        self._built: tuple[str, Topology] | None = None
+
+    @overload
+    def stream(
+        self,
+        topic: Topic[K, V],
+        *topics: Topic[K, V],
+        name: str | None = None,
+        timestamp: Timestamp | None = None,
+        offset_reset: str | None = None,
+    ) -> KStream[K, V]: ...
+    @overload
+    def stream(
+        self,
+        topic: str | re.Pattern[str],
+        *topics: str,
+        key: TypeForm[K],
+        value: TypeForm[V],
+        name: str | None = None,
+        timestamp: Timestamp | None = None,
+        offset_reset: str | None = None,
+    ) -> KStream[K, V]: ...
+    @overload
+    def stream(
+        self,
+        topic: str | re.Pattern[str],
+        *topics: str,
+        key: TypeForm[K] | Serde[K],
+        value: TypeForm[V] | Serde[V],
+        name: str | None = None,
+        timestamp: Timestamp | None = None,
+        offset_reset: str | None = None,
+    ) -> KStream[K, V]: ...
+    def stream(
+        self,
+        topic: Any,
+        *topics: Any,
+        key: Any = NOT_GIVEN,
+        value: Any = NOT_GIVEN,
+        name: str | None = None,
+        timestamp: Timestamp | None = None,
+        offset_reset: str | None = None,
+    ) -> KStream[Any, Any]:
+        """Read one or more topics, or all whose names match a pattern, as a stream.
+
+        ``timestamp`` says where event times come from, by default as the ``Topic`` or the settings
+        say; ``offset_reset`` is ``earliest`` or ``latest``.
+
+        >>> play(builder.stream("orders", key=str, value=int), ("ann", 1))
+        [('ann', 1)]
+
+        Raises:
+            TopologyError: topics have different types or times, or types are missing.
+        """
+        source = _Source.of("stream", (topic, *topics), key, value, timestamp, offset_reset)
+        full_name = self._graph.names.given(name, "KSTREAM-SOURCE-")
+        source.declare(self._graph)
+        key_slot, value_slot = source.slots(full_name)
+        content = StreamSource(
+            source.names, source.pattern, key_slot, value_slot, source.extractor, source.offset_reset
+        )
+        node = self._graph.add(self._graph.root, LogicalNode(full_name, content))
+        return KStream(self._graph, full_name, key_slot, value_slot, frozenset((full_name,)), False, node)
+
+    @overload
+    def table(
+        self,
+        topic: Topic[K, V],
+        name: str | None = None,
+        *,
+        store: str | None = SAME_AS_NAME,
+        timestamp: Timestamp | None = None,
+        offset_reset: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, V]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        name: str | None = None,
+        *,
+        key: TypeForm[K],
+        value: TypeForm[V],
+        store: str | None = SAME_AS_NAME,
+        timestamp: Timestamp | None = None,
+        offset_reset: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, V]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        name: str | None = None,
+        *,
+        key: TypeForm[K] | Serde[K],
+        value: TypeForm[V] | Serde[V],
+        store: str | None = SAME_AS_NAME,
+        timestamp: Timestamp | None = None,
+        offset_reset: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, V]: ...
+    def table(
+        self,
+        topic: Any,
+        name: str | None = None,
+        *,
+        key: Any = NOT_GIVEN,
+        value: Any = NOT_GIVEN,
+        store: str | None = SAME_AS_NAME,
+        timestamp: Timestamp | None = None,
+        offset_reset: str | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[Any, Any]:
+        """Read a topic as a table: each record replaces the row of its key, None deletes it.
+
+        ``name`` also names the store, unless ``store`` does; ``history`` keeps old versions.
+
+        >>> prices = builder.table("prices", "current-prices", key=str, value=int)
+        >>> play(prices, ("prices", "tea", 3), ("prices", "tea", None))
+        [('tea', 3), ('tea', None)]
+        """
+        source = _Source.of("table", (topic,), key, value, timestamp, offset_reset)
+        wanted = store_name(name, store)
+        names, topic_name = self._graph.names, source.single("table")
+        key_slot, value_slot = source.slots(topic_name)
+        kept = key_value(self._graph, wanted, f"{topic_name}-", key_slot, value_slot, options)
+        source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
+        full_name = names.given(name, "KTABLE-SOURCE-")
+        source.declare(self._graph)
+        state = SourceState(kept, kept.is_queryable)
+        process = Process(lambda: TableSourceOperator(state.store, state.send_old), state.specs)
+        content = TableSource(
+            source_name,
+            topic_name,
+            key_slot,
+            value_slot,
+            process,
+            lambda: state.store,
+            source.extractor,
+            source.offset_reset,
+        )
+        node = LogicalNode(full_name, content, is_output_versioned=kept.is_versioned)
+        self._graph.add(self._graph.root, node)
+        return KTable(self._graph, full_name, key_slot, value_slot, frozenset((source_name,)), state, node)
+
+    @overload
+    def global_table(
+        self,
+        topic: Topic[K, V],
+        name: str | None = None,
+        *,
+        store: str | None = SAME_AS_NAME,
+        timestamp: Timestamp | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> GlobalKTable[K, V]: ...
+    @overload
+    def global_table(
+        self,
+        topic: str,
+        name: str | None = None,
+        *,
+        key: TypeForm[K],
+        value: TypeForm[V],
+        store: str | None = SAME_AS_NAME,
+        timestamp: Timestamp | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> GlobalKTable[K, V]: ...
+    @overload
+    def global_table(
+        self,
+        topic: str,
+        name: str | None = None,
+        *,
+        key: TypeForm[K] | Serde[K],
+        value: TypeForm[V] | Serde[V],
+        store: str | None = SAME_AS_NAME,
+        timestamp: Timestamp | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> GlobalKTable[K, V]: ...
+    def global_table(
+        self,
+        topic: Any,
+        name: str | None = None,
+        *,
+        key: Any = NOT_GIVEN,
+        value: Any = NOT_GIVEN,
+        store: str | None = SAME_AS_NAME,
+        timestamp: Timestamp | None = None,
+        **options: Unpack[StoreOptions],
+    ) -> GlobalKTable[Any, Any]:
+        """Read a topic as a table that every instance has whole.
+
+        >>> names = builder.global_table("names", key=int, value=str)
+        >>> named = orders.join(names, lambda amount, name: name, key=lambda customer, amount: amount)
+        >>> play(named, ("names", 7, "seven"), ("ann", 7))
+        [('ann', 'seven')]
+        """
+        source = _Source.of("global_table", (topic,), key, value, timestamp, None)
+        if "history" in options:
+            raise TopologyError("a global table cannot be versioned; leave out history=")
+        names, topic_name = self._graph.names, source.single("global_table")
+        key_slot, value_slot = source.slots(topic_name)
+        kept = key_value(self._graph, store_name(name, store), f"{topic_name}-", key_slot, value_slot, options)
+        kept.has_changelog = False
+        source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
+        full_name = names.given(name, "KTABLE-SOURCE-")
+        source.declare(self._graph)
+        content = GlobalTableSource(
+            source_name,
+            topic_name,
+            key_slot,
+            value_slot,
+            lambda: TableSourceOperator(kept.store),
+            kept.spec,
+            source.extractor,
+        )
+        self._graph.add(self._graph.root, LogicalNode(full_name, content))
+        return GlobalKTable(self._graph, key_slot, value_slot, kept.store)
+
+    def add_state_store(self, store: StoreBuilder[Any] | StoreSpec) -> "StreamsBuilder":
+        """Add a store for processors, which name it in ``process(..., stores=[...])``.
+
+        >>> _ = builder.add_state_store(key_value_store(str, int, "seen"))
+        >>> class Last(Processor[str, int, str, int]):
+        ...     def process(self, record):
+        ...         seen = self.context.store("seen")
+        ...         self.context.forward(record.key, seen.get(record.key))
+        ...         seen.put(record.key, record.value)
+        >>> play(orders.process(Last, stores=["seen"]), ("ann", 1), ("ann", 2))
+        [('ann', None), ('ann', 1)]
+        """
+        spec = _spec(store, "add_state_store")
+        self._graph.claim_store(spec.name)
+        self._graph.add(self._graph.root, LogicalNode(spec.name, AddStore(spec)))
+        return self
+
+    def add_global_store(
+        self,
+        store: StoreBuilder[Any] | StoreSpec,
+        topic: Topic[K, V] | str,
+        processor: Callable[[], Processor[K, V, Any, Any]],
+        name: str | None = None,
+        *,
+        key: Any = NOT_GIVEN,
+        value: Any = NOT_GIVEN,
+        timestamp: Timestamp | None = None,
+    ) -> "StreamsBuilder":
+        """Add a store that every instance fills whole from a topic, by a processor.
+
+        >>> class Keep(Processor[str, int, None, None]):
+        ...     def process(self, record):
+        ...         self.context.store("limits").put(record.key, record.value)
+        >>> _ = builder.add_global_store(key_value_store(str, int, "limits"), Topic("limit", key=str, value=int), Keep)
+        >>> driver_of(orders, ("limit", "ann", 9)).store("limits").get("ann")
+        9
+        """
+        spec = _spec(store, "add_global_store")
+        self._graph.claim_store(spec.name)
+        source = _Source.of("add_global_store", (topic,), key, value, timestamp, None)
+        settled(processor, "add_global_store", "()")
+        names, topic_name = self._graph.names, source.single("add_global_store")
+        source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
+        full_name = names.given(name, "KTABLE-SOURCE-")
+        source.declare(self._graph)
+        key_slot, value_slot = source.slots(full_name)
+        global_store = GlobalStore(
+            evolve(spec, has_changelog=False),
+            SourceNode(source_name, (topic_name,), None, key_slot.resolve(), value_slot.resolve(), source.extractor),
+            ProcessorNode(full_name, ProcessorOperator(processor), (source_name,)),
+        )
+        self._graph.add(self._graph.root, LogicalNode(full_name, AddGlobalStore(global_store)))
+        return self
+
+    def build(self, *, topology_optimization: str = "none") -> Topology:
+        """Return the topology; ``topology_optimization`` is ``none`` or ``all`` (KIP-295).
+
+        >>> orders.to("copy")
+        >>> sorted(builder.build().nodes)
+        ['KSTREAM-SINK-0000000002', 'KSTREAM-SOURCE-0000000000', 'KTABLE-SOURCE-0000000001']
+
+        Raises:
+            TopologyError: the topology does not make sense as a whole.
+        """
+        if topology_optimization not in ("none", "all"):
+            raise TopologyError(f"topology_optimization must be 'none' or 'all', not {topology_optimization!r}")
+        if self._built is None:
+            self._graph.is_built = True
+            self._built = topology_optimization, optimize.write(self._graph, topology_optimization)
+        if self._built[0] != topology_optimization:
+            raise TopologyError(f"the topology is built already, with topology_optimization={self._built[0]!r}")
+        return self._built[1]
+
+
+_POLICIES: dict[str, Callable[[str], Extractor]] = {
+    "fail_on_invalid": FailOnInvalid,
+    "log_and_skip": LogAndSkipInvalid,
+    "use_partition_time": UsePartitionTime,
+}
+
+
+def _spec(store: Any, operator: str) -> StoreSpec:
+    if isinstance(store, StoreBuilder):
+        return store.spec()
+    if isinstance(store, StoreSpec):
+        return store
+    raise TopologyError(f"{operator} needs a store such as key_value_store(str, int, 'name'), got {store!r}")
+
+
+@frozen
+class _Source:
+    """What a source reads, checked."""
+
+    names: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    key: Serde[Any] | Any
+    value: Serde[Any] | Any
+    extractor: Extractor | None
+    offset_reset: str | None
+    declared: tuple[Topic[Any, Any], ...]
+
+    @classmethod
+    def of(
+        cls, operator: str, topics: tuple[Any, ...], key: Any, value: Any, timestamp: Any, offset_reset: str | None
+    ) -> "_Source":
+        """Check the arguments of a source.
+
+        Raises:
+            TopologyError: they do not fit together.
+        """
+        known = tuple(topic for topic in topics if isinstance(topic, Topic))
+        patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
+        if patterns and (len(topics) > 1 or operator != "stream"):
+            raise TopologyError(f"{operator}: a pattern stands alone, and only for a stream; got {topics!r}")
+        names = tuple(_topic_name(topic, operator) for topic in topics if not isinstance(topic, re.Pattern))
+        if len(set(names)) < len(names):
+            raise TopologyError(f"{operator} of {', '.join(names)}: a topic is given twice")
+        if offset_reset not in (None, "earliest", "latest"):
+            raise TopologyError(f"{operator}: offset_reset must be 'earliest' or 'latest', not {offset_reset!r}")
+        shown = ", ".join(names) or repr(patterns[0].pattern)
+        key = _common(operator, shown, "key", key, [topic.key_serde for topic in known])
+        value = _common(operator, shown, "value", value, [topic.value_serde for topic in known])
+        extractor = _extractor(operator, shown, timestamp, known, len(names))
+        return cls(names, patterns[0] if patterns else None, key, value, extractor, offset_reset, known)
+
+    def single(self, operator: str) -> str:
+        """Return the one topic of a table."""
+        if len(self.names) != 1:
+            raise TopologyError(f"{operator} needs one topic, got {self.names!r}")
+        return self.names[0]
+
+    def slots(self, node: str) -> tuple[Slot, Slot]:
+        """Return the slots of keys and values."""
+        return declared(self.key, node), declared(self.value, node)
+
+    def declare(self, graph: LogicalGraph) -> None:
+        """Remember the topics' declarations."""
+        for topic in self.declared:
+            graph.declare(topic)
+
+
+def _topic_name(topic: Any, operator: str) -> str:
+    if isinstance(topic, Topic):
+        return topic.name
+    if isinstance(topic, str):
+        return check_topic_name(topic)
+    raise TopologyError(f"{operator} needs a Topic or a topic's name with key= and value=, got {topic!r}")
+
+
+def _common(operator: str, topics: str, side: str, form: Any, serdes: list[Serde[Any]]) -> Any:
+    """Return what all topics of a source agree on."""
+    if form is not NOT_GIVEN:
+        return form
+    if not serdes:
+        raise TopologyError(f"{operator} of {topics}: give {side}=, the type of the {side}s")
+    if len({serde.name for serde in serdes}) > 1:
+        shown = ", ".join(serde.name for serde in serdes)
+        raise TopologyError(
+            f"{operator} of {topics}: the {side}s have different types ({shown}); read each topic as a stream "
+            "of its own and merge() them"
+        )
+    return serdes[0]
+
+
+def _extractor(
+    operator: str, topics: str, timestamp: Any, known: tuple[Topic[Any, Any], ...], count: int
+) -> Extractor | None:
+    """Return where event times come from, None for what the settings say."""
+    if timestamp is not None:
+        if hasattr(timestamp, "block"):
+            extractor: Extractor = timestamp
+            return extractor
+        if isinstance(timestamp, str):
+            if timestamp == "wall_clock":
+                raise TopologyError(
+                    f"{operator} of {topics}: set default_timestamp_extractor='wall_clock' for the whole application"
+                )
+            if timestamp not in _POLICIES:
+                raise TopologyError(
+                    f"{operator} of {topics}: unknown timestamp policy {timestamp!r}; there are {', '.join(_POLICIES)}"
+                )
+            return _POLICIES[timestamp](topics)
+        form = "(key, value, record_timestamp_ms, partition_time_ms)"
+        return Custom(topics, settled(timestamp, f"timestamp of {operator}", form))
+    functions = {topic.timestamp for topic in known if topic.timestamp is not None}
+    if not functions:
+        return None
+    if len(functions) > 1 or len([topic for topic in known if topic.timestamp is not None]) < count:
+        raise TopologyError(
+            f"{operator} of {topics}: the topics take their event times differently; read each topic as a "
+            "stream of its own and merge() them"
+        )
+    return FromValue(topics, functions.pop())
+
+
+#: A topology: a function of the builder, or one that is built already.
+TopologySource: TypeAlias = Callable[[StreamsBuilder], Any] | Topology
+
+
+class HasOptimization(Protocol):
+    """Settings, as far as the building of a topology asks for them."""
+
+    @property
+    def topology_optimization(self) -> str:
+        """``none`` or ``all``."""
+        ...
+
+
+def build_topology(topology: TopologySource, config: HasOptimization | None = None) -> Topology:
+    """Return the topology of a function of the builder; a built ``Topology`` passes through.
+
+    Of a function that returns a ``Topology`` that one is taken.
+
+    Raises:
+        TopologyError: it is neither, or it cannot be built.
+    """
+    if isinstance(topology, Topology):
+        return topology
+    if isinstance(topology, StreamsBuilder):
+        raise TopologyError("give the function that takes the StreamsBuilder, or builder.build()")
+    settled(topology, "the topology", "(builder)")
+    builder = StreamsBuilder()
+    made = topology(builder)
+    if isinstance(made, Topology):
+        return made
+    return builder.build(topology_optimization="none" if config is None else config.topology_optimization)

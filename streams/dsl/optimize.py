@@ -1,0 +1,267 @@
+"""From the logical graph to the topology: merging of sources, optimization, and the order of writing.
+
+The rules are those of Kafka Streams: sources of one topic become one; with
+``topology_optimization="all"`` tables use their topic as changelog, repartition topics behind one
+change of key become one, and a stream joined with itself needs one store; repartition topics
+drop records without key where nothing behind them can use those.  Imports the logical graph.
+"""
+
+import heapq
+
+from streams.core.errors import TopologyError
+from streams.dsl.logical import LogicalGraph, LogicalNode
+from streams.dsl.nodes import Repartition, StreamSource, StreamStreamJoin, TableSource
+from streams.dsl.repartition import repartition_node
+from streams.dsl.slots import Slot
+from streams.topology.graph import SourceNode, Topology
+
+#: Repartition nodes behind each node that changes the key.
+_ByKeyChange = dict[LogicalNode, dict[LogicalNode, None]]
+
+
+def write(graph: LogicalGraph, optimization: str) -> Topology:
+    """Return the topology of a graph; ``optimization`` is ``none`` or ``all``.
+
+    Raises:
+        TopologyError: the graph does not make sense as a whole.
+    """
+    _merge_duplicate_sources(graph)
+    if optimization == "all":
+        for node in graph.nodes:
+            if isinstance(node.content, TableSource):
+                node.content.is_changelog = True
+        _merge_repartitions(graph)
+        _rewrite_self_joins(graph)
+    _drop_null_keys(graph)
+    _mark_versioned(graph)
+    topology = Topology()
+    topology.topics.update(graph.topics)
+    _write_in_order(graph, topology)
+    for group in graph.copartitioned:
+        known = [source for source in group if isinstance(topology.nodes.get(source), SourceNode)]
+        if len(known) > 1:
+            topology.require_copartitioning(known)
+    return topology
+
+
+def _write_in_order(graph: LogicalGraph, topology: Topology) -> None:
+    """Write parents before children, and otherwise in the order of the nodes' priority."""
+    queue: list[tuple[int, int, LogicalNode]] = [(-1, 0, graph.root)]
+    offered = 1
+    while queue:
+        _, _, node = heapq.heappop(queue)
+        if not node.is_written and all(parent.is_written for parent in node.parents):
+            node.content.write(node, topology)
+            node.is_written = True
+        for child in node.children:
+            if not child.is_written:
+                heapq.heappush(queue, (child.priority, offered, child))
+                offered += 1
+
+
+def _merge_duplicate_sources(graph: LogicalGraph) -> None:
+    """Make one source of all that read the same topics.
+
+    Raises:
+        TopologyError: two sources overlap without being equal, or start at different offsets.
+    """
+    seen: dict[object, LogicalNode] = {}
+    for node in list(graph.root.children):
+        source = node.content
+        if not isinstance(source, StreamSource):
+            continue
+        keys = source.topics or (source.subscription,)
+        first = next((seen[key] for key in keys if key in seen), None)
+        if first is None:
+            seen.update(dict.fromkeys(keys, node))
+            continue
+        other = first.content
+        assert isinstance(other, StreamSource)
+        if other.subscription != source.subscription:
+            raise TopologyError(
+                f"streams {first.name!r} of {_shown(other)} and {node.name!r} of {_shown(source)} overlap; "
+                "read the same topics in both, or each topic once and merge()"
+            )
+        if other.offset_reset != source.offset_reset:
+            raise TopologyError(
+                f"two streams of {_shown(source)} have different offset_reset: {other.offset_reset!r} and "
+                f"{source.offset_reset!r}; give both the same"
+            )
+        other.key.same_as(source.key)
+        other.value.same_as(source.value)
+        for child in list(node.children):
+            node.remove_child(child)
+            first.add_child(child)
+        graph.root.remove_child(node)
+        graph.rename_source(node.name, first.name)
+
+
+def _shown(source: StreamSource) -> str:
+    return repr(source.pattern.pattern) if source.pattern else ", ".join(map(repr, source.topics))
+
+
+# Repartition topics.
+
+
+def _is_optimizable(node: LogicalNode) -> bool:
+    return isinstance(node.content, Repartition) and node.content.is_optimizable
+
+
+def _key_change_of(node: LogicalNode) -> LogicalNode | None:
+    """Return the node that changes the key, if no change of the value lies between it and this one."""
+    nearest = node.find_upwards(lambda other: other.is_key_changing or other.is_value_changing)
+    change = node.find_upwards(lambda other: other.is_key_changing)
+    return change if change is nearest else None
+
+
+def _merge_repartitions(graph: LogicalGraph) -> None:
+    """Put one repartition topic behind each change of key in the place of several."""
+    by_change: _ByKeyChange = {}
+    for node in graph.nodes:
+        if node.is_key_changing:
+            by_change[node] = {}
+        elif _is_optimizable(node) and node.parents:
+            change = _key_change_of(node)
+            if change is not None:
+                by_change[change][node] = None
+    _move_behind_merges(graph, by_change)
+    for change, repartitions in by_change.items():
+        if repartitions:
+            _replace(graph, change, repartitions)
+
+
+def _move_behind_merges(graph: LogicalGraph, by_change: _ByKeyChange) -> None:
+    """Let a merge stand for the changes of key before it, where all repartitions lie behind it."""
+    before: dict[LogicalNode, dict[LogicalNode, None]] = {}
+    for merge in graph.nodes:
+        if not merge.is_merge:
+            continue
+        before[merge] = {}
+        for change, repartitions in by_change.items():
+            is_before_all = all(_child_towards(merge, node) is not None for node in repartitions)
+            if is_before_all and _child_towards(change, merge) is not None:
+                before[merge][change] = None
+    moved: set[LogicalNode] = set()
+    for merge, changes in before.items():
+        by_change[merge] = {node: None for change in changes for node in by_change[change]}
+        moved.update(changes)
+    for change in moved:
+        del by_change[change]
+
+
+def _child_towards(ancestor: LogicalNode, node: LogicalNode) -> LogicalNode | None:
+    """Return the child of ``ancestor`` that lies on the way up from ``node``."""
+    return node.find_upwards(lambda other: ancestor in other.parents)
+
+
+def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[LogicalNode, None]) -> None:
+    contents = [node.content for node in repartitions]
+    first = contents[0]
+    assert isinstance(first, Repartition)
+    key, value = first.key, first.value
+    for content in contents[1:]:
+        assert isinstance(content, Repartition)
+        key, value = _better(key, content.key), _better(value, content.value)
+    single = repartition_node(graph.names, first.topic, key, value)
+    # Evaluated with the change of key, hence before everything behind it.
+    single.priority = change.priority
+    for node in repartitions:
+        child = _child_towards(change, node)
+        assert child is not None, f"no way from {node!r} up to {change!r}"
+        single.add_child(child)
+        change.remove_child(child)
+        for parent in list(node.parents):
+            for behind in list(node.children):
+                parent.add_child(behind)
+            parent.remove_child(node)
+        for behind in list(node.children):
+            node.remove_child(behind)
+        graph.rename_source(node.name, single.name)
+    change.add_child(single)
+    graph.nodes[single] = None
+
+
+def _better(one: Slot, other: Slot) -> Slot:
+    """Return the slot whose serde is known; otherwise both are one."""
+    if one.known is None and other.known is not None:
+        return other
+    one.same_as(other)
+    return one
+
+
+# Self-joins.
+
+
+def _rewrite_self_joins(graph: LogicalGraph) -> None:
+    """Let a join of a stream with itself use one store."""
+    for node in _from_root(graph):
+        join = node.content
+        if not isinstance(join, StreamStreamJoin) or len(node.parents) != 1:
+            continue
+        (parent,) = node.parents
+        right = next((child for child in parent.children if child.name == join.other_windowed), None)
+        if right is None:
+            raise AssertionError(f"the right side of {node!r} is not behind {parent!r}")
+        parent.remove_child(right)
+        join.is_self_join = True
+
+
+def _from_root(graph: LogicalGraph) -> list[LogicalNode]:
+    """Return the nodes that can be reached, each once, depth first."""
+    found: dict[LogicalNode, None] = {}
+    waiting = [graph.root]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found[node] = None
+            waiting.extend(reversed(node.children))
+    return list(found)
+
+
+# What depends on everything before or behind a node.
+
+
+def _drop_null_keys(graph: LogicalGraph) -> None:
+    """Filter records without key before repartition topics, unless an outer join behind needs them."""
+    keeps: dict[LogicalNode, bool] = {}
+    for node in _children_first(graph):
+        keeps[node] = any(child.has_relaxed_null_keys or keeps[child] for child in node.children)
+        if isinstance(node.content, Repartition) and not keeps[node]:
+            node.content.is_dropping_null_keys = True
+
+
+def _children_first(graph: LogicalGraph) -> list[LogicalNode]:
+    done: dict[LogicalNode, None] = {}
+    waiting: list[tuple[LogicalNode, bool]] = [(graph.root, False)]
+    while waiting:
+        node, is_expanded = waiting.pop()
+        if is_expanded:
+            done[node] = None
+        elif node not in done:
+            waiting.append((node, True))
+            waiting.extend((child, False) for child in node.children if child not in done)
+    return list(done)
+
+
+def _mark_versioned(graph: LogicalGraph) -> None:
+    """Tell each node which of its parents have versioned rows (KIP-914).
+
+    Raises:
+        TopologyError: a versioned table is suppressed.
+    """
+    memo: dict[LogicalNode, bool] = {graph.root: False}
+
+    def is_versioned(node: LogicalNode) -> bool:
+        if node.is_output_versioned is not None:
+            return node.is_output_versioned
+        if node not in memo:
+            memo[node] = all(is_versioned(parent) for parent in node.parents)
+        return memo[node]
+
+    for node in _from_root(graph):
+        node.versioned_parents.update(parent.name for parent in node.parents if is_versioned(parent))
+        if node.is_suppress and node.versioned_parents:
+            raise TopologyError(
+                f"suppress {node.name!r}: a versioned table cannot be suppressed; leave out history= "
+                "of the table that it comes from"
+            )
