@@ -66,7 +66,7 @@ class Store(Protocol):
         ...
 
     def snapshot_blocks(self) -> Iterator[Block]:
-        """Yield the whole content as changelog records, sorted by key."""
+        """Yield the whole content as changelog records, sorted by key (versions by time)."""
         ...
 
     def close(self) -> None:

@@ -268,19 +268,24 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
                 self._place(key, value, time_ms)
 
     def _snapshot_rows(self) -> Iterator[ChangelogRow]:
-        """Yield per key its versions from old to new, with the tombstones between them."""
+        """Yield all versions in order of time: by key, old ones would be refused where they are restored."""
         keys: set[bytes] = set()
         for segment in self._staged.namespaces:
             keys.update(key for key, _ in self._staged.scan(segment, None, None))
-        for key in sorted(keys):
-            last_end: int | None = None
-            for from_ms, to_ms, value in self._history(key):
-                if last_end is not None and last_end < from_ms:
-                    yield key, None, last_end
-                yield key, value, from_ms
-                last_end = to_ms
-            if last_end is not None and last_end != _MAX_TIME:
+        rows = [row for key in keys for row in self._rows_of(key)]
+        rows.sort(key=lambda row: (row[2], row[0]))
+        yield from rows
+
+    def _rows_of(self, key: bytes) -> Iterator[ChangelogRow]:
+        """Yield the versions of a key from old to new, with the tombstones between them."""
+        last_end: int | None = None
+        for from_ms, to_ms, value in self._history(key):
+            if last_end is not None and last_end < from_ms:
                 yield key, None, last_end
+            yield key, value, from_ms
+            last_end = to_ms
+        if last_end is not None and last_end != _MAX_TIME:
+            yield key, None, last_end
 
     def _history(self, key: bytes) -> Iterator[tuple[int, int, bytes | None]]:
         """Yield (valid_from, valid_to, value), oldest first."""

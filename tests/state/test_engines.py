@@ -1,0 +1,161 @@
+"""Engines: atomic batches that survive a kill as a prefix, namespaces dropped as a whole."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from streams.core.errors import StoreError
+from streams.core.serdes import LONG, STRING
+from streams.state import StoreKind, StoreSpec, open_store
+from streams.state.engines import Engine, EngineBatch, next_prefix
+from streams.state.memory import MemoryEngine
+from streams.state.rocksdb import RocksEngine
+
+KV = StoreSpec("counts", StoreKind.KEY_VALUE, STRING, LONG)
+
+
+@pytest.fixture(params=["in_memory", "rocksdb"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    return MemoryEngine() if request.param == "in_memory" else RocksEngine.open(tmp_path / "store")
+
+
+def test_batch_drops_first_then_writes(engine: Engine) -> None:
+    engine.apply(EngineBatch(writes={-1: {b"z": b"0"}, 0: {b"a": b"1", b"b": b"2"}, 1: {b"a": b"3"}}))
+    engine.apply(EngineBatch(dropped=[0], writes={0: {b"b": b"4"}, 1: {b"c": b"5"}}, metadata={"m": b"x"}))
+
+    assert list(engine.scan(0, None, None)) == [(b"b", b"4")]
+    assert list(engine.scan(1, b"a", b"c")) == [(b"a", b"3")]
+    assert list(engine.scan(1, None, None, reverse=True)) == [(b"c", b"5"), (b"a", b"3")]
+    assert engine.get(-1, b"z") == b"0"
+    assert engine.namespaces() == [-1, 0, 1]
+    assert engine.metadata() == {"m": b"x"}
+    engine.close()
+
+
+def test_scan_stays_within_its_namespace_and_bounds(engine: Engine) -> None:
+    keys = [b"", b"\x00", b"a", b"a\x00", b"b", b"\xff", b"\xff\xff"]
+    engine.apply(EngineBatch(writes={number: dict.fromkeys(keys, b"v") for number in (1, 2, 3)}))
+
+    assert [key for key, _ in engine.scan(2, None, None)] == keys
+    assert [key for key, _ in engine.scan(2, b"a", b"b")] == [b"a", b"a\x00"]
+    assert [key for key, _ in engine.scan(2, b"a", b"b", reverse=True)] == [b"a\x00", b"a"]
+    assert [key for key, _ in engine.scan(2, None, None, reverse=True)] == keys[::-1]
+    assert list(engine.scan(2, b"b", b"a")) == []
+    assert list(engine.scan(7, None, None)) == []
+    engine.close()
+
+
+def test_rocksdb_finds_its_namespaces_again(tmp_path: Path) -> None:
+    engine = RocksEngine.open(tmp_path)
+    engine.apply(EngineBatch(writes={-1: {b"a": b"1"}, 5: {b"a": b"1"}, 900: {b"a": b"1"}}, metadata={"m": b"x"}))
+    engine.close()
+    engine = RocksEngine.open(tmp_path)
+
+    assert engine.namespaces() == [-1, 5, 900]
+    assert engine.metadata() == {"m": b"x"}
+    engine.close()
+
+
+def test_next_prefix_is_above_everything_with_the_prefix() -> None:
+    assert next_prefix(b"ab") == b"ac"
+    assert next_prefix(b"a\xff") == b"b"
+    assert next_prefix(b"\xff\xff") is None
+    assert next_prefix(b"") is None
+
+
+def test_damaged_directory_is_a_store_error_that_says_what_to_do(tmp_path: Path) -> None:
+    store = open_store(KV, tmp_path, default_engine="rocksdb")
+    store.put("a", 1)
+    store.commit({})
+    store.close()
+    (tmp_path / "CURRENT").write_text("nonsense\n")
+
+    with pytest.raises(StoreError, match="delete it"):
+        open_store(KV, tmp_path, default_engine="rocksdb")
+
+
+WRITER = """
+import os, signal, sys
+from pathlib import Path
+from streams.core.serdes import LONG, STRING
+from streams.state import MemoryBudget, StoreKind, StoreSpec, open_store
+store = open_store(
+    StoreSpec("counts", StoreKind.KEY_VALUE, STRING, LONG), Path(sys.argv[1]),
+    default_engine="rocksdb", memory_budget=MemoryBudget(write_buffer_bytes=64 * 1024),
+)
+for number in range(int(sys.argv[2])):
+    for key in range(50):
+        store.put(f"{number:05}-{key:03}", number)
+    store.put("last", number)
+    store.commit({"position": str(number).encode()})
+store.put("uncommitted", 1)
+list(store.all())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("commits", [1, 400])
+def test_killed_store_reopens_with_data_and_positions_of_one_commit(tmp_path: Path, commits: int) -> None:
+    """No write-ahead log: later commits may be lost, but only whole, and all after the first lost one."""
+    done = subprocess.run([sys.executable, "-c", WRITER, str(tmp_path), str(commits)], check=False)
+    assert done.returncode == -9
+
+    store = open_store(KV, tmp_path, default_engine="rocksdb")
+    found = dict(store.all())
+    position = store.metadata().get("position")
+    store.close()
+
+    if position is None:
+        assert found == {}
+        return
+    last = int(position)
+    expected = {f"{number:05}-{key:03}": number for number in range(last + 1) for key in range(50)}
+    assert found == {**expected, "last": last}
+    # With small memtables something was flushed before the kill.
+    assert last > 0
+
+
+@pytest.mark.parametrize("engine_name", ["in_memory", "rocksdb"])
+def test_windows_expire_by_whole_segments(tmp_path: Path, engine_name: str) -> None:
+    """Retention 100 s, so segments of 60 s: stream time 220 s ends the segment [0, 60)."""
+    spec = StoreSpec("w", StoreKind.WINDOW, STRING, LONG, retention_ms=100_000, window_size_ms=10)
+    store = open_store(spec, tmp_path, default_engine=engine_name)
+    refused: list[int] = []
+    store.on_expired = lambda: refused.append(1)
+    staged = store._staged
+
+    store.put("a", 1, 10_000)
+    store.put("a", 2, 59_999)
+    store.put("b", 3, 60_000)
+    store.commit({})
+    assert staged.engine.namespaces() == [0, 1]
+
+    store.put("a", 4, 159_999)
+    store.put("a", 5, 1)
+    store.commit({})
+    assert staged.engine.namespaces() == [0, 1, 2]
+    assert store.fetch("a", 1) is None
+    assert (store.expired, refused) == (0, [])
+
+    store.put("a", 6, 160_000)
+    store.put("a", 7, 59_999)
+    store.commit({})
+    assert staged.engine.namespaces() == [1, 2]
+    assert (store.expired, refused) == (1, [1])
+    assert store.metadata()["observed_stream_time_ms"] == (160_000).to_bytes(8, "big")
+    store.close()
+
+
+def test_exact_expiry_of_stores_declared_in_memory() -> None:
+    spec = StoreSpec("w", StoreKind.WINDOW, STRING, LONG, retention_ms=100, window_size_ms=10, is_persistent=False)
+    store = open_store(evolve(spec))
+    store.put("a", 1, 50)
+    store.put("a", 2, 150)
+    store.put("a", 3, 50)
+    store.put("a", 4, 51)
+
+    assert [(key.window.start_ms, value) for key, value in store.all()] == [(51, 4), (150, 2)]
+    assert store.expired == 1
