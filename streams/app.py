@@ -69,7 +69,7 @@ class Streams:
         self._instance = Instance(
             self.topology,
             self.config,
-            self.broker,
+            broker if broker is not None else self.broker,
             clock or SystemClock(),
             Path(self.config.state_dir) if self.config.state_dir else None,
             creates_topics=isinstance(self.broker, EmbeddedBroker),

@@ -60,13 +60,10 @@ class Delivery:
 
     def add_done_callback(self, callback: Callable[["Delivery"], None]) -> None:
         """Have a function called when it is done, by whichever thread drives the producer; at once if it is."""
-        if self._is_done:
-            callback(self)
-            return
         if self._callbacks is None:
             self._callbacks = []
         self._callbacks.append(callback)
-        # It may have been done in between: who takes the callback out calls it.
+        # Looked at after the callback is in: who takes it out calls it, this thread or the driving one.
         if self._is_done:
             self._call_back()
 

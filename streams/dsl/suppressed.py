@@ -25,7 +25,7 @@ class EmitStrategy(Enum):
 class Suppressed:
     """How long the changes of a table wait before they are sent (KIP-328).
 
-    Made by ``until_window_close`` or ``until_time_limit``.
+    Made by ``until_window_closes`` or ``until_time_limit``.
     """
 
     #: None: until the window closes.
@@ -36,12 +36,12 @@ class Suppressed:
     has_changelog: bool = True
 
     @classmethod
-    def until_window_close(
+    def until_window_closes(
         cls, *, max_records: int | None = None, max_bytes: int | None = None, logging: bool = True
     ) -> "Suppressed":
         """Send one final result per window; a buffer that gets full stops the program.
 
-        >>> Suppressed.until_window_close().shuts_down_when_full
+        >>> Suppressed.until_window_closes().shuts_down_when_full
         True
         """
         return cls(None, _limit(max_records, "max_records"), _limit(max_bytes, "max_bytes"), True, logging)

@@ -170,7 +170,7 @@ class KTable(Generic[K, V]):
 
         >>> windows = TimeWindows.of(timedelta(seconds=1))
         >>> counts = orders.group_by_key().windowed_by(windows).count()
-        >>> final = counts.suppress(Suppressed.until_window_close())
+        >>> final = counts.suppress(Suppressed.until_window_closes())
         >>> play(final, ("ann", 1, 0), ("ann", 1, 500), ("bob", 1, 1000))
         [(Windowed(key='ann', window=Window(start_ms=0, end_ms=1000)), 2)]
         """

@@ -274,7 +274,7 @@ def grace_of(node: LogicalNode) -> int:
         return node.grace_ms
     if not node.parents:
         raise TopologyError(
-            "Suppressed.until_window_close() needs the result of a windowed aggregation; "
+            "Suppressed.until_window_closes() needs the result of a windowed aggregation; "
             f"{node.name!r} is reached without one, use Suppressed.until_time_limit(...)"
         )
     return max(grace_of(parent) for parent in node.parents)

@@ -34,7 +34,7 @@ _ROW_BYTES = 28
 
 @frozen
 class Suppress:
-    """Holds back changes for ``wait_ms``: the time limit, or the grace if ``until_window_close``.
+    """Holds back changes for ``wait_ms``: the time limit, or the grace if ``until_window_closes``.
 
     The parent must send old values.  The buffer is full above ``max_records`` or ``max_bytes``;
     then it emits early, or fails if ``shut_down_when_full``.  Until a window closes deletions are
@@ -45,7 +45,7 @@ class Suppress:
     key_serde: Serde[Any]
     value_serde: Serde[Any]
     wait_ms: int
-    until_window_close: bool = False
+    until_window_closes: bool = False
     max_records: int | None = None
     max_bytes: int | None = None
     shut_down_when_full: bool = False
@@ -55,7 +55,7 @@ class Suppress:
         buffer = _Buffer(context.store(self.store), self.value_serde, self.max_bytes is not None)
         read, put, evict, places = buffer.store.get, buffer.put, buffer.evict, buffer.places
         to_bytes, origin_of = self.key_serde.serialize, context.record_metadata
-        time, wait_ms, until_close = context.stream_time(), self.wait_ms, self.until_window_close
+        time, wait_ms, until_close = context.stream_time(), self.wait_ms, self.until_window_closes
         emit, is_over = self._emit(context), self._is_over(buffer)
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -91,7 +91,7 @@ class Suppress:
     def _emit(self, context: NodeContext) -> "_EmitHeld":
         """Return the function that sends a held change on."""
         send, to_key = release(context, context.forward), self.key_serde.deserialize
-        drops_deletions = self.until_window_close
+        drops_deletions = self.until_window_closes
 
         def emit(key_bytes: bytes, row: Held) -> None:
             new = row[_NEW]

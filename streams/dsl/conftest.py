@@ -1,0 +1,102 @@
+"""What the examples in the docstrings of the DSL stand on.
+
+``orders`` is a stream of amounts by customer, ``lines`` one of texts without key, ``customers`` a
+table of names, ``totals`` a table of amounts; ``play`` shows what comes out for some input.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from streams.core.records import Windowed
+from streams.core.topic import Topic
+from streams.core.windows import JoinWindows, SessionWindows, TimeWindows
+from streams.dsl import EmitStrategy, KStream, KTable, StreamsBuilder, Suppressed, ValueTransformer
+from streams.testing import TopologyTestDriver
+from streams.topology.processors import Processor, key_value_store
+
+
+class Examples:
+    """One topology under construction, and the input of its topics."""
+
+    def __init__(self) -> None:
+        self.builder = StreamsBuilder()
+        self.topics: dict[str, Topic[Any, Any]] = {
+            "orders": Topic("orders", key=str, value=int),
+            "lines": Topic("lines", value=str),
+            "customers": Topic("customers", key=str, value=str),
+            "totals": Topic("totals", key=str, value=int),
+        }
+        self.orders = self.builder.stream(self.topics["orders"])
+        self.lines = self.builder.stream(self.topics["lines"])
+        self.customers = self.builder.table(self.topics["customers"])
+        self.totals = self.builder.table(self.topics["totals"])
+
+    def driver_of(self, _: Any, *records: tuple[Any, ...]) -> TopologyTestDriver:
+        """Run records: (key, value), (key, value, time), or either with the name of a topic before.
+
+        Without a topic a record is an order, or a line if it has no key.
+        """
+        topology = self.builder.build()
+        driver = TopologyTestDriver(topology)
+        known = {source for node in topology.sources() for source in node.topics}
+        known.update(store.source.topics[0] for store in topology.global_stores.values())
+        for number, record in enumerate(records):
+            name = "lines" if record[0] is None else "orders"
+            if len(record) > 2 and record[0] in known:
+                name, *record = record
+            topic = topology.topics.get(name) or Topic(name, key=type(record[0]), value=Any)
+            key, value, *time = record
+            driver.pipe(topic, value, key=key, timestamp_ms=time[0] if time else number)
+        return driver
+
+    def play(self, result: Any, *records: tuple[Any, ...]) -> list[tuple[Any, Any]]:
+        """Run records and return what a stream or table made of them."""
+        seen: list[tuple[Any, Any]] = []
+        stream = result.to_stream() if isinstance(result, KTable) else result
+        assert isinstance(stream, KStream)
+        stream.for_each(lambda key, value: seen.append((key, value)))
+        self.driver_of(result, *records)
+        return seen
+
+
+def shown(rows: list[tuple[Any, Any]]) -> None:
+    """Print rows of windowed tables as key@start/end: value."""
+    for key, value in rows:
+        assert isinstance(key, Windowed)
+        print(f"{key.key}@{key.window.start_ms}/{key.window.end_ms}: {value}")
+
+
+@pytest.fixture(autouse=True)
+def examples(doctest_namespace: dict[str, Any]) -> None:
+    """Put a fresh topology into each example's names."""
+    made = Examples()
+    negative = made.orders.filter(lambda customer, amount: amount < 0)
+    positive = made.orders.filter(lambda customer, amount: amount > 0)
+    both = (
+        positive.group_by_key()
+        .cogroup(lambda customer, amount, total: total + amount, value=int)
+        .cogroup(negative.group_by_key(), lambda customer, amount, total: total - 1)
+    )
+    doctest_namespace.update(
+        builder=made.builder,
+        orders=made.orders,
+        lines=made.lines,
+        customers=made.customers,
+        totals=made.totals,
+        both=both,
+        play=made.play,
+        driver_of=made.driver_of,
+        shown=shown,
+        timedelta=timedelta,
+        Topic=Topic,
+        TimeWindows=TimeWindows,
+        SessionWindows=SessionWindows,
+        JoinWindows=JoinWindows,
+        EmitStrategy=EmitStrategy,
+        Suppressed=Suppressed,
+        Processor=Processor,
+        ValueTransformer=ValueTransformer,
+        key_value_store=key_value_store,
+    )
