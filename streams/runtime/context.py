@@ -26,7 +26,7 @@ class TaskNodeContext:
         self.forward = forward
         self._forward_to = forward_to
         self._initializers: list[Callable[[], None]] = []
-        self._final_flushes: list[Callable[[int], None]] = []
+        self._final_flushes: list[Callable[[], None]] = []
         self._section: str | None = None
 
     @property
@@ -64,8 +64,7 @@ class TaskNodeContext:
         """Return the function that emits a table's changes, through the record cache if there is one."""
         forward = self.forward
         task = self._task
-        spec = None if store is None else task.topology.stores.get(store)
-        if task.cache is None or spec is None or not spec.has_caching:
+        if task.cache is None or not self.caches(store):
 
             def emit(
                 key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True
@@ -157,14 +156,23 @@ class TaskNodeContext:
         """Call back when the task closes."""
         self._task.on_close(callback)
 
-    def on_final_flush(self, callback: Callable[[int], None]) -> None:
-        """Call back with the end of time when a bounded run flushes what is still open."""
+    def caches(self, store: str | None) -> bool:
+        """Whether a record cache holds back what is emitted behind this store."""
+        spec = None if store is None else self._task.topology.stores.get(store)
+        return self._task.cache is not None and spec is not None and spec.has_caching
+
+    def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
+        """Forward a record that was held back, as if the one of ``context`` were processed."""
+        self._task.within(context, forward)
+
+    def on_final_flush(self, callback: Callable[[], None]) -> None:
+        """Call back when a bounded run gives out what is still open."""
         self._final_flushes.append(callback)
 
-    def final_flush(self, end_ms: int) -> None:
+    def final_flush(self) -> None:
         """Run the callbacks of ``on_final_flush``."""
         for callback in self._final_flushes:
-            callback(end_ms)
+            callback()
 
     def initialize(self) -> None:
         """Run the callbacks of ``on_init``."""

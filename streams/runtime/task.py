@@ -190,7 +190,7 @@ class Task:
         self.now_ms = now_ms
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, now_ms)
 
-    def final_flush(self, end_ms: int) -> None:
+    def final_flush(self) -> None:
         """Close what is still open, as if stream time had reached its end: for pure batch runs.
 
         Operators that hold results back give them out, in the order of the graph.
@@ -198,7 +198,7 @@ class Task:
         self.is_dirty = True
         self.flush_caches()
         for context in self._contexts.values():
-            context.final_flush(end_ms)
+            context.final_flush()
             self.flush_caches()
 
     def next_deadline_ms(self) -> int | None:

@@ -41,10 +41,6 @@ _BOUNDED_POLL_MS = 5
 #: State that waits for a commit, above which one is made early.
 _MAX_UNCOMMITTED_BYTES = 64 << 20
 
-#: How far a final flush raises stream time: beyond every window, and still a valid timestamp.
-END_OF_TIME_MS = (1 << 62) - 1
-
-
 class Stores(Protocol):
     """Where a thread gets the stores of a task from."""
 
@@ -200,7 +196,7 @@ class StreamThread:
             if not bounded.report(task, task.inputs):
                 continue
             if bounded.final_flush:
-                task.final_flush(END_OF_TIME_MS)
+                task.final_flush()
             self._commit([task])
             bounded.end_task(task.task_id)
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from attrs import define
 
-from streams.core.records import NO_TIMESTAMP, Headers, RecordMetadata, TaskId
+from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId
 
 #: Handles one record: key, value, timestamp_ms, headers (None = no headers).
 Process: TypeAlias = Callable[[Any, Any, int, Headers | None], None]
@@ -120,8 +120,16 @@ class NodeContext(Protocol):
         """Call back once, when all nodes are bound, in the order of the graph."""
         ...
 
-    def on_final_flush(self, callback: Callable[[int], None]) -> None:
-        """Call back with a time beyond every window when a bounded run gives out what is still open.
+    def caches(self, store: str | None) -> bool:
+        """Whether a record cache holds back what is emitted behind this store."""
+        ...
+
+    def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
+        """Forward a record that was held back, as if the one of ``context`` were processed."""
+        ...
+
+    def on_final_flush(self, callback: Callable[[], None]) -> None:
+        """Call back when a bounded run gives out what is still open, as if time had reached its end.
 
         For operators that hold results back: suppression, emission on window close, outer joins.
         """
