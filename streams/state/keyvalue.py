@@ -4,14 +4,16 @@ Key layout: the serialized key, in one namespace.  A timestamped value is its ti
 then the value; in the changelog the time is the record's timestamp instead (KIP-258).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from streams.core.records import Block
 from streams.core.serdes import Serde
 from streams.state.engines import next_prefix
 from streams.state.forms import ABSENT
-from streams.state.lifecycle import ChangelogRow, StoreLifecycle, time_bytes, time_of
+from streams.state.lifecycle import ChangelogRow, StoreLifecycle, time_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -19,6 +21,7 @@ R = TypeVar("R")
 
 _SPACE = 0
 _TIME_BYTES = 8
+_pack_time = Struct(">q").pack
 
 
 class ValueAndTimestamp(NamedTuple, Generic[V]):
@@ -145,15 +148,11 @@ class KeyValueStore(KeyRanges[K, V]):
         except Exception as error:
             self._noted(error)
             raise
-        self._staged.put_all(_SPACE, zip(keys, values, strict=True))
-        if self.spec.has_changelog:
-            note, time_ms = self._note_change, self.time_ms
-            for key, value in zip(keys, values, strict=True):
-                note(key, value, time_ms)
+        self._staged.put_all(_SPACE, keys, values)
+        self._note(keys, values, repeat(self.time_ms))
 
     def _restore_rows(self, block: Block) -> None:
-        rows = zip(block.keys, block.values, strict=True)
-        self._staged.put_all(_SPACE, ((key, value) for key, value in rows if key is not None))
+        self._staged.put_all(_SPACE, *keyed(block.keys, block.values))
 
     def _snapshot_rows(self) -> Iterator[ChangelogRow]:
         for key, value in self._staged.scan(_SPACE, None, None):
@@ -241,24 +240,28 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
             self._noted(error)
             raise
         times = [pair[1] for _, pair in taken]
-        self._staged.put_all(_SPACE, _timed(keys, values, times))
-        if self.spec.has_changelog:
-            note = self._note_change
-            for key, value, time_ms in zip(keys, values, times, strict=True):
-                note(key, value, time_ms)
+        self._staged.put_all(_SPACE, keys, timed(values, times))
+        self._note(keys, values, times)
 
     def _restore_rows(self, block: Block) -> None:
-        self._staged.put_all(_SPACE, _timed(block.keys, block.values, block.timestamps))
+        self._staged.put_all(_SPACE, *keyed(block.keys, timed(block.values, block.timestamps)))
 
     def _snapshot_rows(self) -> Iterator[ChangelogRow]:
         for key, data in self._staged.scan(_SPACE, None, None):
             yield key, data[_TIME_BYTES:], time_of(data[:_TIME_BYTES])
 
 
-def _timed(
-    keys: Iterable[bytes | None], values: Iterable[bytes | None], times: Iterable[int]
-) -> Iterator[tuple[bytes, bytes | None]]:
+def timed(values: Sequence[bytes | None], times: Sequence[int]) -> list[bytes | None]:
     """Join values with their times, as the engine holds them."""
-    for key, value, time_ms in zip(keys, values, times, strict=True):
-        if key is not None:
-            yield key, None if value is None else time_bytes(time_ms) + value
+    pack = _pack_time
+    return [None if value is None else pack(time_ms) + value for value, time_ms in zip(values, times, strict=True)]
+
+
+def keyed(
+    keys: Sequence[bytes | None], values: Sequence[bytes | None]
+) -> tuple[Sequence[bytes], Sequence[bytes | None]]:
+    """Leave out records without a key, which a changelog should not have."""
+    if None not in keys:
+        return keys, values  # type: ignore[return-value]
+    rows = [(key, value) for key, value in zip(keys, values, strict=True) if key is not None]
+    return [key for key, _ in rows], [value for _, value in rows]

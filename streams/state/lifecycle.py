@@ -5,7 +5,7 @@ together and owns what is the same for all kinds.  The only inheritance of the p
 hooks below are all that differs.  Knows nothing of topics or tasks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from streams.core.records import Block, Headers
@@ -28,6 +28,8 @@ FRESH_ENTRY_BYTES = 300
 
 #: One changelog record: key, value, timestamp_ms.
 ChangelogRow = tuple[bytes, bytes | None, int]
+#: The same as columns.
+Columns = tuple[Sequence[bytes], Sequence[bytes | None], Sequence[int]]
 
 
 class Store(Protocol):
@@ -168,29 +170,37 @@ class StoreLifecycle:
     def drain_changes(self) -> Block | None:
         """Return changelog records since the last call, None if there are none or no changelog."""
         self._push()
-        rows = self._take_changes()
-        if not rows or not self.spec.has_changelog:
+        columns = self._take_changes()
+        if not columns[0] or not self.spec.has_changelog:
             return None
-        return self._block(rows)
+        return self._block(columns)
 
-    def _take_changes(self) -> list[ChangelogRow]:
-        rows = [(key, value, time) for key, (value, time) in self._changes.items()]
-        self._changes.clear()
-        return rows
-
-    def _note_change(self, key: bytes, value: bytes | None, time_ms: int) -> None:
-        """Remember a change for the changelog, after all earlier ones."""
+    def _take_changes(self) -> Columns:
+        """Hand over what is noted: keys, values and times."""
         changes = self._changes
-        if key in changes:
-            del changes[key]
-        changes[key] = (value, time_ms)
+        if not changes:
+            return (), (), ()
+        keys = tuple(changes)
+        values, times = zip(*changes.values(), strict=True)
+        changes.clear()
+        return keys, values, times
+
+    def _note(self, keys: Sequence[bytes], values: Sequence[bytes | None], times: Iterable[int]) -> None:
+        """Remember changes of different keys for the changelog, after all earlier ones."""
+        if not self.spec.has_changelog:
+            return
+        changes = self._changes
+        if changes:
+            for key in keys:
+                changes.pop(key, None)
+        changes.update(zip(keys, zip(values, times, strict=False), strict=True))
 
     def commit(self, metadata: Mapping[str, bytes]) -> None:
         """Write everything since the last commit and ``metadata`` (merged) in one engine batch."""
         self._push()
-        if not self.spec.has_changelog:
-            self._changes.clear()
         written = {**self._pinned(), **self._own_metadata(), **metadata}
+        if not self._staged.has_writes and all(self._metadata.get(name) == data for name, data in written.items()):
+            return
         self._staged.commit(written)
         self._metadata.update(written)
 
@@ -221,10 +231,10 @@ class StoreLifecycle:
         for row in self._snapshot_rows():
             rows.append(row)
             if len(rows) == SNAPSHOT_ROWS:
-                yield self._block(rows)
+                yield self._block(_columns(rows))
                 rows = []
         if rows:
-            yield self._block(rows)
+            yield self._block(_columns(rows))
 
     def close(self) -> None:
         """Give up the engine; what was not committed is lost."""
@@ -261,15 +271,20 @@ class StoreLifecycle:
         self._values.resolve()
         self._settle_forms()
 
-    def _block(self, rows: list[ChangelogRow]) -> Block:
-        keys, values, times = zip(*rows, strict=True)
+    def _block(self, columns: Columns) -> Block:
+        keys, values, times = columns
         pinned: Headers = tuple(self._pinned().items())
-        headers = [pinned] * len(rows) if pinned else None
-        return Block(keys, values, times, headers, range(len(rows)))
+        headers = [pinned] * len(keys) if pinned else None
+        return Block(keys, values, times, headers, range(len(keys)))
 
     def _noted(self, error: Exception) -> None:
         """Say in a serialization error which store it was for."""
         error.add_note(f"while writing store {self.spec.name!r}")
+
+
+def _columns(rows: list[ChangelogRow]) -> Columns:
+    keys, values, times = zip(*rows, strict=True)
+    return keys, values, times
 
 
 def time_bytes(time_ms: int) -> bytes:

@@ -6,6 +6,7 @@ written as tombstones.
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Any, Generic, TypeVar
 
 from streams.core.errors import StoreClosedError, StoreError
@@ -51,7 +52,7 @@ class LruStore(StoreLifecycle, Generic[K, V]):
         self._check_open()
         slot, held = self._keys.slot(key), self._values.hold(value)
         self._set(slot, held)
-        self._note(slot, held)
+        self._change(slot, held)
         self._evict(is_logged=True)
 
     def put_if_absent(self, key: K, value: V | None) -> V | None:
@@ -121,7 +122,7 @@ class LruStore(StoreLifecycle, Generic[K, V]):
             entries[slot] = held
             entries.move_to_end(slot)
 
-    def _note(self, slot: Any, held: Any) -> None:
+    def _change(self, slot: Any, held: Any) -> None:
         self._changed.pop(slot, None)
         self._changed[slot] = held
 
@@ -129,7 +130,7 @@ class LruStore(StoreLifecycle, Generic[K, V]):
         while len(self._entries) > self.spec.max_entries:
             eldest, _ = self._entries.popitem(last=False)
             if is_logged:
-                self._note(eldest, None)
+                self._change(eldest, None)
 
     def _push(self) -> None:
         if not self._changed:
@@ -137,8 +138,7 @@ class LruStore(StoreLifecycle, Generic[K, V]):
         changed, self._changed = self._changed, {}
         keys = self._keys.all_to_bytes(list(changed))
         values = self._values.all_to_bytes(list(changed.values()))
-        for key, value in zip(keys, values, strict=True):
-            self._note_change(key, value, self.time_ms)
+        self._note(keys, values, repeat(self.time_ms))
 
     def _restore_rows(self, block: Block) -> None:
         for key, value in zip(block.keys, block.values, strict=True):

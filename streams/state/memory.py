@@ -4,7 +4,7 @@ Points cost one dict; the order of the keys is made when a scan first asks for i
 from then on.  Dropping a namespace drops one dict.  Imports state.engines only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from attrs import define, field
@@ -35,6 +35,15 @@ class SortedBytes(Generic[V]):
         if self._order is not None and key not in entries:
             self._unsorted.add(key)
         entries[key] = value
+
+    def put_all(self, keys: Sequence[bytes], values: Sequence[V]) -> None:
+        """Set many keys, in order."""
+        if self._order is None:
+            self.entries.update(zip(keys, values, strict=True))
+            return
+        put = self.put
+        for key, value in zip(keys, values, strict=True):
+            put(key, value)
 
     def remove(self, key: bytes) -> None:
         """Remove ``key`` if it is there."""

@@ -4,7 +4,7 @@ The engine is written only at commit, so a store never runs ahead of the committ
 positions.  Imports state.engines and state.memory only.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 
 from attrs import define, field
@@ -49,19 +49,16 @@ class StagedEngine:
         staged.put(key, value)
         self._bytes += ENTRY_OVERHEAD_BYTES + len(key) + (0 if value is None else len(value))
 
-    def put_all(self, namespace: int, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+    def put_all(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Stage many writes of one namespace, in order."""
         staged = self._staged.get(namespace)
         if staged is None:
             staged = self._staged[namespace] = SortedBytes()
             if namespace not in self.namespaces:
                 self.namespaces.add(namespace)
-        put, weight, count = staged.put, 0, 0
-        for key, value in rows:
-            put(key, value)
-            count += 1
-            weight += len(key) + (0 if value is None else len(value))
-        self._bytes += weight + count * ENTRY_OVERHEAD_BYTES
+        staged.put_all(keys, values)
+        weight = sum(map(len, keys)) + sum(map(len, filter(None, values)))
+        self._bytes += weight + len(keys) * ENTRY_OVERHEAD_BYTES
 
     def drop(self, namespace: int) -> None:
         """Stage that ``namespace`` is emptied."""
@@ -87,6 +84,11 @@ class StagedEngine:
         self._staged = {}
         self._dropped = set()
         self._bytes = 0
+
+    @property
+    def has_writes(self) -> bool:
+        """Whether anything is staged."""
+        return bool(self._staged or self._dropped)
 
     def count(self) -> int:
         """Return about how many entries there are, staged ones included."""

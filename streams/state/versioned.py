@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from streams.core.records import Block
 from streams.state.forms import ABSENT
-from streams.state.lifecycle import STREAM_TIME, ChangelogRow, StoreLifecycle, time_bytes, time_of
+from streams.state.lifecycle import STREAM_TIME, ChangelogRow, Columns, StoreLifecycle, time_bytes, time_of
 from streams.state.segments import NO_TIME, TimeBounds, versioned_segment_interval_ms
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
@@ -251,9 +251,9 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         # Versions are staged as they are put; this only makes a closed store say so.
         self._buffer.fresh.items()
 
-    def _take_changes(self) -> list[ChangelogRow]:
+    def _take_changes(self) -> Columns:
         rows, self._log = self._log, []
-        return rows
+        return ([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
 
     def commit(self, metadata: Any) -> None:
         """Write everything since the last commit and ``metadata`` (merged) in one engine batch."""

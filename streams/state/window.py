@@ -4,14 +4,14 @@ Ranges are inclusive on the window start.  Over several keys persistent stores g
 segment, within one by key bytes and start; stores declared in memory go by start, then key.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from streams.core.errors import StoreClosedError
-from streams.core.records import Window, Windowed
+from streams.core.records import Block, Window, Windowed
 from streams.state.forms import ABSENT
-from streams.state.keyvalue import ValueAndTimestamp
-from streams.state.lifecycle import ChangelogRow, time_bytes, time_of
+from streams.state.keyvalue import ValueAndTimestamp, timed
+from streams.state.lifecycle import ChangelogRow, time_of
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
 from streams.state.windowed import WindowedLifecycle
@@ -259,15 +259,15 @@ class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
     def _shown(self, entry: Any) -> ValueAndTimestamp[V]:
         return ValueAndTimestamp(self._values.to_value(entry[0]), entry[1])
 
-    def _engine_values(self, taken: list[tuple[Any, Any]]) -> Iterable[tuple[bytes | None, bytes | None, int]]:
-        values = self._values.all_to_bytes([pair[0] for _, pair in taken])
-        return (
-            (None if value is None else time_bytes(pair[1]) + value, value, pair[1])
-            for value, (_, pair) in zip(values, taken, strict=True)
-        )
+    def _value_columns(
+        self, slots: list[Any], entries: list[Any]
+    ) -> tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[int]]:
+        values = self._values.all_to_bytes([pair[0] for pair in entries])
+        times = [pair[1] for pair in entries]
+        return timed(values, times), values, times
 
-    def _engine_value(self, value: bytes, timestamp_ms: int) -> bytes:
-        return time_bytes(timestamp_ms) + value
+    def _restored_values(self, block: Block) -> Sequence[bytes | None]:
+        return timed(block.values, block.timestamps)
 
     def _changelog_row(self, key: bytes, value: bytes, time_ms: int) -> ChangelogRow:
         return key, value[_TIME_BYTES:], time_of(value[:_TIME_BYTES])

@@ -5,13 +5,14 @@ key bytes.  Reads are restricted by the observed stream time less the retention,
 segments are refused, and whole segments expire; nothing is ever scanned to be deleted.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
 from streams.core.records import Block
 from streams.state.chains import Chain, ChainCache, TimeIndex
 from streams.state.forms import ABSENT
+from streams.state.keyvalue import keyed
 from streams.state.lifecycle import STREAM_TIME, ChangelogRow, StoreLifecycle, time_bytes, time_of
 from streams.state.segments import NO_TIME, TimeBounds, segment_interval_ms
 from streams.state.specs import StoreSpec
@@ -81,10 +82,12 @@ class WindowedLifecycle(StoreLifecycle):
         """Return what a user gets for a held entry."""
         return self._values.to_value(entry)
 
-    def _engine_values(self, taken: list[tuple[Any, Any]]) -> Iterable[tuple[bytes | None, bytes | None, int]]:
-        """Return (engine value, changelog value, changelog time) of fresh entries."""
-        values = self._values.all_to_bytes([entry for _, entry in taken])
-        return ((value, value, slot[1]) for value, (slot, _) in zip(values, taken, strict=True))
+    def _value_columns(
+        self, slots: list[Any], entries: list[Any]
+    ) -> tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[int]]:
+        """Return engine values, changelog values and changelog times of entries."""
+        values = self._values.all_to_bytes(entries)
+        return values, values, [slot[1] for slot in slots]
 
     # Time.
 
@@ -222,49 +225,54 @@ class WindowedLifecycle(StoreLifecycle):
         if not self._fresh:
             return
         taken = self._buffer.take_fresh()
+        slots = [slot for slot, _ in taken]
         try:
-            keys = self._keys.all_to_bytes([slot[0] for slot, _ in taken])
-            values = self._engine_values(taken)
+            keys = self._keys.all_to_bytes([slot[0] for slot in slots])
+            values, logged, times = self._value_columns(slots, [entry for _, entry in taken])
         except Exception as error:
             self._noted(error)
             raise
-        segment, first_live, suffix = self._bounds.segment, self._bounds.first_live, self._suffix
-        note = self._note_change if self.spec.has_changelog else None
-        by_segment: dict[int, list[tuple[bytes, bytes | None]]] = {}
-        for key, (slot, _), (value, logged, time_ms) in zip(keys, taken, values, strict=True):
-            full_key = key + suffix(slot[1], slot[2] if len(slot) == 3 else 0)
-            number = segment(slot[1])
-            if number >= first_live:
-                by_segment.setdefault(number, []).append((full_key, value))
-            if note is not None:
-                note(full_key, logged, time_ms)
-        for number, rows in by_segment.items():
-            self._staged.put_all(number, rows)
+        suffix = self._suffix
+        if len(slots[0]) == 2:
+            keys = [key + suffix(slot[1], 0) for key, slot in zip(keys, slots, strict=True)]
+        else:
+            keys = [key + suffix(slot[1], slot[2]) for key, slot in zip(keys, slots, strict=True)]
+        self._stage(keys, values, [slot[1] for slot in slots])
+        self._note(keys, logged, times)
 
-    def _engine_value(self, value: bytes, timestamp_ms: int) -> bytes:
-        """Return the engine value of a changelog record."""
-        return value
+    def _stage(self, keys: Sequence[bytes], values: Sequence[bytes | None], times: Sequence[int]) -> None:
+        """Stage entries in the segments of their times, those of dead segments left out."""
+        segment, first_live = self._bounds.segment, self._bounds.first_live
+        lowest = segment(min(times))
+        if lowest >= first_live and lowest == segment(max(times)):
+            self._staged.put_all(lowest, keys, values)
+            return
+        by_segment: dict[int, tuple[list[bytes], list[bytes | None]]] = {}
+        for key, value, time_ms in zip(keys, values, times, strict=True):
+            number = segment(time_ms)
+            if number >= first_live:
+                columns = by_segment.setdefault(number, ([], []))
+                columns[0].append(key)
+                columns[1].append(value)
+        for number, (some_keys, some_values) in by_segment.items():
+            self._staged.put_all(number, some_keys, some_values)
+
+    def _restored_values(self, block: Block) -> Sequence[bytes | None]:
+        """Return the engine values of changelog records."""
+        return block.values
 
     def _restored(self, other: int) -> None:
-        """Note the second time of a restored key."""
+        """Note the highest second time of restored keys."""
 
     def _restore_rows(self, block: Block) -> None:
-        parts = self._parts
-        rows = [
-            (key, parts(key), value, time_ms)
-            for key, value, time_ms in zip(block.keys, block.values, block.timestamps, strict=True)
-            if key is not None
-        ]
-        self._observe(max((row[1][1] for row in rows), default=NO_TIME))
-        by_segment: dict[int, list[tuple[bytes, bytes | None]]] = {}
-        for key, (_, time_ms, other), value, timestamp_ms in rows:
-            self._restored(other)
-            number = self._bounds.segment(time_ms)
-            if number >= self._bounds.first_live:
-                engine_value = None if value is None else self._engine_value(value, timestamp_ms)
-                by_segment.setdefault(number, []).append((key, engine_value))
-        for number, writes in by_segment.items():
-            self._staged.put_all(number, writes)
+        keys, values = keyed(block.keys, self._restored_values(block))
+        if not keys:
+            return
+        parts = [self._parts(key) for key in keys]
+        times = [part[1] for part in parts]
+        self._observe(max(times))
+        self._restored(max(part[2] for part in parts))
+        self._stage(keys, values, times)
         self._forget()
 
     def _forget(self) -> None:
