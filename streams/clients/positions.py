@@ -152,9 +152,7 @@ class Positions:
 
         return receive
 
-    def _waiting(
-        self, states: Mapping[TopicPartition, PartitionState]
-    ) -> list[tuple[TopicPartition, PartitionState]]:
+    def _waiting(self, states: Mapping[TopicPartition, PartitionState]) -> list[tuple[TopicPartition, PartitionState]]:
         """Return those that are still assigned and still have no position."""
         current = self._subscription.partitions
         return [(p, state) for p, state in states.items() if current.get(p) is state and state.position is None]

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 from streams.clients.accumulator import Accumulator, Batch
 from streams.clients.catalog import Catalog
 from streams.clients.delivery import Delivery
-from streams.clients.errors import RETRIABLE, PartitionerError, RequestTimeoutError, as_error, error_for
+from streams.clients.errors import RETRIABLE, PartitionerError, RequestTimeoutError, error_for
 from streams.clients.network import ANY_NODE, Network, Patience
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError, SerializationError
@@ -384,8 +384,7 @@ class Producer:
         self._in_flight -= 1
         for partition, batches in group.items():
             if not isinstance(response, ProduceResponse):
-                failure = response if isinstance(response, Exception) else None
-                log.debug("produce to %s: %s; will be tried again", partition, as_error(failure or OSError(), "produce"))
+                log.debug("produce to %s: %s; will be tried again", partition, response)
                 self._catalog.topics.pop(partition.topic, None)
                 self._retry(partition, batches)
                 continue

@@ -312,8 +312,10 @@ class GroupSession:
         member = self.member
         if not isinstance(response, OffsetCommitResponse):
             member.on_commit_error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return as_error(response, what) if isinstance(response, Exception) else error_for(
-                ErrorCode.UNKNOWN_SERVER_ERROR, what
+            return (
+                as_error(response, what)
+                if isinstance(response, Exception)
+                else error_for(ErrorCode.UNKNOWN_SERVER_ERROR, what)
             )
         for partition, code in response.errors.items():
             if code is ErrorCode.NONE:

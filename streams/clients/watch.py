@@ -65,7 +65,5 @@ class TopicWatch:
             return
         self._catalog.update(response, asked)
         is_complete = asked is None or all(topic in self._catalog.topics for topic in asked)
-        self._due_ms = now + (
-            self._max_age_ms if is_complete else min(self._max_age_ms, 10 * self._retry_backoff_ms)
-        )
+        self._due_ms = now + (self._max_age_ms if is_complete else min(self._max_age_ms, 10 * self._retry_backoff_ms))
         self._on_update()

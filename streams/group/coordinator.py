@@ -190,29 +190,31 @@ class Coordinator:
     # --- join -------------------------------------------------------------------------
 
     def _join(self, request: JoinGroup, now_ms: int, token: object) -> None:
-        if not request.group_id:
-            return self._refuse_join(token, ErrorCode.INVALID_GROUP_ID)
-        config = self._config
-        if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
-            return self._refuse_join(token, ErrorCode.INVALID_SESSION_TIMEOUT)
-        group = self._groups.get(request.group_id)
-        member: GroupMember | None
-        if request.member_id:
-            error = self._validate(group, request.member_id, request.group_instance_id)
-            if group is None or error:
-                return self._refuse_join(token, error)
-            member = group.members[request.member_id]
-        else:
-            group = self._group(request.group_id) if group is None else group
-            member = group.members.get(group.static_members.get(request.group_instance_id or "", ""))
+        error = self._validate_join(request)
+        if error:
+            self._reply(token, JoinGroupResponse(error))
+            return
+        group = self._group(request.group_id)
+        member_id = request.member_id or group.static_members.get(request.group_instance_id or "", "")
+        member = group.members.get(member_id)
         if not group.supports(request.protocol_type, request.protocols, member):
-            return self._refuse_join(token, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if member is None:
+            self._reply(token, JoinGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        elif member is None:
             self._join_new(group, request, now_ms, token)
         elif request.member_id:
             self._rejoin(group, member, request, now_ms, token)
         else:
             self._replace_static(group, member, request, now_ms, token)
+
+    def _validate_join(self, request: JoinGroup) -> ErrorCode:
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        config = self._config
+        if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if not request.member_id:
+            return ErrorCode.NONE
+        return self._validate(self._groups.get(request.group_id), request.member_id, request.group_instance_id)
 
     def _join_new(self, group: Group, request: JoinGroup, now_ms: int, token: object) -> None:
         group.protocol_type = request.protocol_type
@@ -244,9 +246,7 @@ class Coordinator:
         self._wait_for_join(group, member, token)
         self._rebalance(group, now_ms)
 
-    def _replace_static(
-        self, group: Group, old: GroupMember, request: JoinGroup, now_ms: int, token: object
-    ) -> None:
+    def _replace_static(self, group: Group, old: GroupMember, request: JoinGroup, now_ms: int, token: object) -> None:
         """A static member is back under a new member id, with its old assignment (KIP-345)."""
         old_leader = group.leader
         self._fence(group, old)
@@ -346,9 +346,6 @@ class Coordinator:
             member.member_id,
             group.member_list() if leader == member.member_id else (),
         )
-
-    def _refuse_join(self, token: object, error: ErrorCode) -> None:
-        self._reply(token, JoinGroupResponse(error))
 
     def _new_member_id(self, request: JoinGroup) -> str:
         name = request.group_instance_id or request.client_id or "member"
@@ -469,7 +466,7 @@ class Coordinator:
         """Another process runs under this instance id now: who waits under the old member id learns so."""
         self._forget_session(group, member)
         if member.join_token is not None:
-            self._refuse_join(member.join_token, ErrorCode.FENCED_INSTANCE_ID)
+            self._reply(member.join_token, JoinGroupResponse(ErrorCode.FENCED_INSTANCE_ID))
         if member.sync_token is not None:
             self._reply(member.sync_token, SyncGroupResponse(ErrorCode.FENCED_INSTANCE_ID))
 

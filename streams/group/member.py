@@ -317,9 +317,7 @@ class Member:
             self._protocol_name = response.protocol_name
             if self.is_leader:
                 self._become(MemberState.ASSIGNING)
-                self._todo.append(
-                    PerformAssignment(response.generation_id, response.protocol_name, response.members)
-                )
+                self._todo.append(PerformAssignment(response.generation_id, response.protocol_name, response.members))
             else:
                 self._sync({})
         elif error is ErrorCode.MEMBER_ID_REQUIRED:
@@ -334,9 +332,7 @@ class Member:
             # It was lost while the leader worked: what it had joined is stale by the time it is found.
             self._become(MemberState.UNJOINED)
             return
-        request = SyncGroup(
-            config.group_id, self.generation_id, self.member_id, config.group_instance_id, assignments
-        )
+        request = SyncGroup(config.group_id, self.generation_id, self.member_id, config.group_instance_id, assignments)
         self._become(MemberState.SYNCING)
         self._awaited = request
         self._todo.append(Send(self.coordinator, request))
@@ -345,9 +341,7 @@ class Member:
         if response.error is not ErrorCode.NONE:
             self._on_error(response.error, "syncing", now_ms)
             return
-        events, is_rejoin_needed = self._policy.assigned(
-            self._protocol_name, self.generation_id, response.assignment
-        )
+        events, is_rejoin_needed = self._policy.assigned(self._protocol_name, self.generation_id, response.assignment)
         self._become(MemberState.STABLE)
         self._next_heartbeat_ms = now_ms + self.config.heartbeat_interval_ms
         self._todo += events

@@ -1,0 +1,34 @@
+"""Clients of a cluster: consumer, producer, administration; they know no broker, only ``broker=``."""
+
+from streams.clients.admin import Admin, GroupListing
+from streams.clients.consumer import Consumer
+from streams.clients.delivery import Delivery
+from streams.clients.errors import (
+    GroupNotEmptyError,
+    NoOffsetError,
+    PartitionerError,
+    RequestTimeoutError,
+    TopicExistsError,
+    WakeupError,
+)
+from streams.clients.producer import Partitioner, Producer
+from streams.clients.records import ConsumerRecord, OffsetAndTimestamp
+from streams.clients.session import RebalanceListener
+
+__all__ = [
+    "Admin",
+    "Consumer",
+    "ConsumerRecord",
+    "Delivery",
+    "GroupListing",
+    "GroupNotEmptyError",
+    "NoOffsetError",
+    "OffsetAndTimestamp",
+    "Partitioner",
+    "PartitionerError",
+    "Producer",
+    "RebalanceListener",
+    "RequestTimeoutError",
+    "TopicExistsError",
+    "WakeupError",
+]

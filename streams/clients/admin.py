@@ -1,0 +1,268 @@
+"""Administration of topics, groups and offsets: each verb asks and waits.  Imports protocol only."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from attrs import frozen
+
+from streams.clients.catalog import Catalog
+from streams.clients.errors import TopicExistsError, UnknownTopicError, error_for
+from streams.clients.network import ANY_NODE, Network, Patience
+from streams.clients.offsets import list_offsets
+from streams.core.clock import Clock, SystemClock
+from streams.core.errors import ClientClosedError, ConfigError
+from streams.core.records import TopicPartition
+from streams.protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    CreatePartitions,
+    CreatePartitionsResponse,
+    CreateTopics,
+    CreateTopicsResponse,
+    DeleteGroup,
+    DeleteGroupResponse,
+    DeleteRecords,
+    DeleteRecordsResponse,
+    DeleteTopics,
+    DeleteTopicsResponse,
+    DescribeGroup,
+    DescribeGroupResponse,
+    ErrorCode,
+    FindCoordinator,
+    FindCoordinatorResponse,
+    ListGroups,
+    ListGroupsResponse,
+    Metadata,
+    MetadataResponse,
+    OffsetAndMetadata,
+    OffsetCommit,
+    OffsetCommitResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
+    Request,
+    Response,
+    TopicMetadata,
+    TopicSpec,
+)
+from streams.protocol.transport import Cluster
+
+R = TypeVar("R", bound=Response)
+
+#: Times that ``list_offsets`` takes beside epoch milliseconds.
+EARLIEST: Final = EARLIEST_TIMESTAMP
+LATEST: Final = LATEST_TIMESTAMP
+
+
+@frozen
+class GroupListing:
+    """A group of the cluster; ``state`` is Kafka's."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+
+
+class Admin:
+    """Creates, describes and deletes what the cluster has.  Times are milliseconds.
+
+    Every verb raises RequestTimeoutError when no answer comes in time.
+
+    Raises:
+        ConfigError: there is no broker to ask.
+    """
+
+    def __init__(
+        self,
+        broker: Cluster | None = None,
+        *,
+        client_id: str = "admin",
+        request_timeout_ms: int = 30_000,
+        clock: Clock | None = None,
+    ) -> None:
+        if broker is None:
+            raise ConfigError("an admin needs a broker to ask; pass broker=EmbeddedBroker() or another cluster")
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._request_timeout_ms = request_timeout_ms
+        self._network = Network(broker.connect(client_id), self._clock, request_timeout_ms=request_timeout_ms)
+        self._is_closed = False
+
+    # --- topics -----------------------------------------------------------------------
+
+    def create_topics(self, topics: Iterable[TopicSpec], *, exist_ok: bool = False) -> None:
+        """Create topics; each is tried, and the first refusal raised.
+
+        Raises:
+            TopicExistsError: one exists already, unless ``exist_ok``.
+            BrokerError: its name, partition count or configuration is not legal.
+        """
+        response = self._ask(CreateTopics(tuple(topics)), CreateTopicsResponse)
+        for name, (code, detail) in response.errors.items():
+            if code is ErrorCode.TOPIC_ALREADY_EXISTS and exist_ok:
+                continue
+            if code is not ErrorCode.NONE:
+                raise error_for(code, f"creation of topic {name!r}", detail)
+
+    def create_partitions(self, counts: Mapping[str, int]) -> None:
+        """Raise the partition count of topics to these.
+
+        Raises:
+            UnknownTopicError: a topic does not exist.
+            BrokerError: a count is not above the present one.
+        """
+        response = self._ask(CreatePartitions(counts), CreatePartitionsResponse)
+        for name, (code, detail) in response.errors.items():
+            if code is not ErrorCode.NONE:
+                raise error_for(code, f"{counts[name]} partitions for topic {name!r}", detail)
+
+    def delete_topics(self, topics: Iterable[str]) -> None:
+        """Delete topics with their records.
+
+        Raises:
+            UnknownTopicError: a topic does not exist.
+        """
+        response = self._ask(DeleteTopics(tuple(topics)), DeleteTopicsResponse)
+        for name, code in response.errors.items():
+            if code is not ErrorCode.NONE:
+                raise error_for(code, f"deletion of topic {name!r}")
+
+    def describe_topics(self, topics: Iterable[str]) -> dict[str, TopicMetadata]:
+        """Return partitions, leaders and configuration of topics.
+
+        Raises:
+            UnknownTopicError: a topic does not exist.
+        """
+        names = tuple(topics)
+        found = {topic.name: topic for topic in self._metadata(names).topics}
+        for name in names:
+            code = found[name].error if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if code is not ErrorCode.NONE:
+                raise error_for(code, f"description of topic {name!r}")
+        return {name: found[name] for name in names}
+
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """Return the names of all topics, those of the broker's own use only on request."""
+        return sorted(t.name for t in self._metadata(None).topics if include_internal or not t.is_internal)
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete records below these offsets, -1 = all; return where each log begins now.
+
+        Raises:
+            OffsetOutOfRangeError: an offset is beyond the end.
+            UnknownTopicError: a partition does not exist.
+        """
+        catalog = Catalog()
+        topics = tuple(sorted({partition.topic for partition in offsets}))
+        catalog.update(self._metadata(topics), topics)
+        by_node: dict[int, dict[TopicPartition, int]] = {}
+        for partition, offset in offsets.items():
+            node = catalog.leader(partition)
+            if node is None:
+                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"deletion of records of {partition}")
+            by_node.setdefault(node, {})[partition] = offset
+        starts: dict[TopicPartition, int] = {}
+        for node, asked in by_node.items():
+            response = self._ask(DeleteRecords(asked), DeleteRecordsResponse, node)
+            for partition, (code, start) in response.partitions.items():
+                if code is not ErrorCode.NONE:
+                    raise error_for(code, f"deletion of records of {partition} below {asked[partition]}")
+                starts[partition] = start
+        return starts
+
+    def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the offset of the first record at or after a time, or of EARLIEST or LATEST; -1 where none is.
+
+        Raises:
+            UnknownTopicError: a partition does not exist.
+        """
+        self._check_open()
+        patience = Patience(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
+        found = list_offsets(self._network, Catalog(), times, patience)
+        return {partition: offset for partition, (_, offset) in found.items()}
+
+    # --- groups -----------------------------------------------------------------------
+
+    def list_groups(self) -> list[GroupListing]:
+        """Return all groups."""
+        nodes = sorted(self._metadata(()).brokers) or [ANY_NODE]
+        groups = [group for node in nodes for group in self._ask(ListGroups(), ListGroupsResponse, node).groups]
+        return sorted((GroupListing(*group) for group in groups), key=lambda group: group.group_id)
+
+    def describe_group(self, group_id: str) -> DescribeGroupResponse:
+        """Return state and members of a group; one that does not exist is ``Dead``."""
+        response = self._ask(DescribeGroup(group_id), DescribeGroupResponse, self._coordinator(group_id))
+        if response.error is not ErrorCode.NONE:
+            raise error_for(response.error, f"description of group {group_id!r}")
+        return response
+
+    def delete_group(self, group_id: str) -> None:
+        """Delete a group with its committed offsets.
+
+        Raises:
+            GroupNotEmptyError: it has members.
+            BrokerError: there is no such group.
+        """
+        response = self._ask(DeleteGroup(group_id), DeleteGroupResponse, self._coordinator(group_id))
+        if response.error is not ErrorCode.NONE:
+            raise error_for(response.error, f"deletion of group {group_id!r}")
+
+    def committed_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return a group's committed offsets, None = all; partitions without one are absent."""
+        request = OffsetFetch(group_id, partitions)
+        response = self._ask(request, OffsetFetchResponse, self._coordinator(group_id))
+        if response.error is not ErrorCode.NONE:
+            raise error_for(response.error, f"committed offsets of group {group_id!r}")
+        return dict(response.offsets)
+
+    def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
+        """Set committed offsets of a group without members; creates the group where there is none.
+
+        Raises:
+            GroupNotEmptyError: it has members, which would not notice.
+        """
+        wanted = {p: OffsetAndMetadata(offset) if isinstance(offset, int) else offset for p, offset in offsets.items()}
+        response = self._ask(OffsetCommit(group_id, wanted), OffsetCommitResponse, self._coordinator(group_id))
+        for partition, code in response.errors.items():
+            if code is ErrorCode.UNKNOWN_MEMBER_ID:
+                code = ErrorCode.NON_EMPTY_GROUP
+            if code is not ErrorCode.NONE:
+                raise error_for(code, f"offset of group {group_id!r} for {partition}")
+
+    # --- the end ----------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close; harmless when repeated."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._network.close()
+
+    def __enter__(self) -> "Admin":
+        """Return the admin; it is closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
+        return self._ask(Metadata(topics, allow_auto_topic_creation=False), MetadataResponse)
+
+    def _coordinator(self, group_id: str) -> int:
+        found = self._ask(FindCoordinator(group_id), FindCoordinatorResponse)
+        if found.error is not ErrorCode.NONE:
+            raise error_for(found.error, f"coordinator of group {group_id!r}")
+        return found.node_id
+
+    def _ask(self, request: Request, kind: type[R], node: int = ANY_NODE) -> R:
+        self._check_open()
+        return self._network.request(node, request, kind)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosedError("the admin client is closed; make a new one")
+
+
+__all__ = ["EARLIEST", "LATEST", "Admin", "GroupListing", "TopicExistsError", "TopicSpec", "UnknownTopicError"]
