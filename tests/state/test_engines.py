@@ -108,14 +108,14 @@ def test_killed_store_reopens_with_data_and_positions_of_one_commit(tmp_path: Pa
     position = store.metadata().get("position")
     store.close()
 
-    if position is None:
-        assert found == {}
+    if commits == 1:
+        assert (position, found) == (None, {})
         return
+    # With small memtables something was flushed before the kill.
+    assert position is not None
     last = int(position)
     expected = {f"{number:05}-{key:03}": number for number in range(last + 1) for key in range(50)}
     assert found == {**expected, "last": last}
-    # With small memtables something was flushed before the kill.
-    assert last > 0
 
 
 @pytest.mark.parametrize("engine_name", ["in_memory", "rocksdb"])
