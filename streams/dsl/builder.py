@@ -331,9 +331,10 @@ class StreamsBuilder:
     def build(self, *, topology_optimization: str = "none") -> Topology:
         """Return the topology; ``topology_optimization`` is ``none`` or ``all`` (KIP-295).
 
-        >>> orders.to("copy")
-        >>> sorted(builder.build().nodes)
-        ['KSTREAM-SINK-0000000002', 'KSTREAM-SOURCE-0000000000', 'KTABLE-SOURCE-0000000001']
+        >>> fresh = StreamsBuilder()
+        >>> fresh.stream("orders", key=str, value=int).to("copy")
+        >>> list(fresh.build().nodes)
+        ['KSTREAM-SOURCE-0000000000', 'KSTREAM-SINK-0000000001']
 
         Raises:
             TopologyError: the topology does not make sense as a whole.

@@ -4,6 +4,7 @@
 table of names, ``totals`` a table of amounts; ``play`` shows what comes out for some input.
 """
 
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -40,14 +41,14 @@ class Examples:
         """
         topology = self.builder.build()
         driver = TopologyTestDriver(topology)
-        known = {source for node in topology.sources() for source in node.topics}
-        known.update(store.source.topics[0] for store in topology.global_stores.values())
+        sources = [*topology.sources(), *(store.source for store in topology.global_stores.values())]
+        known = {name: source for source in sources for name in source.topics}
         for number, record in enumerate(records):
             name = "lines" if record[0] is None else "orders"
             if len(record) > 2 and record[0] in known:
-                name, *record = record
-            topic = topology.topics.get(name) or Topic(name, key=type(record[0]), value=Any)
+                name, record = record[0], record[1:]
             key, value, *time = record
+            topic = Topic(name, key=known[name].key_serde, value=known[name].value_serde)
             driver.pipe(topic, value, key=key, timestamp_ms=time[0] if time else number)
         return driver
 
@@ -65,7 +66,7 @@ def shown(rows: list[tuple[Any, Any]]) -> None:
     """Print rows of windowed tables as key@start/end: value."""
     for key, value in rows:
         assert isinstance(key, Windowed)
-        print(f"{key.key}@{key.window.start_ms}/{key.window.end_ms}: {value}")
+        sys.stdout.write(f"{key.key}@{key.window.start_ms}/{key.window.end_ms}: {value}\n")
 
 
 @pytest.fixture(autouse=True)

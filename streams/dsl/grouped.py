@@ -209,10 +209,10 @@ class KGroupedStream(Generic[K, V]):
     def cogroup(self, aggregator: Callable[[K, V, Any], Any], *, value: Any = NOT_GIVEN) -> CogroupedKStream[K, Any]:
         """Begin an aggregate over several grouped streams (KIP-150); ``value`` is its type.
 
-        >>> fees = orders.filter(lambda customer, amount: amount < 0)
-        >>> both = (orders.group_by_key().cogroup(lambda customer, amount, total: total + amount, value=int)
-        ...     .cogroup(fees.group_by_key(), lambda customer, fee, total: total - 1))
-        >>> play(both.aggregate(lambda: 0), ("ann", 5), ("ann", -2))
-        [('ann', 5), ('ann', 3), ('ann', 2)]
+        >>> seen = totals.to_stream().group_by_key()
+        >>> most = orders.group_by_key().cogroup(lambda customer, amount, most: max(amount, most), value=int)
+        >>> most = most.cogroup(seen, lambda customer, total, most: max(total, most))
+        >>> play(most.aggregate(lambda: 0), ("ann", 5), ("totals", "ann", 9), ("ann", 7))
+        [('ann', 5), ('ann', 9), ('ann', 9)]
         """
         return CogroupedKStream[K, Any](self._graph, (), value)._with(self, aggregator)

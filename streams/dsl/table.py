@@ -254,9 +254,6 @@ class KTable(Generic[K, V]):
         The joiner takes (left, right) or (key, left, right); ``foreign_key(key, value)`` sees the left
         row (KIP-213).  ``store`` keeps the result.
 
-        >>> both = totals.join(customers, lambda total, name: f"{name}: {total}")
-        >>> play(both, ("customers", "ann", "Ann"), ("totals", "ann", 1))
-        [('ann', 'Ann: 1')]
         >>> one = totals.join(customers, lambda total, name: name, foreign_key=lambda key, total: str(total))
         >>> play(one, ("customers", "7", "Ann"), ("totals", "first", 7))
         [('first', 'Ann')]

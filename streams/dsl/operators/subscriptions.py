@@ -2,7 +2,7 @@
 
 Bytes of our own, for internal topics and the subscription store.  Subscription: instruction (1),
 partition (4), flag and hash of the left value, bytes of the left key.  Response: partition (4),
-flag and hash, flag and bytes of the right value.  A store key is the length of the foreign key's
+flag and hash, bytes of the right value.  A store key is the length of the foreign key's
 bytes (4), these, and those of the left key, as in Kafka Streams.
 """
 
@@ -20,7 +20,6 @@ HASH_BYTES = 16
 
 _NO_HASH = b"\x00" * (HASH_BYTES + 1)
 _HASH = b"\x01"
-_NOTHING, _VALUE = b"\x00", b"\x01"
 _SUBSCRIPTION = Struct(">bi")
 _RESPONSE = Struct(">i")
 _LENGTH = Struct(">i")
@@ -83,13 +82,13 @@ def response_serde(value_serde: Serde[Any]) -> Serde[Any]:
     body = start + HASH_BYTES + 1
 
     def write(response: Response) -> bytes:
-        value = write_value(response.value)
-        tail = _NOTHING if value is None else _VALUE + value
-        return _RESPONSE.pack(response.partition) + _hash_bytes(response.value_hash) + tail
+        # No bytes stand for no value: as in the reference, an empty text comes back as None.
+        value = write_value(response.value) or b""
+        return _RESPONSE.pack(response.partition) + _hash_bytes(response.value_hash) + value
 
     def read(data: bytes) -> Response:
         (partition,) = _RESPONSE.unpack_from(data)
-        value = read_value(data[body + 1 :]) if data[body : body + 1] == _VALUE else None
+        value = read_value(data[body:] or None)
         return Response(_read_hash(data, start), value, partition)
 
     return Serde(f"response:{value_serde.name}", write, read, is_immutable=value_serde.is_immutable)

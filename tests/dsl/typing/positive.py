@@ -1,0 +1,250 @@
+"""What users write without annotations, and what the checkers must make of it.
+
+Not run: mypy --strict and pyright check this file, see test_typing.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, assert_type
+
+from attrs import frozen
+
+from streams import (
+    EmitStrategy,
+    GlobalKTable,
+    JoinWindows,
+    KStream,
+    KTable,
+    Processor,
+    Record,
+    SessionWindows,
+    SlidingWindows,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    Topic,
+    Topology,
+    UnlimitedWindows,
+    Windowed,
+    build_topology,
+    key_value_store,
+    time_windowed,
+)
+
+
+@frozen
+class Order:
+    customer: str
+    amount: int
+    at: datetime
+
+
+@frozen
+class Customer:
+    name: str
+    city: str
+
+
+lines = Topic("lines", value=str)
+orders = Topic("orders", key=str, value=Order, timestamp=lambda order: order.at)
+more_orders = Topic("more-orders", key=str, value=Order)
+customers = Topic("customers", key=str, value=Customer)
+counts = Topic("counts", key=str, value=int)
+ratios = Topic("ratios", key=str, value=float)
+optional_counts = Topic("optional-counts", key=str, value=int | None)
+texts = Topic("texts", key=str, value=str)
+windowed_counts = Topic("windowed-counts", key=time_windowed(str, timedelta(seconds=1)), value=int)
+SECOND = timedelta(seconds=1)
+
+
+class Running(Processor[str, Order, str, int]):
+    """Totals per customer."""
+
+    totals = key_value_store(str, int)
+
+    def process(self, record: Record[str, Order]) -> None:
+        total = (self.totals.get(record.key) or 0) + record.value.amount
+        self.totals.put(record.key, total)
+        self.context.forward(record.key, total)
+
+
+class Amounts(Processor[str, Order, str, int]):
+    """Amounts of orders."""
+
+    def process(self, record: Record[str, Order]) -> None:
+        self.context.forward(record.key, record.value.amount)
+
+
+def word_count(builder: StreamsBuilder) -> None:
+    (
+        builder.stream(lines)
+        .flat_map_values(lambda line: line.lower().split())
+        .group_by(lambda _, word: word)
+        .count("word-counts")
+        .to_stream()
+        .to(counts)
+    )
+
+
+def stateless(builder: StreamsBuilder) -> None:
+    stream = builder.stream(orders, more_orders)
+    assert_type(stream, KStream[str, Order])
+    assert_type(stream.filter(lambda customer, order: order.amount > 1 and customer), KStream[str, Order])
+    assert_type(stream.filter_not(lambda _, order: order.customer == ""), KStream[str, Order])
+    assert_type(stream.map(lambda customer, order: (order.amount, customer)), KStream[int, str])
+    assert_type(stream.map_values(lambda order: order.amount), KStream[str, int])
+    assert_type(stream.map_values(lambda customer, order: customer + order.customer), KStream[str, str])
+    assert_type(stream.flat_map(lambda customer, order: [(order.amount, customer)]), KStream[int, str])
+    assert_type(stream.flat_map_values(lambda order: order.customer.split()), KStream[str, str])
+    assert_type(stream.flat_map_values(lambda customer, order: [order.amount, len(customer)]), KStream[str, int])
+    assert_type(stream.select_key(lambda _, order: order.amount), KStream[int, Order])
+    assert_type(stream.peek(lambda customer, order: print(customer, order.amount)), KStream[str, Order])
+    stream.for_each(lambda customer, order: print(customer.upper(), order.at.year))
+    assert_type(stream.process(Running), KStream[str, int])
+    assert_type(stream.process_values(Amounts), KStream[str, int])
+    assert_type(stream.repartition("again", partitions=4, key=str), KStream[str, Order])
+    split = stream.split("size-")
+    large = split.branch(lambda _, order: order.amount > 9, "large")
+    small = split.default_branch()
+    assert_type(large, KStream[str, Order])
+    assert_type(large.merge(small), KStream[str, Order])
+    numbers = stream.map_values(lambda order: order.amount)
+    numbers.to(ratios)
+    numbers.to(optional_counts)
+    numbers.to(counts, "sink")
+    numbers.to("by-name", key=str, value=int)
+    numbers.to(lambda customer, amount: customer + str(amount), key=str)
+    numbers.to(lambda customer, amount, context: context.topic + customer + str(amount))
+    assert_type(numbers.merge(stream), KStream[str, int | Order])
+
+
+def forms(builder: StreamsBuilder) -> None:
+    assert_type(builder.stream("topic", "other", key=str, value=int), KStream[str, int])
+    assert_type(builder.stream("topic", key=None, value=dict[str, int]), KStream[None, dict[str, int]])
+    assert_type(builder.table("topic", key=str, value=int, store="rows", history=SECOND), KTable[str, int])
+    assert_type(builder.global_table("topic", key=int, value=str), GlobalKTable[int, str])
+    assert_type(builder.stream(windowed_counts), KStream[Windowed[str], int])
+
+
+def tables(builder: StreamsBuilder) -> None:
+    names = builder.table(customers, "names")
+    totals = builder.stream(counts).to_table("totals", caching=False)
+    assert_type(names, KTable[str, Customer])
+    assert_type(names.filter(lambda key, customer: customer.city == key, store="local"), KTable[str, Customer])
+    assert_type(names.map_values(lambda customer: customer.name), KTable[str, str])
+    assert_type(names.map_values(lambda key, customer: (key, customer.city)), KTable[str, tuple[str, str]])
+    assert_type(names.to_stream(), KStream[str, Customer])
+    assert_type(names.to_stream(lambda _, customer: len(customer.city)), KStream[int, Customer])
+    assert_type(totals.join(names, lambda total, customer: f"{customer.name}{total + 1}"), KTable[str, str])
+    assert_type(
+        totals.join(names, lambda key, total, customer: (key, total, customer.name)), KTable[str, tuple[str, int, str]]
+    )
+    assert_type(
+        totals.left_join(names, lambda total, customer: customer.name if customer else str(total)), KTable[str, str]
+    )
+    outer = totals.outer_join(names, lambda total, customer: (total or 0, customer.name if customer else ""))
+    assert_type(outer, KTable[str, tuple[int, str]])
+    foreign = totals.join(names, lambda total, customer: customer.city * total, foreign_key=lambda key, total: key)
+    assert_type(foreign, KTable[str, str])
+    optional = totals.left_join(
+        names, lambda total, customer: total, foreign_key=lambda key, total: key if total else None
+    )
+    assert_type(optional, KTable[str, int])
+    cities = names.group_by(lambda key, customer: (customer.city, len(customer.name)))
+    assert_type(cities.count(), KTable[str, int])
+    assert_type(cities.reduce(lambda total, new: total + new, lambda total, old: total - old), KTable[str, int])
+    assert_type(
+        cities.aggregate(lambda: 0.0, lambda _, size, total: total + size, lambda _, size, total: total - size),
+        KTable[str, float],
+    )
+    assert_type(totals.suppress(Suppressed.until_time_limit(SECOND, max_records=9)), KTable[str, int])
+
+
+def aggregates(builder: StreamsBuilder) -> None:
+    grouped = builder.stream(orders).group_by_key()
+    assert_type(grouped.count("orders"), KTable[str, int])
+    assert_type(grouped.reduce(lambda old, new: new if new.amount > old.amount else old), KTable[str, Order])
+    assert_type(grouped.aggregate(lambda: 0, lambda _, order, total: total + order.amount), KTable[str, int])
+    assert_type(
+        grouped.aggregate(list, lambda _, order, seen: [*seen, order.customer], "seen", value=list[str]),
+        KTable[str, list[str]],
+    )
+    assert_type(
+        grouped.aggregate(
+            lambda: (0, 0.0), lambda _, order, sums: (sums[0] + 1, sums[1] + order.amount), value=tuple[int, float]
+        ),
+        KTable[str, tuple[int, float]],
+    )
+    hopping = grouped.windowed_by(TimeWindows.of(SECOND, advance=SECOND / 2, grace=SECOND))
+    assert_type(hopping.count("windowed", retention=SECOND), KTable[Windowed[str], int])
+    assert_type(hopping.reduce(lambda old, new: new), KTable[Windowed[str], Order])
+    assert_type(
+        hopping.aggregate(lambda: 0, lambda _, order, most: max(most, order.amount)), KTable[Windowed[str], int]
+    )
+    hopping.count("final").suppress(Suppressed.until_window_closes()).to_stream().to(windowed_counts)
+    sliding = grouped.windowed_by(SlidingWindows.of(SECOND)).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
+    assert_type(sliding.count(), KTable[Windowed[str], int])
+    assert_type(grouped.windowed_by(UnlimitedWindows.of()).count(), KTable[Windowed[str], int])
+    sessions = grouped.windowed_by(SessionWindows.of(SECOND))
+    assert_type(
+        sessions.aggregate(
+            lambda: 0, lambda _, order, total: total + order.amount, lambda _, left, right: left + right
+        ),
+        KTable[Windowed[str], int],
+    )
+    assert_type(
+        sessions.aggregate(
+            list,
+            lambda _, order, seen: [*seen, order.amount],
+            lambda _, left, right: left + right,
+            "session-amounts",
+            value=list[int],
+        ),
+        KTable[Windowed[str], list[int]],
+    )
+    cogrouped = grouped.cogroup(lambda _, order, total: total + order.amount, value=int).cogroup(
+        builder.stream(counts).group_by_key(), lambda _, count, total: total + count
+    )
+    assert_type(cogrouped.aggregate(lambda: 0, "both"), KTable[str, int])
+    assert_type(cogrouped.windowed_by(TimeWindows.of(SECOND)).aggregate(lambda: 0), KTable[Windowed[str], int])
+    assert_type(
+        cogrouped.windowed_by(SessionWindows.of(SECOND)).aggregate(lambda: 0, lambda _, left, right: left + right),
+        KTable[Windowed[str], int],
+    )
+
+
+def joins(builder: StreamsBuilder) -> None:
+    stream, other, names = builder.stream(orders), builder.stream(counts), builder.table(customers)
+    windows = JoinWindows.of(SECOND, before=SECOND, grace=SECOND)
+    assert_type(stream.join(other, lambda order, count: order.amount + count, windows), KStream[str, int])
+    assert_type(
+        stream.join(other, lambda key, order, count: f"{key}{order.customer}{count}", windows, "j", store="s"),
+        KStream[str, str],
+    )
+    assert_type(
+        stream.left_join(other, lambda order, count: (order.amount, count), windows),
+        KStream[str, tuple[int, int | None]],
+    )
+    assert_type(
+        stream.outer_join(other, lambda order, count: (order.amount if order else 0) + (count or 0), windows),
+        KStream[str, int],
+    )
+    assert_type(stream.join(names, lambda order, customer: customer.name * order.amount), KStream[str, str])
+    assert_type(stream.join(names, lambda key, order, customer: key + customer.city, grace=SECOND), KStream[str, str])
+    assert_type(
+        stream.left_join(names, lambda order, customer: customer.name if customer else order.customer),
+        KStream[str, str],
+    )
+    places = builder.global_table("places", key=int, value=str)
+    assert_type(
+        stream.join(places, lambda order, place: place.upper() + order.customer, key=lambda key, order: order.amount),
+        KStream[str, str],
+    )
+    assert_type(
+        stream.left_join(places, lambda key, order, place: (key, place), key=lambda key, order: len(key)),
+        KStream[str, tuple[str, str | None]],
+    )
+
+
+def helper(values: Iterable[Order]) -> Topology:
+    return build_topology(word_count)
