@@ -5,6 +5,7 @@ user's code failed on, with the line of that code.
 """
 
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +27,11 @@ FAILED = 1
 #: Exit status of a user's mistake.
 MISTAKE = 2
 
-_PACKAGE = str(Path(streams.__file__).parent)
+#: Where code is that is not the user's: this package, libraries, Python itself.
+_NOT_THE_USERS = (
+    str(Path(streams.__file__).parent),
+    *(sysconfig.get_path(kind) for kind in ("purelib", "platlib", "stdlib", "platstdlib")),
+)
 
 
 class UsageError(StreamsError):
@@ -101,11 +106,9 @@ def _in_user_code(error: BaseException) -> str:
 
 
 def last_frame_outside(trace: TracebackType | None) -> traceback.FrameSummary | None:
-    """Return the innermost frame that is neither ours nor generated: the user's."""
-    frames = traceback.extract_tb(trace)
-    for frame in reversed(frames):
-        is_ours = frame.filename.startswith(_PACKAGE) or frame.filename.startswith("<")
-        if not is_ours and "importlib" not in frame.filename:
+    """Return the innermost frame that is the user's: neither ours, nor generated, nor of a library."""
+    for frame in reversed(traceback.extract_tb(trace)):
+        if not frame.filename.startswith(("<", *_NOT_THE_USERS)):
             return frame
     return None
 

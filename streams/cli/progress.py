@@ -7,15 +7,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from streams.app import Progress
 from streams.core.clock import Clock
 
-if TYPE_CHECKING:
-    from streams.app import Progress
-
 #: Takes the state of a run; called now and then.
-Show = Callable[["Progress"], None]
+Show = Callable[[Progress], None]
 
 
 @contextmanager
@@ -25,7 +23,8 @@ def shown(title: str, clock: Clock) -> Iterator[Show | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
+    from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn
+    from rich.progress import Progress as Display
 
     columns: list[Any] = [
         SpinnerColumn(),
@@ -35,10 +34,10 @@ def shown(title: str, clock: Clock) -> Iterator[Show | None]:
         TextColumn("{task.fields[state]}"),
     ]
     started_ms = clock.monotonic_ms()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+    with Display(*columns, console=Console(stderr=True), transient=True) as display:
         task = display.add_task(title, total=None, state="starting")
 
-        def show(progress: "Progress") -> None:
+        def show(progress: Progress) -> None:
             elapsed_ms = clock.monotonic_ms() - started_ms
             display.update(
                 task, completed=progress.records_in, total=progress.records_total, state=state_of(progress, elapsed_ms)
@@ -47,7 +46,7 @@ def shown(title: str, clock: Clock) -> Iterator[Show | None]:
         yield show
 
 
-def state_of(progress: "Progress", elapsed_ms: int) -> str:
+def state_of(progress: Progress, elapsed_ms: int) -> str:
     """Return the state of a run in one line."""
     rate = progress.records_in * 1000 // max(1, elapsed_ms)
     return (

@@ -53,9 +53,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--partitions", metavar="N", type=_partitions, help="partitions of every topic that does not fix them itself"
     )
-    parser.add_argument(
-        "--final-flush", action="store_true", help="at the end, emit the windows that are still open"
-    )
+    parser.add_argument("--final-flush", action="store_true", help="at the end, emit the windows that are still open")
     parser.add_argument("--application-id", metavar="ID", help="default: the name of the script")
     parser.add_argument(
         "--state-dir", metavar="DIR", help="folder of logs, offsets and stores; run again, it goes on (default: none)"
@@ -107,7 +105,8 @@ def _run_bounded(
     settings: dict[str, Any],
     options: argparse.Namespace,
 ) -> int:
-    from streams.app import run_bounded
+    from streams.app import Progress, run_bounded
+    from streams.cli.interrupts import orderly
     from streams.cli.progress import shown
     from streams.core.clock import SystemClock
 
@@ -116,7 +115,13 @@ def _run_bounded(
     passed = {name: value for name, value in settings.items() if name not in ("application_id", "state_dir")}
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
-    with shown(config.application_id, clock) as show:
+    with orderly() as interrupt, shown(config.application_id, clock) as show:
+
+        def on_progress(progress: Progress) -> None:
+            interrupt.check()
+            if show is not None:
+                show(progress)
+
         result = run_bounded(
             topology,
             inputs,
@@ -125,7 +130,7 @@ def _run_bounded(
             state_dir=Path(config.state_dir) if config.state_dir else None,
             final_flush=options.final_flush,
             settings=passed,
-            progress=show,
+            progress=on_progress,
         )
     with result:
         written = {name: output.write(result.read_output(name)) for name, output in outputs.items()}
@@ -137,9 +142,9 @@ def _summarize(
     result: "BoundedRun", outputs: Mapping[str, "FileOutput"], written: Mapping[str, int], elapsed_ms: int
 ) -> None:
     """Say what was dropped, always, and what was written, to a person."""
-    for reason, count in result.dropped.items():
-        if count:
-            print(f"streams: {count:,} records dropped: {reason}", file=sys.stderr)
+    for node, count in result.dropped.items():
+        records = "record was" if count == 1 else "records were"
+        print(f"streams: {count:,} {records} dropped at {node}", file=sys.stderr)
     if sys.stderr.isatty():
         for name, count in written.items():
             target = "standard output" if outputs[name].path == "-" else outputs[name].path
@@ -199,6 +204,4 @@ class Files:
         from streams.cli.topics import declared_output
         from streams.files import open_output
 
-        return {
-            name: open_output(declared_output(topology, name, config), path) for name, path in self.outputs.items()
-        }
+        return {name: open_output(declared_output(topology, name, config), path) for name, path in self.outputs.items()}

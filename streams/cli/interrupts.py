@@ -1,0 +1,45 @@
+"""Ctrl-C and SIGTERM during a run: it stops between two steps, commits and closes.
+
+A second signal ends the program at once.
+"""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from attrs import define
+
+
+@define
+class Interrupt:
+    """Whether somebody asked for the end."""
+
+    is_asked: bool = False
+
+    def check(self) -> None:
+        """Stop here if somebody asked for it; called where nothing is half done.
+
+        Raises:
+            KeyboardInterrupt: somebody did.
+        """
+        if self.is_asked:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def orderly() -> Iterator[Interrupt]:
+    """Take note of signals instead of stopping wherever the program happens to be."""
+    interrupt = Interrupt()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if interrupt.is_asked:
+            raise KeyboardInterrupt
+        interrupt.is_asked = True
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
