@@ -5,7 +5,7 @@ Not run: mypy --strict and pyright check this file, see test_typing.
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, assert_type
+from typing import assert_type
 
 from attrs import frozen
 

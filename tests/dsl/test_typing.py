@@ -1,0 +1,57 @@
+"""What mypy and pyright make of user code without annotations in lambdas.
+
+``typing/positive.py`` must be clean; of ``typing/negative.py`` exactly the lines that end in
+``# wrong`` must be reported, by both checkers.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent / "typing"
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+def mypy(file: Path) -> dict[int, str]:
+    """Return errors of mypy --strict by line."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = re.findall(rf"{re.escape(file.name)}:(\d+):.*?error: (.*)", done.stdout)
+    assert found or done.returncode == 0, done.stdout + done.stderr
+    return {int(line): message for line, message in found}
+
+
+def pyright(file: Path) -> dict[int, str]:
+    """Return errors of pyright by line."""
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    report = json.loads(done.stdout)
+    errors = [item for item in report["generalDiagnostics"] if item["severity"] == "error"]
+    return {item["range"]["start"]["line"] + 1: item["message"] for item in errors}
+
+
+@pytest.mark.parametrize("check", [mypy, pyright])
+def test_right_code_is_clean(check: Callable[[Path], dict[int, str]]) -> None:
+    """Lambdas get their argument types from topics and from the operators before."""
+    assert check(HERE / "positive.py") == {}
+
+
+@pytest.mark.parametrize("check", [mypy, pyright])
+def test_each_mistake_is_reported(check: Callable[[Path], dict[int, str]]) -> None:
+    """A wrong attribute, a wrong field in a joiner, a sink of another type, and the like."""
+    file = HERE / "negative.py"
+    lines = file.read_text().splitlines()
+    marks = ("# wrong", f"# wrong for {check.__name__}")
+    expected = {number: line.strip() for number, line in enumerate(lines, 1) if line.endswith(marks)}
+
+    reported = check(file)
+
+    assert {line: expected[line] for line in expected.keys() - reported.keys()} == {}, "not reported"
+    assert {line: reported[line] for line in reported.keys() - expected.keys()} == {}, "reported, but right"
