@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streams.core.errors import TopologyError
-from streams.core.records import Headers, RecordContext, RecordMetadata, TaskId
+from streams.core.records import Headers, RecordContext, RecordMetadata, TaskId, Windowed
+from streams.state.specs import StoreKind
 from streams.topology.operator import Process, PunctuationType, StreamTime
 
 if TYPE_CHECKING:
@@ -13,6 +14,20 @@ if TYPE_CHECKING:
 
 #: Emits a table's change: key, new, old, timestamp_ms, headers, is_latest.
 TableForward = Callable[[Any, Any, Any, int, Headers | None, bool], None]
+
+
+def _slots(store: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return how a table's keys become hashable stand-ins, and back.
+
+    Keys of windowed stores are windowed; the store itself knows only the keys within.
+    """
+    slot_of, key_of = store.slot_of, store.key_of
+    if store.spec.kind not in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION):
+        return slot_of, key_of
+    return (
+        lambda windowed: (slot_of(windowed.key), windowed.window),
+        lambda slot: Windowed(key_of(slot[0]), slot[1]),
+    )
 
 
 class TaskNodeContext:
@@ -74,6 +89,8 @@ class TaskNodeContext:
             return emit
         cache = task.cache
         section = self._section = f"{task.task_id}/{self.node}"
+        assert store is not None
+        to_slot, to_key = _slots(task.stores[store])
 
         def flushed(
             key: Any,
@@ -84,14 +101,14 @@ class TaskNodeContext:
             context: RecordContext,
             is_latest: bool,
         ) -> None:
-            task.within(context, lambda: forward(key, (new, old, is_latest), timestamp_ms, headers))
+            original = to_key(key)
+            task.within(context, lambda: forward(original, (new, old, is_latest), timestamp_ms, headers))
 
         def emit_later(
             key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True
         ) -> None:
-            cache.put(
-                section, key, old, new, timestamp_ms, headers, task.record_context(timestamp_ms, headers), is_latest
-            )
+            context = task.record_context(timestamp_ms, headers)
+            cache.put(section, to_slot(key), old, new, timestamp_ms, headers, context, is_latest)
 
         cache.register(section, flushed)
         task.on_close(lambda: cache.clear(section))

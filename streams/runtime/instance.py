@@ -25,6 +25,7 @@ from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
 from streams.protocol.messages import CreateTopics, CreateTopicsResponse, ErrorCode, Metadata, MetadataResponse, TopicSpec
 from streams.protocol.transport import Cluster
+from streams.runtime import collector
 from streams.runtime.assignment import MemberTasks, StreamsAssignor
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.globals import GlobalStores
@@ -130,6 +131,7 @@ class Instance:
     _globals: GlobalStores | None = None
     _directory: StateDirectory | None = None
     _lock: threading.RLock = field(factory=threading.RLock)
+    _is_tuned: bool = False
     _process_id: str = field(factory=lambda: uuid4().hex)
 
     def start(self) -> None:
@@ -157,6 +159,8 @@ class Instance:
             engine = "in_memory" if self.state_dir is None else self.config.default_store
             stores = TaskStores(plan, self._directory, engine)
             views = self._open_globals(plan)
+            collector.tune()
+            self._is_tuned = True
             self._move(State.REBALANCING)
             for number in range(1, self.config.num_stream_threads + 1):
                 self._add_thread(plan, stores, views, number)
@@ -358,6 +362,9 @@ class Instance:
             self.on_state(state, before)
 
     def _release(self) -> None:
+        if self._is_tuned:
+            self._is_tuned = False
+            collector.restore()
         if self._globals is not None:
             self._globals.close()
             self._globals = None

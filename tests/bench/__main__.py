@@ -1,0 +1,74 @@
+"""``python -m tests.bench [--events N] [--runs N] [--only NAME]``: the table of the embedded path."""
+
+import argparse
+from datetime import timedelta
+
+from streams import JoinWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
+from tests.bench.harness import Measure, Pipeline, machine, measure
+from topology_examples.nexmark import Auction, Bid
+
+TEN_SECONDS = timedelta(seconds=10)
+GRACE = timedelta(seconds=5)
+
+# Event time is the record's own: nothing is extracted.
+bids = Topic("bids", key=int, value=Bid)
+auctions = Topic("auctions", key=int, value=Auction)
+out = Topic("out", key=int, value=Bid)
+counts = Topic("counts", key=time_windowed(int, TEN_SECONDS), value=int)
+pairs = Topic("pairs", key=int, value=Bid)
+
+
+def in_euro(bid: Bid) -> Bid:
+    return Bid(bid.auction, bid.bidder, bid.price * 908 // 1000, bid.channel, bid.url, bid.date_time, bid.extra)
+
+
+def stateless(builder: StreamsBuilder) -> None:
+    builder.stream(bids).map_values(in_euro).to(out)
+
+
+def select(builder: StreamsBuilder) -> None:
+    builder.stream(bids).filter(lambda _, bid: bid.auction % 123 == 0).to(out)
+
+
+def tumbling(builder: StreamsBuilder) -> None:
+    windows = TimeWindows.of(TEN_SECONDS, grace=GRACE)
+    builder.stream(bids).group_by_key().windowed_by(windows).count("counts").to_stream().to(counts)
+
+
+def windowed_join(builder: StreamsBuilder) -> None:
+    windows = JoinWindows.of(TEN_SECONDS, grace=GRACE)
+    builder.stream(auctions).join(builder.stream(bids), lambda auction, bid: bid, windows).to(pairs)
+
+
+PIPELINES = (
+    Pipeline("stateless map", stateless, [bids], ["out"]),
+    Pipeline("filter", select, [bids], ["out"]),
+    Pipeline("tumbling count, memory", tumbling, [bids], ["counts"]),
+    Pipeline("tumbling count, RocksDB", tumbling, [bids], ["counts"], on_disk=True),
+    Pipeline("windowed join, memory", windowed_join, [auctions, bids], ["pairs"]),
+)
+
+
+def row(result: Measure) -> str:
+    return (
+        f"| {result.name} | {result.records_in:,} | {result.records_out:,} | {result.records_per_second:,.0f} "
+        f"| {result.wall_ns:,.0f} | {result.cpu_ns:,.0f} | {result.spread:.0%} |"
+    )
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="python -m tests.bench")
+    options.add_argument("--events", type=int, default=300_000, help="Nexmark events, 46 of 50 of them bids")
+    options.add_argument("--runs", type=int, default=5)
+    options.add_argument("--only", default="", help="pipelines whose name has this in it")
+    chosen = options.parse_args()
+    print(f"{machine()}; {chosen.events:,} Nexmark events, 4 partitions, one thread; median of {chosen.runs} runs\n")
+    print("| pipeline | records in | records out | records/s | ns per record | CPU ns per record | spread |")
+    print("|---|---|---|---|---|---|---|")
+    for pipeline in PIPELINES:
+        if chosen.only in pipeline.name:
+            print(row(measure(pipeline, chosen.events, chosen.runs)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
