@@ -1,7 +1,6 @@
-"""How operators send out table changes, and what they still hold when a bounded run ends.
+"""How operators send out table changes, and records that they held back.
 
-A change leaves at once, or through the record cache of its store.  Between the operators and
-what their task offers.
+A change leaves at once, or through the record cache of its store.
 """
 
 from collections.abc import Callable
@@ -23,25 +22,15 @@ def table_emit(context: NodeContext, store: str) -> tuple[Emit, bool]:
     flushes.  An uncached operator sends the initial aggregate as the old value of a new row, and
     no old value at all unless it is asked to.
     """
-    caches = getattr(context, "caches", None)
-    return context.table_forward(store), caches is not None and bool(caches(store))
+    return context.table_forward(store), context.caches(store)
 
 
 def release(context: NodeContext, forward: Callable[[Any, Any, int, Headers | None], None]) -> Release:
     """Return ``forward`` for records held back earlier: those behind see the origin of that time."""
-    within = getattr(context, "within", None)
-    if within is None:
-        return lambda _, key, value, timestamp_ms, headers: forward(key, value, timestamp_ms, headers)
+    within = context.within
 
     def send(origin: RecordMetadata | None, key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
         where = RecordContext(*(origin or ("", -1, -1)), timestamp_ms, headers or ())
         within(where, lambda: forward(key, value, timestamp_ms, headers))
 
     return send
-
-
-def at_final_flush(context: NodeContext, callback: Callable[[], None]) -> None:
-    """Call back when stream time goes to infinity at the end of a bounded run, if the task does that."""
-    register = getattr(context, "on_final_flush", None)
-    if register is not None:
-        register(callback)

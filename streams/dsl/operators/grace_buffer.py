@@ -15,7 +15,7 @@ from attrs import define, field
 from streams.core.errors import StreamsError
 from streams.core.records import Headers
 from streams.core.serdes import BYTES, Serde
-from streams.dsl.operators.emission import at_final_flush, release
+from streams.dsl.operators.emission import release
 from streams.dsl.operators.held import HEADERS, ORIGIN, TIME, VALUES, held_serde
 from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.operator import NodeContext, Process
@@ -88,7 +88,7 @@ class GraceBuffer:
             heappush(waiting, data)
             evict(time.ms - grace_ms)
 
-        at_final_flush(context, lambda: evict(_NEVER_MS))
+        context.on_final_flush(lambda: evict(_NEVER_MS))
         return process
 
     def _load(self) -> None:

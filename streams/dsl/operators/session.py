@@ -15,6 +15,7 @@ from streams.core.windows import SessionWindows
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.windows import (
     EXPIRED,
+    MAX_TIME,
     NULL_KEY,
     counting,
     nothing,
@@ -178,4 +179,10 @@ def _emitting_on_close(context: NodeContext, operator: SessionAggregate) -> Proc
                 forward(session, (aggregate, None, True), session[1][1], headers)
             emitted.ms = close_ms
 
+    def flush() -> None:
+        # What is open still goes out again when it closes, should the program go on.
+        for session, aggregate in closed_sessions(max(emitted.ms, 0), MAX_TIME):
+            forward(session, (aggregate, None, True), session[1][1], None)
+
+    context.on_final_flush(flush)
     return process

@@ -16,6 +16,7 @@ from streams.core.windows import SlidingWindows
 from streams.dsl.operators.emission import Emit, table_emit
 from streams.dsl.operators.windows import (
     EXPIRED,
+    MAX_TIME,
     NULL_KEY_OR_VALUE,
     WindowMemo,
     counting,
@@ -261,4 +262,10 @@ def _closer(context: NodeContext, store: Any, difference_ms: int) -> Callable[[i
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
         emitted.ms = close_ms
 
+    def flush() -> None:
+        # What is open still goes out again when it closes, should the program go on.
+        for start_ms, key, pair in store.windows_between(max(0, emitted.ms - difference_ms), MAX_TIME):
+            forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], None)
+
+    context.on_final_flush(flush)
     return emit_closed

@@ -14,7 +14,6 @@ from attrs import frozen
 from streams.core.records import Headers
 from streams.core.serdes import Serde
 from streams.core.windows import JoinWindows
-from streams.dsl.operators.emission import at_final_flush
 from streams.dsl.operators.joining import KeyedJoiner, reversed_joiner, two_value_joiner
 from streams.dsl.operators.unmatched import Unmatched, shared_unmatched
 from streams.topology.operator import NodeContext, Process
@@ -164,7 +163,7 @@ class StreamStreamJoin:
             unmatched.emit_due(stream_time_ms - left_reach_ms, stream_time_ms - right_reach_ms, emit)
 
         if self.is_left_side:
-            at_final_flush(context, lambda: emit_closed(_NEVER_MS, None))
+            context.on_final_flush(lambda: emit_closed(_NEVER_MS, None))
         return emit_closed
 
 

@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 from streams.core.errors import StreamsError
 from streams.core.records import Headers
 from streams.core.serdes import BYTES, Serde
-from streams.dsl.operators.emission import at_final_flush, release
+from streams.dsl.operators.emission import release
 from streams.dsl.operators.getters import Getter, Pair, TableValues, TimeGetter
 from streams.dsl.operators.held import HEADERS, ORIGIN, PLACE, TIME, VALUES, Held, held_serde
 from streams.state.specs import StoreKind, StoreSpec
@@ -85,7 +85,7 @@ class Suppress:
                 evict(emit)
 
         context.on_init(buffer.load)
-        at_final_flush(context, flush)
+        context.on_final_flush(flush)
         return process
 
     def _emit(self, context: NodeContext) -> "_EmitHeld":

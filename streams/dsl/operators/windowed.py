@@ -15,6 +15,7 @@ from streams.core.windows import FixedWindows, TimeWindows
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.windows import (
     EXPIRED,
+    MAX_TIME,
     NULL_KEY,
     WindowMemo,
     counting,
@@ -259,4 +260,10 @@ def _closer(context: NodeContext, store: Any, windows: FixedWindows) -> Callable
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
         emitted.ms = last_closed_ms
 
+    def flush() -> None:
+        # What is open still goes out again when it closes, should the program go on.
+        for start_ms, key, pair in store.windows_between(emitted.ms + 1, MAX_TIME):
+            forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], None)
+
+    context.on_final_flush(flush)
     return emit_closed
