@@ -91,9 +91,9 @@ def main() -> None:
         origin, temp, time = line.split(",")
         seen = Observation(origin, temp, datetime.fromisoformat(time))
         driver.pipe(topics[origin], seen, key=day_of(seen))
-    print("day         EWR            JFK            LGA")
+    print("day         EWR           JFK           LGA")
     for day, found in driver.read(weather):
-        print(day, "".join(f"  {time:%H:%M} {temp:>6}" for time, temp in zip(found.times, found.temps, strict=True)))
+        print(day + "".join(f"  {time:%H:%M} {temp:>6}" for time, temp in zip(found.times, found.temps, strict=True)))
 
 
 if __name__ == "__main__":

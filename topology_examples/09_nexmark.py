@@ -132,9 +132,10 @@ def q3(builder: StreamsBuilder) -> None:
 
     Two tables joined by a foreign key: an auction and its seller meet whichever comes first.
     """
-    people = builder.table(persons).filter(lambda _, person: person.state in ("OR", "ID", "CA"))
+    people = builder.stream(persons).to_table().filter(lambda _, person: person.state in ("OR", "ID", "CA"))
     (
-        builder.table(auctions)
+        builder.stream(auctions)
+        .to_table()
         .filter(lambda _, auction: auction.category == CATEGORY)
         .join(
             people,
@@ -304,12 +305,12 @@ def topology(builder: StreamsBuilder) -> None:
 
 
 def main() -> None:
-    """Run all queries over five thousand events, and print how much each answers, and its last answer."""
+    """Run all queries over fifty seconds of events, and print how much each answers, and its last answer."""
     from streams.testing import TopologyTestDriver
 
     driver = TopologyTestDriver(topology)
     topics: dict[str, Topic[Any, Any]] = {"persons": persons, "auctions": auctions, "bids": bids}
-    for name, (_, value, _) in Nexmark().events(5000):
+    for name, (_, value, _) in Nexmark(rate=100).events(5000):
         topic = topics[name]
         decoded = topic.value_serde.deserialize(value)
         assert topic.key_from is not None

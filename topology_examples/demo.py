@@ -41,8 +41,11 @@ Reader = Callable[[int, int], Iterator[list[tuple[int, Block]]]]
 queries = import_module("topology_examples.09_nexmark")
 git = import_module("topology_examples.08_git_activity")
 
+#: The last class of the histogram of sessions, as a power of two.
+MOST_BIDS: Final = 6
+
 BARS: Final = " ▏▎▍▌▋▊▉█"
-BAR_CELLS: Final = 32
+BAR_CELLS: Final = 28
 
 
 def auction_house(builder: StreamsBuilder) -> None:
@@ -90,10 +93,11 @@ def shown_progress(console: Console, what: str, total: int) -> Iterator[Callable
         def show(state: RunProgress) -> None:
             nonlocal quarter
             rate = state.records_in / max(time.perf_counter() - started, 1e-3)
-            progress.update(task, completed=min(state.records_in, total), detail=f"{rate:,.0f} records/s")
-            if not console.is_terminal and state.records_in * 4 // total > quarter:
-                quarter = state.records_in * 4 // total
-                line = f"{what}: {state.records_in:,} of {total:,} records, {rate:,.0f} records/s"
+            done = min(state.records_in, total)
+            progress.update(task, completed=done, detail=f"{rate:,.0f} records/s")
+            if not console.is_terminal and done * 4 // total > quarter:
+                quarter = done * 4 // total
+                line = f"{what}: {done:,} of {total:,} records, {rate:,.0f} records/s"
                 console.print(line, highlight=False)
 
         yield show
@@ -124,10 +128,10 @@ def run_job(
 
 
 def hottest_items(found: Mapping[int, Any]) -> Table:
-    """Return the hottest item of every fifth window, with a bar for its bids."""
+    """Return the hottest item of every so many windows, with a bar for its bids."""
     table = Table("ten seconds from", "hottest item", "bids", "", title="Hot items (hopping windows, final results)")
     starts = sorted(found)
-    shown = starts[:: max(1, len(starts) // 18)]
+    shown = starts[:: max(1, len(starts) // 12)]
     highest = max((found[start].bids for start in shown), default=0)
     for start in shown:
         item = found[start]
@@ -146,11 +150,11 @@ def mean_prices(found: Mapping[int, float]) -> Table:
 
 def session_lengths(found: Mapping[Windowed[int], int]) -> Table:
     """Return a histogram of how many bids a session has."""
-    classes = Counter(len(bin(count)) - 3 for count in found.values())
+    classes = Counter(min(count.bit_length() - 1, MOST_BIDS) for count in found.values())
     table = Table("bids", "sessions", "", title="Sessions of bidders (ten seconds without a bid end one)")
     for power in range(max(classes, default=-1) + 1):
         low, high = 1 << power, (2 << power) - 1
-        label = str(low) if low == high else f"{low}-{high}"
+        label = f"{low} and more" if power == MOST_BIDS else str(low) if low == high else f"{low}-{high}"
         table.add_row(label, f"{classes[power]:,}", bar(classes[power], max(classes.values())))
     return table
 
@@ -165,8 +169,10 @@ def show_auctions(err: Console, out: Console, events: int, partitions: int) -> N
         hot = hottest_items(table_of(run, queries.q5_out))
         prices = mean_prices(table_of(run, queries.q4_out))
         lengths = session_lengths(table_of(run, queries.q11_out))
-    title = f"Auction house: {total:,} auctions and bids, half of them late, in {partitions} partitions; {seconds:.1f} s"
-    out.print(Panel(Group(hot, prices, lengths), title=title, expand=False))
+    out.print(
+        f"Auction house: {total:,} auctions and bids, half of them late, in {partitions} partitions; {seconds:.1f} s"
+    )
+    out.print(Panel(Group(hot, prices, lengths), expand=False))
 
 
 def commit_reader(history: Sequence[Any]) -> Reader:
@@ -181,8 +187,8 @@ def commit_reader(history: Sequence[Any]) -> Reader:
         for partition in range(partitions):
             rows = [row for row in range(skip_rows, len(history)) if where[row] == partition]
             if rows:
-                columns = ([column[row] for row in rows] for column in (keys, values, times))
-                yield [(partition, Block(*columns))]
+                picked = [keys[row] for row in rows], [values[row] for row in rows], [times[row] for row in rows]
+                yield [(partition, Block(*picked))]
 
     return read
 
@@ -214,8 +220,8 @@ def show_history(err: Console, out: Console, folder: Path, partitions: int) -> N
     folders = Table("folder", "lines", "", title="Most lines changed within seven days")
     for name, lines in sorted(busiest.items(), key=lambda item: -item[1])[:8]:
         folders.add_row(name, f"{lines:,}", bar(lines, max(busiest.values())))
-    title = f"This repository: {len(history):,} commits, {len(sessions):,} sessions of work; {seconds:.1f} s"
-    out.print(Panel(Group(recent, folders), title=title, expand=False))
+    out.print(f"This repository: {len(history):,} commits, {len(sessions):,} sessions of work; {seconds:.1f} s")
+    out.print(Panel(Group(recent, folders), expand=False))
 
 
 def main() -> None:

@@ -124,7 +124,7 @@ def _synthetic_weather(seed: int) -> Iterator[dict[str, str]]:
     rng = random.Random(seed)
     start = datetime(2025, 12, 28, tzinfo=UTC)
     for origin in ("EWR", "JFK", "LGA"):
-        for hour in range(24 * 30):
+        for hour in range(24 * 90):
             if rng.random() < 0.95:
                 time = start + timedelta(hours=hour)
                 temp = "NA" if rng.random() < 0.02 else f"{rng.uniform(10, 60):.2f}"
