@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 from attrs import frozen
 
 from streams.clients.catalog import Catalog
-from streams.clients.errors import TopicExistsError, UnknownTopicError, error_for
+from streams.clients.errors import error_for
 from streams.clients.network import ANY_NODE, Network, Patience
 from streams.clients.offsets import list_offsets
 from streams.core.clock import Clock, SystemClock
@@ -265,4 +265,4 @@ class Admin:
             raise ClientClosedError("the admin client is closed; make a new one")
 
 
-__all__ = ["EARLIEST", "LATEST", "Admin", "GroupListing", "TopicExistsError", "TopicSpec", "UnknownTopicError"]
+__all__ = ["EARLIEST", "LATEST", "Admin", "GroupListing"]

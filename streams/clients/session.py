@@ -144,6 +144,8 @@ class GroupSession:
     def leave(self, patience: Patience) -> None:
         """Give all up, and leave the group unless the member is static; one may subscribe again."""
         left: list[Response | Exception] = []
+        # The answer to a join may lie there: without its member id there is no leaving.
+        self._network.poll(0)
         self._actions.extend(self.member.leave())
         try:
             while self._actions:

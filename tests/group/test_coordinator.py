@@ -1,0 +1,451 @@
+"""Transcripts of the coordinator: what it answers, and when."""
+
+from random import Random
+
+import pytest
+from attrs import define, field
+
+from streams.core.records import TopicPartition
+from streams.group import Coordinator, CoordinatorConfig, Persist, Reply
+from streams.group.offsets import read_key
+from streams.protocol.messages import (
+    DeleteGroup,
+    DescribeGroup,
+    ErrorCode,
+    GroupRequest,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    OffsetAndMetadata,
+    OffsetCommit,
+    OffsetFetch,
+    SyncGroup,
+)
+
+P0 = TopicPartition("words", 0)
+P1 = TopicPartition("words", 1)
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+
+
+@define
+class Desk:
+    """A coordinator with its clock, its log, and the replies by token."""
+
+    coordinator: Coordinator = field(factory=lambda: Coordinator(CoordinatorConfig(), Random(7)))
+    now_ms: int = 1_000
+    log: list[tuple[bytes, bytes | None]] = field(factory=list)
+    replies: dict[str, object] = field(factory=dict)
+
+    def ask(self, token: str, request: GroupRequest):
+        """Send; the reply, if it came at once."""
+        self.replies.pop(token, None)
+        self._perform(self.coordinator.handle(request, self.now_ms, token))
+        return self.replies.get(token)
+
+    def join(self, who, member_id="", protocols=(("range", b""),), instance=None, protocol_type="consumer"):
+        """Join as a client; ``who`` is token and client id."""
+        return self.ask(
+            who, JoinGroup("g", member_id, protocol_type, protocols, SESSION_MS, REBALANCE_MS, instance, who)
+        )
+
+    def sync(self, who, joined, assignments=None, instance=None):
+        """Sync after a join."""
+        request = SyncGroup("g", joined.generation_id, joined.member_id, instance, assignments or {})
+        return self.ask(who, request)
+
+    def beat(self, joined, instance=None):
+        """Send a heartbeat and return its error."""
+        return self.ask("heartbeat", Heartbeat("g", joined.generation_id, joined.member_id, instance)).error
+
+    def commit(self, joined, offset, instance=None, partition=P0):
+        """Commit as a member (None = as nobody) and return the error."""
+        offsets = {partition: OffsetAndMetadata(offset)}
+        if joined is None:
+            request = OffsetCommit("g", offsets)
+        else:
+            request = OffsetCommit("g", offsets, joined.generation_id, joined.member_id, instance)
+        return self.ask("commit", request).errors[partition]
+
+    def committed(self):
+        """Return the committed offsets."""
+        return {p: c.offset for p, c in self.ask("fetch", OffsetFetch("g")).offsets.items()}
+
+    def state(self):
+        """Return the state of the group."""
+        return self.ask("describe", DescribeGroup("g")).state
+
+    def advance(self, by_ms):
+        """Let time pass, tick by tick as the coordinator wants it."""
+        end = self.now_ms + by_ms
+        while (due := self.coordinator.next_deadline_ms()) is not None and due <= end:
+            self.now_ms = max(self.now_ms, due)
+            self._perform(self.coordinator.tick(self.now_ms))
+        self.now_ms = end
+
+    def settle_two(self):
+        """Bring members a (leader) and b into a stable generation; return their joins."""
+        a = self.join("a")
+        self.sync("a", a, {a.member_id: b"A"})
+        self.join("b")
+        a = self.join("a", a.member_id)
+        b = self.replies["b"]
+        self.sync("b", b)
+        self.sync("a", a, {a.member_id: b"A", b.member_id: b"B"})
+        return a, b
+
+    def _perform(self, effects):
+        for effect in effects:
+            if isinstance(effect, Reply):
+                self.replies[effect.token] = effect.response
+            else:
+                assert isinstance(effect, Persist)
+                self.log.append((effect.key, effect.value))
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+def test_one_member_joins_leads_and_gets_what_it_assigned(desk):
+    joined = desk.join("a")
+    synced = desk.sync("a", joined, {joined.member_id: b"all"})
+
+    assert joined.leader == joined.member_id
+    assert joined.member_id.startswith("a-")
+    assert (joined.generation_id, joined.protocol_name) == (1, "range")
+    assert [member.member_id for member in joined.members] == [joined.member_id]
+    assert synced.assignment == b"all"
+    assert desk.state() == "Stable"
+
+
+def test_second_member_waits_until_the_first_rejoins(desk):
+    a = desk.join("a")
+    desk.sync("a", a, {a.member_id: b"all"})
+
+    assert desk.join("b") is None
+    assert desk.beat(a) is ErrorCode.REBALANCE_IN_PROGRESS
+    again = desk.join("a", a.member_id)
+
+    b = desk.replies["b"]
+    assert again.generation_id == b.generation_id == 2
+    assert again.leader == b.leader == a.member_id
+    assert len(again.members) == 2
+    assert b.members == ()
+
+
+def test_follower_waits_for_the_leaders_assignment(desk):
+    a = desk.join("a")
+    desk.join("b")
+    a = desk.join("a", a.member_id)
+    b = desk.replies["b"]
+
+    assert desk.sync("b", b) is None
+    desk.sync("a", a, {a.member_id: b"A", b.member_id: b"B"})
+
+    assert desk.replies["b"].assignment == b"B"
+    assert desk.replies["a"].assignment == b"A"
+
+
+def test_leaving_member_makes_the_other_rejoin(desk):
+    a, b = desk.settle_two()
+
+    assert desk.ask("b", LeaveGroup("g", b.member_id)).error is ErrorCode.NONE
+    assert desk.beat(a) is ErrorCode.REBALANCE_IN_PROGRESS
+    again = desk.join("a", a.member_id)
+
+    assert [member.member_id for member in again.members] == [a.member_id]
+    assert desk.beat(b) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_last_member_leaves_an_empty_group_with_its_offsets(desk):
+    a = desk.join("a")
+    desk.sync("a", a, {})
+    desk.commit(a, 5)
+    desk.ask("a", LeaveGroup("g", a.member_id))
+
+    assert desk.state() == "Empty"
+    assert desk.committed() == {P0: 5}
+
+
+def test_silent_member_is_dropped_after_its_session(desk):
+    a, b = desk.settle_two()
+    desk.advance(SESSION_MS - 1)
+    assert desk.beat(a) is ErrorCode.NONE
+
+    desk.advance(1)
+
+    assert desk.beat(a) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert desk.beat(b) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_member_that_waits_for_others_does_not_expire(desk):
+    a = desk.join("a")
+    desk.sync("a", a, {})
+    desk.join("b")
+
+    for _ in range(5):
+        desk.advance(SESSION_MS - 1)
+        assert desk.beat(a) is ErrorCode.REBALANCE_IN_PROGRESS
+    a = desk.join("a", a.member_id)
+
+    assert len(a.members) == 2
+
+
+def test_who_does_not_rejoin_within_the_rebalance_timeout_is_out(desk):
+    a = desk.join("a")
+    desk.sync("a", a, {})
+    desk.join("b")
+
+    for _ in range(REBALANCE_MS // 5_000):
+        desk.beat(a)
+        desk.advance(5_000)
+
+    b = desk.replies["b"]
+    assert b.leader == b.member_id
+    assert [member.member_id for member in b.members] == [b.member_id]
+    assert desk.beat(a) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_leader_lost_between_join_and_sync(desk):
+    """The follower waits for an assignment that never comes; it is told to join again, and leads."""
+    a = desk.join("a")
+    desk.join("b")
+    desk.join("a", a.member_id)
+    b = desk.replies["b"]
+    assert desk.sync("b", b) is None
+
+    desk.advance(SESSION_MS)
+    assert desk.replies["b"].error is ErrorCode.REBALANCE_IN_PROGRESS
+    again = desk.join("b", b.member_id)
+
+    assert again.leader == b.member_id
+    assert again.generation_id == b.generation_id + 1
+
+
+def test_member_that_never_asks_for_its_assignment_is_out(desk):
+    """It sends heartbeats, so its session lives; the sync phase ends by the rebalance timeout."""
+    a = desk.join("a")
+    desk.join("b")
+    a = desk.join("a", a.member_id)
+    b = desk.replies["b"]
+    desk.sync("a", a, {})
+    for _ in range(REBALANCE_MS // 5_000):
+        desk.beat(a)
+        desk.beat(b)
+        desk.advance(5_000)
+
+    assert desk.beat(b) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert desk.beat(a) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_retried_join_gets_the_settled_generation_without_a_rebalance(desk):
+    a, b = desk.settle_two()
+
+    again = desk.join("b", b.member_id)
+
+    assert again.generation_id == b.generation_id
+    assert desk.beat(a) is ErrorCode.NONE
+
+
+def test_rejoining_leader_starts_a_rebalance(desk):
+    a, b = desk.settle_two()
+
+    assert desk.join("a", a.member_id) is None
+    assert desk.beat(b) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_protocol_is_common_to_all_and_voted(desk):
+    a = desk.join("a", protocols=(("range", b""), ("sticky", b""), ("mine", b"")))
+    desk.join("b", protocols=(("sticky", b"1"), ("range", b"2")))
+    desk.join("c", protocols=(("sticky", b"3"), ("range", b"4")))
+    a = desk.join("a", a.member_id, protocols=(("range", b""), ("sticky", b""), ("mine", b"")))
+
+    assert a.protocol_name == "sticky"
+    assert [member.metadata for member in a.members] == [b"", b"1", b"3"]
+
+
+@pytest.mark.parametrize(
+    ("protocols", "protocol_type"),
+    [((("other", b""),), "consumer"), ((("range", b""),), "connect"), ((), "consumer")],
+)
+def test_member_without_common_protocol_is_refused(desk, protocols, protocol_type):
+    desk.join("a")
+
+    refused = desk.join("b", protocols=protocols, protocol_type=protocol_type)
+
+    assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert desk.state() == "CompletingRebalance"
+
+
+def test_session_timeout_outside_the_bounds_is_refused():
+    desk = Desk(Coordinator(CoordinatorConfig(min_session_timeout_ms=20_000), Random(7)))
+
+    assert desk.join("a").error is ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+def test_initial_delay_gathers_members_into_one_generation():
+    desk = Desk(Coordinator(CoordinatorConfig(initial_rebalance_delay_ms=3_000), Random(7)))
+    assert desk.join("a") is None
+    desk.advance(2_000)
+    assert desk.join("b") is None
+
+    desk.advance(1_000)
+
+    assert desk.replies["a"].generation_id == desk.replies["b"].generation_id == 1
+    assert len(desk.replies["a"].members) == 2
+
+
+def test_static_member_restarts_without_a_rebalance(desk):
+    a = desk.join("a", instance="one")
+    desk.join("b", instance="two")
+    a = desk.join("a", a.member_id, instance="one")
+    b = desk.replies["b"]
+    desk.sync("b", b, instance="two")
+    desk.sync("a", a, {a.member_id: b"A", b.member_id: b"B"}, instance="one")
+
+    back = desk.join("b", instance="two")
+    synced = desk.sync("b", back, instance="two")
+
+    assert back.generation_id == b.generation_id
+    assert back.member_id != b.member_id
+    assert synced.assignment == b"B"
+    assert desk.beat(a, "one") is ErrorCode.NONE
+    assert desk.beat(b, "two") is ErrorCode.FENCED_INSTANCE_ID
+    assert desk.commit(b, 1, "two") is ErrorCode.FENCED_INSTANCE_ID
+    assert desk.commit(back, 1, "two") is ErrorCode.NONE
+
+
+def test_static_leader_that_restarts_is_not_asked_to_assign(desk):
+    a = desk.join("a", instance="one")
+    desk.sync("a", a, {a.member_id: b"A"}, instance="one")
+
+    back = desk.join("a", instance="one")
+
+    assert back.leader == a.member_id != back.member_id
+    assert back.members == ()
+    assert desk.sync("a", back, instance="one").assignment == b"A"
+
+
+def test_static_member_replaced_while_it_waits_is_fenced(desk):
+    a = desk.join("a")
+    desk.sync("a", a, {})
+    desk.join("old", instance="one")
+
+    desk.join("new", instance="one")
+
+    assert desk.replies["old"].error is ErrorCode.FENCED_INSTANCE_ID
+    a = desk.join("a", a.member_id)
+    assert [member.group_instance_id for member in a.members] == [None, "one"]
+
+
+def test_absent_static_member_keeps_its_place_until_its_session_ends(desk):
+    a = desk.join("a", instance="one")
+    desk.sync("a", a, {}, instance="one")
+    desk.join("b")
+    desk.advance(SESSION_MS)
+
+    b = desk.replies["b"]
+
+    assert b.leader == b.member_id
+    assert desk.ask("describe", DescribeGroup("g")).members[0].member_id == b.member_id
+
+
+def test_stale_commits_are_refused(desk):
+    a, b = desk.settle_two()
+    assert desk.commit(a, 1) is ErrorCode.NONE
+
+    desk.join("c")
+    assert desk.commit(b, 2) is ErrorCode.NONE, "while the group waits for its members, they are still owners"
+    new_a = desk.join("a", a.member_id)
+    new_b = desk.join("b", b.member_id)
+    new_a = desk.replies["a"]
+
+    assert desk.commit(b, 3) is ErrorCode.ILLEGAL_GENERATION
+    assert desk.commit(new_b, 3) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert desk.commit(None, 3) is ErrorCode.UNKNOWN_MEMBER_ID
+    desk.sync("a", new_a, {})
+    assert desk.commit(new_b, 4) is ErrorCode.NONE
+    assert desk.committed() == {P0: 4}
+
+
+def test_nobody_may_commit_for_a_group_without_members(desk):
+    assert desk.commit(None, 3) is ErrorCode.NONE
+
+    assert desk.committed() == {P0: 3}
+    assert desk.ask("list", ListGroups()).groups == (("g", "", "Empty"),)
+
+
+def test_oversized_metadata_refuses_its_partition_alone(desk):
+    offsets = {P0: OffsetAndMetadata(1, "x" * 5_000), P1: OffsetAndMetadata(2)}
+
+    response = desk.ask("commit", OffsetCommit("g", offsets))
+
+    assert response.errors == {P0: ErrorCode.OFFSET_METADATA_TOO_LARGE, P1: ErrorCode.NONE}
+    assert desk.committed() == {P1: 2}
+
+
+def test_group_with_members_cannot_be_deleted(desk):
+    a, b = desk.settle_two()
+    desk.commit(a, 1)
+    assert desk.ask("delete", DeleteGroup("g")).error is ErrorCode.NON_EMPTY_GROUP
+
+    for member in (a, b):
+        desk.ask("leave", LeaveGroup("g", member.member_id))
+    assert desk.ask("delete", DeleteGroup("g")).error is ErrorCode.NONE
+
+    assert desk.ask("delete", DeleteGroup("g")).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert desk.committed() == {}
+    assert desk.state() == "Dead"
+
+
+def test_restarted_coordinator_knows_members_and_offsets(desk):
+    a, b = desk.settle_two()
+    desk.commit(a, 7)
+    compacted = dict(desk.log)
+
+    after = Desk(now_ms=desk.now_ms + 1_000_000)
+    after.coordinator.load(compacted.items())
+
+    assert after.committed() == {P0: 7}
+    assert after.state() == "Stable"
+    assert after.beat(a) is ErrorCode.NONE
+    assert after.commit(b, 8, partition=P1) is ErrorCode.NONE
+    assert after.sync("b", b).assignment == b"B"
+    after.advance(SESSION_MS)
+    assert after.state() == "Empty"
+
+
+def test_deleted_group_stays_deleted_after_restart(desk):
+    desk.commit(None, 3)
+    desk.ask("delete", DeleteGroup("g"))
+
+    after = Desk()
+    after.coordinator.load(desk.log)
+
+    assert after.ask("list", ListGroups()).groups == ()
+    assert {read_key(key) for key, _ in desk.log} == {("g", None), ("g", P0)}
+
+
+def test_deleted_topics_lose_their_offsets(desk):
+    desk.commit(None, 3)
+
+    desk.coordinator.forget_topics(["words"])
+
+    assert desk.committed() == {}
+
+
+def test_thousand_members_settle_in_one_rebalance():
+    desk = Desk()
+    first = desk.join("0")
+    for number in range(1, 1_000):
+        desk.join(str(number))
+    leader = desk.join("0", first.member_id)
+    for number in range(1, 1_000):
+        desk.sync(str(number), desk.replies[str(number)])
+    desk.sync("0", leader, {member.member_id: b"x" for member in leader.members})
+
+    assert desk.state() == "Stable"
+    assert all(desk.replies[str(number)].assignment == b"x" for number in range(1_000))
