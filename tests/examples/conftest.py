@@ -47,9 +47,8 @@ def run_script(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
-@pytest.fixture
-def run_stream(tmp_path: Path) -> Callable[..., dict[str, Rows]]:
-    """Run `streams run` bounded; return the records of each output topic, in topic order."""
+def stream_runner(folder: Path) -> Callable[..., dict[str, Rows]]:
+    """Return a function that does `streams run` bounded in a folder and returns the records of each output topic."""
 
     def run(
         script: str | Path,
@@ -61,19 +60,32 @@ def run_stream(tmp_path: Path) -> Callable[..., dict[str, Rows]]:
     ) -> dict[str, Rows]:
         name, _, function = str(script).partition(":")
         path = Path(name) if os.sep in name else EXAMPLES / name
-        paths = {topic: tmp_path / f"{topic}.{partitions}.records.jsonl" for topic in outputs}
+        paths = {topic: folder / f"{topic}.{partitions}.records.jsonl" for topic in outputs}
         done = python(
             *("-m", "streams", "run", f"{path}:{function}" if function else path, "--partitions", partitions),
             *(word for topic, file in inputs.items() for word in ("--input", f"{topic}={file}")),
             *(word for topic, file in paths.items() for word in ("--output", f"{topic}={file}")),
             *options,
-            cwd=tmp_path,
+            cwd=folder,
         )
         assert done.returncode == 0, done.stderr
+        assert "dropped" not in done.stderr, done.stderr
         assert done.stdout == "", "nothing but data goes to standard output, and that was not asked for"
         return {topic: [json.loads(line) for line in file.open()] for topic, file in paths.items()}
 
     return run
+
+
+@pytest.fixture
+def run_stream(tmp_path: Path) -> Callable[..., dict[str, Rows]]:
+    """Run `streams run` bounded; return the records of each output topic, in topic order."""
+    return stream_runner(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def make_run() -> Callable[[Path], Callable[..., dict[str, Rows]]]:
+    """Return what makes such a run in a given folder, for fixtures that live longer than a test."""
+    return stream_runner
 
 
 def table_of(rows: Rows) -> dict[Any, Any]:
