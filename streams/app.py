@@ -65,11 +65,11 @@ class Streams:
             raise ConfigError("bootstrap_servers: a Kafka cluster is not supported yet; pass broker=EmbeddedBroker()")
         self.topology = build_topology(topology, self.config)
         self._own_broker = EmbeddedBroker() if broker is None else None
-        self.broker: Any = broker if broker is not None else self._own_broker
+        self.broker: Any = broker or self._own_broker
         self._instance = Instance(
             self.topology,
             self.config,
-            broker if broker is not None else self.broker,
+            self.broker,
             clock or SystemClock(),
             Path(self.config.state_dir) if self.config.state_dir else None,
             creates_topics=isinstance(self.broker, EmbeddedBroker),

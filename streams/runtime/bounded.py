@@ -32,12 +32,26 @@ class BoundedProgress:
     _cycles: dict[int, tuple[int, ...]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._cycles = {sub: stage for stage in self.plan.stages() if len(stage) > 1 for sub in stage}
+        self._cycles = self.plan.cycles()
 
     def end_topic(self, topic: str) -> None:
         """State that nothing more will be written to a source topic."""
         with self._lock:
             self._ended_topics.add(topic)
+
+    def cycle_of(self, task_id: TaskId) -> tuple[int, ...] | None:
+        """Return the sub-topologies of the cycle that a task belongs to, None if to none."""
+        return self._cycles.get(task_id.sub_topology)
+
+    def is_settled(self, task: Task) -> bool:
+        """Whether a task of a cycle has at hand all that could come before its next record."""
+        for queue in task.queues:
+            if queue.is_loop:
+                if (queue.fetched or 0) < self.end_offset(queue.partition):
+                    return False
+            elif not queue.size and not (queue.is_ended and queue.is_caught_up):
+                return False
+        return True
 
     def is_loop(self, task_id: TaskId, topic: str) -> bool:
         """Whether a topic is written within the cycle that its reader belongs to."""

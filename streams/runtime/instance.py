@@ -270,8 +270,9 @@ class Instance:
     def _add_thread(self, plan: ApplicationPlan, stores: TaskStores, views: Mapping[str, Any], number: int) -> None:
         config = self.config
         name = self._client(f"thread-{number}")
+        bundles = plan.bundles()
         assignor = StreamsAssignor(
-            lambda _: {task: [item.partition for item in plan.inputs(task)] for task in plan.groups},
+            lambda _: bundles,
             lambda: MemberTasks(self._process_id, tuple(sorted(thread.tasks)), stores.on_disk()),
         )
         consumer = Consumer(

@@ -102,6 +102,30 @@ class ApplicationPlan:
         """Return sub-topologies in order of data flow; a cycle is one stage."""
         return stages(self.subs)
 
+    def cycles(self) -> dict[int, tuple[int, ...]]:
+        """Return for each sub-topology within a cycle of data flow all those of the cycle."""
+        result: dict[int, tuple[int, ...]] = {}
+        for stage in self.stages():
+            first = next(sub for sub in self.subs if sub.id == stage[0] and not sub.is_global)
+            reads_itself = any(topic in first.source_topics for topic in first.sink_topics if self.is_internal(topic))
+            if len(stage) > 1 or reads_itself:
+                result |= dict.fromkeys(stage, stage)
+        return result
+
+    def bundles(self) -> dict[TaskId, tuple[TopicPartition, ...]]:
+        """Return what is assigned as a whole: each task's partitions, in a bounded run each cycle's.
+
+        A cycle is one stage there, run by one thread over all its partitions, so that its order
+        does not depend on the speed of its tasks.
+        """
+        cycles = self.cycles() if self.has_lanes else {}
+        result: dict[TaskId, tuple[TopicPartition, ...]] = {}
+        for task_id in sorted(self.groups):
+            stage = cycles.get(task_id.sub_topology)
+            key = task_id if stage is None else TaskId(stage[0], 0)
+            result[key] = (*result.get(key, ()), *(item.partition for item in self.inputs(task_id)))
+        return result
+
     # --- names on the broker ------------------------------------------------------------
 
     def is_internal(self, topic: str) -> bool:

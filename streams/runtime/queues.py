@@ -234,6 +234,11 @@ class TaskQueues:
         for index, times in taken.items():
             self._ordered[index].advance(len(times), times)
 
+    @property
+    def head_ms(self) -> int | None:
+        """Return the lowest head timestamp, None if nothing is buffered."""
+        return min((queue.head_ms for queue in self._ordered if queue.size), default=None)
+
     def next_deadline_ms(self) -> int | None:
         """Return when waiting for an empty partition ends, if that alone holds the task."""
         deadlines = [queue.idle_deadline_ms for queue in self._ordered if queue.idle_deadline_ms is not None]

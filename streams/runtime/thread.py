@@ -166,7 +166,7 @@ class StreamThread:
         total = 0
         now = self.clock.now_ms()
         for task in list(self.tasks.values()):
-            if self.restorer.is_restoring(task.task_id):
+            if self.restorer.is_restoring(task.task_id) or self._in_cycle(task):
                 continue
             while count := task.process(now, RUN_LIMIT):
                 total += count
@@ -175,7 +175,46 @@ class StreamThread:
                     self._commit([task])
             if task.punctuate(now):
                 self._send(task)
+        return total + (self._process_cycles(self.bounded, now) if self.bounded is not None else 0)
+
+    def _in_cycle(self, task: Task) -> bool:
+        return self.bounded is not None and self.bounded.cycle_of(task.task_id) is not None
+
+    def _process_cycles(self, bounded: BoundedProgress, now: int) -> int:
+        """Process the tasks of each cycle as one stage: always the lowest head over all of them.
+
+        What a record sends around the cycle is taken in before the next one is chosen.
+        """
+        total = 0
+        stages: dict[tuple[int, ...], list[Task]] = {}
+        for task in self.tasks.values():
+            stage = bounded.cycle_of(task.task_id)
+            if stage is not None:
+                stages.setdefault(stage, []).append(task)
+        for tasks in stages.values():
+            if any(self.restorer.is_restoring(task.task_id) for task in tasks):
+                continue
+            total += self._process_cycle(bounded, tasks, now)
         return total
+
+    def _process_cycle(self, bounded: BoundedProgress, tasks: Sequence[Task], now: int) -> int:
+        loops = {queue.partition for task in tasks for queue in task.queues if queue.is_loop}
+        for task in tasks:
+            if not bounded.is_settled(task):
+                return 0
+        for total in range(RUN_LIMIT):
+            heads = [(task.queues.head_ms, task.task_id, task) for task in tasks if task.queues.size]
+            if not heads:
+                return total
+            task = min(heads)[2]
+            if not task.process(now, 1):
+                return total
+            if self._send(task) & loops:
+                self.producer.flush()
+                return total + 1
+            if not bounded.is_settled(task):
+                return total + 1
+        return RUN_LIMIT
 
     def _pause_and_resume(self) -> None:
         wanted = {partition for task in self.tasks.values() for partition in task.queues.paused()}
@@ -202,9 +241,12 @@ class StreamThread:
 
     # --- sending and committing -----------------------------------------------------------
 
-    def _send(self, task: Task) -> None:
-        for partition, block in task.take_outputs():
+    def _send(self, task: Task) -> set[TopicPartition]:
+        """Send a task's outputs; return the partitions that got some."""
+        outputs = task.take_outputs()
+        for partition, block in outputs:
             self.producer.send_block(partition, block)
+        return {partition for partition, _ in outputs}
 
     def _commit_if_due(self) -> None:
         now = self.clock.monotonic_ms()

@@ -312,5 +312,6 @@ class TopologyTestDriver:
 
 
 def _head_ms(task: Task) -> int:
-    return min((queue.head_ms for queue in task.queues if queue.size), default=1 << 62)
+    head_ms = task.queues.head_ms
+    return 1 << 62 if head_ms is None else head_ms
 
