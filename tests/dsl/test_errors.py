@@ -1,0 +1,164 @@
+"""User mistakes: what the message says, and when."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from streams.core.errors import TopologyError
+from streams.core.topic import Topic
+from streams.core.windows import JoinWindows, TimeWindows, UnlimitedWindows
+from streams.dsl import EmitStrategy, StreamsBuilder, Suppressed, build_topology
+from streams.topology.processors import Processor, key_value_store
+
+orders = Topic("orders", key=str, value=int)
+names = Topic("names", key=str, value=str)
+SECOND = timedelta(seconds=1)
+
+
+class Pass(Processor[str, int, str, int]):
+    pass
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
+    ("no windows", lambda b: b.stream(orders).join(b.stream(names), add), r"join of .* needs windows=JoinWindows.of"),
+    (
+        "wrong windows",
+        lambda b: b.stream(orders).join(b.stream(names), add, TimeWindows.of(SECOND)),
+        "needs windows=JoinWindows",
+    ),
+    (
+        "another builder",
+        lambda b: b.stream(orders).join(StreamsBuilder().stream(names), add, JoinWindows.of(SECOND)),
+        "belong to different StreamsBuilders",
+    ),
+    ("merge with a table", lambda b: b.stream(orders).merge(b.table(names)), "merge of .* needs another stream"),
+    ("join with a topic", lambda b: b.stream(orders).join(names, add), "needs a stream, a table or a global table"),
+    ("outer join with a table", lambda b: b.stream(orders).outer_join(b.table(names), add), "needs another stream"),
+    (
+        "table join with a stream",
+        lambda b: b.table(orders).join(b.stream(names), add),
+        "join of .* needs another table",
+    ),
+    (
+        "global join without key",
+        lambda b: b.stream(orders).join(b.global_table(names), add),
+        r"needs key=: a function from \(key, value\)",
+    ),
+    (
+        "outer foreign-key join",
+        lambda b: b.table(orders).outer_join(b.table(names), add, foreign_key=add),
+        "does not take foreign_key=",
+    ),
+    (
+        "unknown argument",
+        lambda b: b.stream(orders).join(b.table(names), add, windows=JoinWindows.of(SECOND)),
+        "join does not take 'windows' with this kind of other side",
+    ),
+    (
+        "grace without history",
+        lambda b: b.stream(orders).join(b.table(names), add, grace=SECOND),
+        "grace= needs a versioned table; give the table history=",
+    ),
+    (
+        "grace longer than history",
+        lambda b: b.stream(orders).join(b.table(names, history=SECOND), add, grace=2 * SECOND),
+        "is longer than the history of store",
+    ),
+    ("suppress a number", lambda b: b.table(orders).suppress(3), "needs Suppressed.until_"),
+    (
+        "suppress without windows",
+        lambda b: b.table(orders).suppress(Suppressed.until_window_closes()),
+        "needs the result of a windowed aggregation",
+    ),
+    (
+        "suppress a versioned table",
+        lambda b: b.table(orders, history=SECOND).filter(add).suppress(Suppressed.until_time_limit(SECOND)),
+        "a versioned table cannot be suppressed",
+    ),
+    (
+        "unlimited windows on close",
+        lambda b: (
+            b.stream(orders)
+            .group_by_key()
+            .windowed_by(UnlimitedWindows.of())
+            .emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
+        ),
+        "unlimited windows never close",
+    ),
+    (
+        "short retention",
+        lambda b: b.stream(orders).group_by_key().windowed_by(TimeWindows.of(2 * SECOND)).count("c", retention=SECOND),
+        "store 'c': a retention of 1000 ms is shorter than .* 2000 ms",
+    ),
+    (
+        "windowed by a duration",
+        lambda b: b.stream(orders).group_by_key().windowed_by(SECOND),
+        "needs TimeWindows, Slid",
+    ),
+    ("no type", lambda b: b.stream("orders"), "stream of orders: give key="),
+    ("nothing to read", lambda b: b.stream(3), "needs a Topic or a topic's name"),
+    ("types differ", lambda b: b.stream(orders, names), "values have different types .* merge"),
+    ("a topic twice", lambda b: b.stream(orders, orders), "a topic is given twice"),
+    ("a bad name", lambda b: b.stream(orders).filter(add, "white space"), "name 'white space' is not possible"),
+    ("a name twice", lambda b: b.stream(orders).peek(add, "p").peek(add, "p"), "node 'p' is added twice"),
+    (
+        "a store twice",
+        lambda b: (b.stream(orders).group_by_key().count("c"), b.table(names, store="c")),
+        "two stores of the name 'c'",
+    ),
+    ("an instance as processor", lambda b: b.stream(orders).process(Pass()), "not an instance: each task has its own"),
+    ("an unknown store", lambda b: b.stream(orders).process(Pass, stores=["s"]), "there is no state store 's'"),
+    ("a text as stores", lambda b: b.stream(orders).process(Pass, stores="s"), "must be a list of names"),
+    ("no partitions", lambda b: b.stream(orders).repartition(partitions=0), "partitions must be an int of at least 1"),
+    ("a sink of nothing", lambda b: b.stream(orders).to(None), "needs a Topic, a topic's name or a function"),
+    ("an unknown option", lambda b: b.table(orders, cashing=True), "unknown option 'cashing' of a store"),
+    ("a versioned global table", lambda b: b.global_table(orders, history=SECOND), "cannot be versioned"),
+    ("a table read twice", lambda b: (b.table(orders), b.stream(orders)), "topic 'orders' is already read"),
+    ("a wrong joiner", lambda b: b.table(orders).join(b.table(names), lambda one: one), r"join: '.*lambda>' .*takes .one.; give a function"),
+    ("store options without store", lambda b: b.table(orders).filter(add, history=SECOND), "name it with store="),
+]
+
+
+@pytest.mark.parametrize(("declare", "message"), [mistake[1:] for mistake in MISTAKES], ids=[m[0] for m in MISTAKES])
+def test_a_mistake_says_what_and_where(declare: Callable[[StreamsBuilder], Any], message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        build_topology(declare)
+
+
+def test_branches_after_the_default_branch_are_refused() -> None:
+    split = StreamsBuilder().stream(orders).split()
+    split.default_branch()
+
+    with pytest.raises(TopologyError, match="default branch must come last"):
+        split.branch(lambda _, amount: amount > 1)
+    with pytest.raises(TopologyError, match="has a default branch already"):
+        split.default_branch()
+
+
+def test_nothing_is_added_after_the_topology_is_built() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream(orders)
+    topology = builder.build()
+
+    assert builder.build() is topology
+    with pytest.raises(TopologyError, match=r"declare operators before build\(\)"):
+        stream.to("out")
+
+
+def test_a_topology_function_may_build_itself_and_a_built_one_passes_through() -> None:
+    def declare(builder: StreamsBuilder) -> Any:
+        builder.add_state_store(key_value_store(str, int, "s"))
+        return builder.build()
+
+    topology = build_topology(declare)
+
+    assert list(topology.stores) == ["s"]
+    assert build_topology(topology) is topology
+    with pytest.raises(TopologyError, match=r"the topology needs a function of \(builder\), got 3"):
+        build_topology(3)  # type: ignore[arg-type]

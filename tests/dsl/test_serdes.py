@@ -1,0 +1,144 @@
+"""Which serdes stores, sinks and repartition topics get."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from streams.core.serdes import DOUBLE, LONG, STRING, PinnedSerde, WindowedSerde, time_windowed
+from streams.core.topic import Topic
+from streams.core.windows import JoinWindows, TimeWindows
+from streams.dsl import StreamsBuilder
+from streams.topology.graph import SinkNode, SourceNode, Topology
+
+orders = Topic("orders", key=str, value=int)
+lines = Topic("lines", value=str)
+counts = Topic("counts", key=str, value=int)
+SECOND = timedelta(seconds=1)
+
+
+def built(declare: Callable[[StreamsBuilder], Any]) -> Topology:
+    builder = StreamsBuilder()
+    declare(builder)
+    return builder.build()
+
+
+def around(topology: Topology, topic: str) -> tuple[SinkNode, SourceNode]:
+    """Return the sink that writes an internal topic and the source that reads it."""
+    (sink,) = [node for node in topology.sinks() if node.topic == topic]
+    (source,) = [node for node in topology.sources() if topic in node.topics]
+    return sink, source
+
+
+def test_serdes_of_a_topic_go_along_unchanged_types() -> None:
+    topology = built(
+        lambda builder: (
+            builder.stream(orders).filter(lambda _, amount: amount > 1).peek(print).group_by_key().reduce(max)
+        )
+    )
+
+    (store,) = topology.stores.values()
+    assert (store.key_serde, store.value_serde) == (STRING, LONG)
+
+
+def test_a_sink_tells_the_types_before_it() -> None:
+    """The key that group_by makes is only known by the topic that the counts go to."""
+    topology = built(
+        lambda builder: builder.stream(lines).group_by(lambda _, word: word).count("words").to_stream().to(counts)
+    )
+
+    sink, source = around(topology, "words-repartition")
+    assert sink.key_serde is source.key_serde is topology.stores["words"].key_serde is STRING
+    assert topology.stores["words"].value_serde is LONG
+
+
+def test_a_windowed_sink_tells_the_key_within() -> None:
+    windowed = Topic("windowed", key=time_windowed(str, SECOND), value=int)
+    topology = built(
+        lambda builder: (
+            builder.stream(lines)
+            .group_by(lambda _, word: word)
+            .windowed_by(TimeWindows.of(SECOND))
+            .count("words")
+            .to_stream()
+            .to(windowed)
+        )
+    )
+
+    assert topology.stores["words"].key_serde is STRING
+
+
+def test_windowed_keys_are_written_as_such_without_being_told() -> None:
+    topology = built(
+        lambda builder: (
+            builder.stream(orders).group_by_key().windowed_by(TimeWindows.of(SECOND)).count().to_stream().to("by-name")
+        )
+    )
+
+    (sink,) = topology.sinks()
+    assert isinstance(sink.key_serde, WindowedSerde)
+    assert sink.key_serde.inner is STRING
+
+
+def test_a_join_partner_tells_the_key() -> None:
+    topology = built(
+        lambda builder: (
+            builder.stream(lines)
+            .select_key(lambda _, line: line.split()[0])
+            .join(builder.stream(orders), lambda line, amount: line * amount, JoinWindows.of(SECOND))
+        )
+    )
+
+    sink, _ = around(topology, "KSTREAM-KEY-SELECT-0000000001-repartition")
+    assert sink.key_serde is STRING
+
+
+def test_what_nobody_tells_is_pinned_and_shared_by_writer_and_reader() -> None:
+    topology = built(lambda builder: builder.stream(lines).group_by(lambda _, word: word).count("words"))
+
+    sink, source = around(topology, "words-repartition")
+    assert isinstance(sink.key_serde, PinnedSerde)
+    assert sink.key_serde is source.key_serde is topology.stores["words"].key_serde
+    assert sink.key_serde.node == "KSTREAM-KEY-SELECT-0000000001"
+
+
+def test_key_and_value_on_the_operator_come_first() -> None:
+    topology = built(
+        lambda builder: (
+            builder.stream(lines)
+            .group_by(lambda _, word: len(word), key=float)
+            .aggregate(list, lambda _, word, seen: [*seen, word], "seen", value=list[str])
+        )
+    )
+
+    spec = topology.stores["seen"]
+    assert spec.key_serde is DOUBLE
+    assert spec.value_serde.name == "json:list[str]"
+
+
+def test_an_annotation_tells_the_type_of_a_result() -> None:
+    def parsed(line: str) -> float:
+        return float(line)
+
+    topology = built(lambda builder: builder.stream(lines).map_values(parsed).select_key(lambda _, x: x).to_table("t"))
+
+    assert topology.stores["t"].value_serde is DOUBLE
+
+
+def test_the_class_of_an_initializer_tells_the_aggregate() -> None:
+    topology = built(
+        lambda builder: (
+            builder.stream(orders).group_by_key().aggregate(float, lambda _, amount, sum_: sum_ + amount, "s")
+        )
+    )
+
+    assert topology.stores["s"].value_serde is DOUBLE
+
+
+def test_sinks_that_contradict_each_other_tell_nothing() -> None:
+    def declare(builder: StreamsBuilder) -> None:
+        keyed = builder.stream(orders).map_values(lambda amount: amount)
+        keyed.to(Topic("ints", key=str, value=int))
+        keyed.to(Topic("floats", key=str, value=float))
+        keyed.to_table("t")
+
+    assert isinstance(built(declare).stores["t"].value_serde, PinnedSerde)
