@@ -1,0 +1,149 @@
+"""Playing a case: build its topology, run its script on the test driver, note what came out.
+
+The driver is the project's own; nothing here knows what an operator does.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import Factory, define
+
+from streams import StreamsBuilder, StreamsError, Topology
+from streams.testing import TopologyTestDriver
+from streams.topology.describe import describe
+from tests.conformance.dsl_operators import DslInterpreter
+from tests.conformance.processor_operators import add_processor_operator
+from tests.conformance.stores import read_store
+from tests.conformance.values import TopicSerdes, encoded, headers_of, headers_to_json, to_json
+
+#: What the project raises where it refuses a topology: its own errors, and those of window values.
+REFUSALS = (StreamsError, ValueError)
+
+#: Settings of a case that have another name in the project.
+_SETTING_NAMES = {"default_ts_extractor": "default_timestamp_extractor"}
+
+
+@define
+class Observed:
+    """What a case gave: as ``expected`` of a case, plus the message of an error."""
+
+    outputs: dict[str, list[dict[str, Any]]] = Factory(dict)
+    stores: dict[str, list[Any]] = Factory(dict)
+    describe: dict[str, Any] | None = None
+    dropped: int | None = None
+    phase: str | None = None
+    step: int | None = None
+    message: str = ""
+
+    def note(self, name: str, entry: dict[str, Any]) -> None:
+        """Append an entry to a list of the outputs."""
+        self.outputs.setdefault(name, []).append(entry)
+
+    def fail(self, phase: str, step: int | None, error: Exception) -> "Observed":
+        """Note the error that ended the case."""
+        self.phase, self.step, self.message = phase, step, f"{type(error).__name__}: {error}"
+        return self
+
+
+@define
+class Player:
+    """Plays one case."""
+
+    case: dict[str, Any]
+    observed: Observed = Factory(Observed)
+    #: Step that now runs; -1 while the driver is made.
+    _step: int = -1
+
+    def play(self) -> Observed:
+        """Run the whole case.
+
+        Raises:
+            Exception: the runner or the project does not support the case; that is no result.
+        """
+        config = dict(self.case.get("config") or {})
+        try:
+            topology = self._build(config)
+            if self.case["expected"].get("describe") is not None:
+                self.observed.describe = describe(topology).to_dict()
+            driver = self._driver(topology, config)
+        except REFUSALS as error:
+            return self.observed.fail("build", None, error)
+        with driver:
+            return self._run(driver)
+
+    def _build(self, config: dict[str, Any]) -> Topology:
+        operators = self.case["topology"]
+        if any(op["op"] == "add_source" for op in operators):
+            topology = Topology()
+            for op in operators:
+                add_processor_operator(topology, op)
+            return topology
+        builder = StreamsBuilder()
+        interpreter = DslInterpreter(builder, self._peeked)
+        for op in operators:
+            interpreter.add(op)
+        return builder.build(topology_optimization=config.get("topology_optimization", "none"))
+
+    def _driver(self, topology: Topology, config: dict[str, Any]) -> TopologyTestDriver:
+        now_ms = config.pop("initial_wall_clock_ms", 0)
+        settings = {_SETTING_NAMES.get(name, name): value for name, value in config.items()}
+        return TopologyTestDriver(topology, now_ms=now_ms, **{"application_id": "app", **settings})
+
+    def _peeked(self, label: str, key: Any, value: Any) -> None:
+        self.observed.note(f"peek:{label}", {"step": self._step, "key": to_json(key), "value": to_json(value)})
+
+    def _run(self, driver: TopologyTestDriver) -> Observed:
+        serdes = {name: TopicSerdes.of(spec) for name, spec in self.case["topics"].items()}
+        for self._step, step in enumerate(self.case["script"]):
+            perform, piped = self._action(driver, step, serdes)
+            try:
+                perform()
+            except StreamsError as error:
+                return self.observed.fail("run", self._step, error)
+            self._collect(driver, serdes, piped)
+        for request in self.case.get("read_stores") or ():
+            self.observed.stores[request["store"]] = read_store(driver.store(request["store"]), request)
+        if "dropped" in self.case["expected"]:
+            self.observed.dropped = driver.metric("dropped-records")
+        return self.observed
+
+    def _action(
+        self, driver: TopologyTestDriver, step: dict[str, Any], serdes: dict[str, TopicSerdes]
+    ) -> tuple[Callable[[], None], str | None]:
+        """Return what a step does, and the topic that it writes its own record to."""
+        if "pipe" in step:
+            record = step["pipe"]
+            topic = record["topic"]
+            key, value = encoded(record["key"], serdes[topic].key), encoded(record["value"], serdes[topic].value)
+            headers = headers_of(record.get("headers", []))
+            return lambda: driver.pipe_bytes(topic, key, value, record["ts"], headers), topic
+        if "advance_wall_clock_ms" in step:
+            return lambda: driver.advance_wall_clock(step["advance_wall_clock_ms"]), None
+        if "read_store" in step:
+            return lambda: self._read(driver, step["read_store"]), None
+        raise KeyError(f"unknown step {step!r}")
+
+    def _read(self, driver: TopologyTestDriver, request: dict[str, Any]) -> None:
+        entries = read_store(driver.store(request["store"]), request)
+        self.observed.note(f"store:{request['store']}", {"step": self._step, "entries": entries})
+
+    def _collect(self, driver: TopologyTestDriver, serdes: dict[str, TopicSerdes], piped: str | None) -> None:
+        """Note what the step wrote to the topics of the case."""
+        for topic, forms in serdes.items():
+            records = driver.read_bytes(topic)
+            # The driver's log of a topic begins with the record that was piped into it.
+            for record in records[1:] if topic == piped else records:
+                entry = {
+                    "step": self._step,
+                    "key": to_json(forms.key.deserialize(record.key)),
+                    "value": to_json(forms.value.deserialize(record.value)),
+                    "ts": record.timestamp_ms,
+                }
+                if record.headers:
+                    entry["headers"] = headers_to_json(record.headers)
+                self.observed.note(topic, entry)
+
+
+def play(case: dict[str, Any]) -> Observed:
+    """Play a case and return what it gave."""
+    return Player(case).play()

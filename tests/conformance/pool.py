@@ -1,0 +1,104 @@
+"""Processes that judge cases, each case with a time limit.
+
+A case that hangs or takes its process down costs that process and nothing else.  Results come
+in the order of the cases, whichever process was first.
+"""
+
+import logging
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+
+from attrs import define
+
+from tests.conformance.cases import Case, judge
+
+#: Longest time that one case may take.
+LIMIT_SECONDS = 10.0
+#: Longest time that a new process may take to be ready.
+_START_SECONDS = 60.0
+
+# Forked children would inherit the locks of whatever threads the caller has.
+_processes = multiprocessing.get_context("spawn")
+
+
+def _work(connection: Connection) -> None:
+    """Judge the cases that come, until there are no more."""
+    # Nothing but the runner's own lines goes to standard output, not even what a case prints.
+    os.dup2(2, 1)
+    logging.disable(logging.CRITICAL)
+    connection.send("ready")
+    while True:
+        try:
+            line, is_vector = connection.recv()
+        except EOFError:
+            return
+        connection.send(judge(line, is_vector))
+
+
+@define(eq=False)
+class _Worker:
+    """One process, made on use and made again when a case has cost it."""
+
+    _process: multiprocessing.process.BaseProcess | None = None
+    _connection: Connection | None = None
+
+    def judge(self, case: Case) -> str | None:
+        """Return why a case failed, None if it did not."""
+        connection = self._connection or self._start()
+        try:
+            connection.send((case.line, case.is_vector))
+            if connection.poll(LIMIT_SECONDS):
+                result: str | None = connection.recv()
+                return result
+        except (EOFError, OSError):
+            self.stop()
+            return "the process ended while it ran"
+        self.stop()
+        return f"hangs: no result after {LIMIT_SECONDS:g} s"
+
+    def stop(self) -> None:
+        """End the process, whatever it does."""
+        if self._process is not None and self._connection is not None:
+            self._process.kill()
+            self._process.join()
+            self._connection.close()
+        self._process = self._connection = None
+
+    def _start(self) -> Connection:
+        ours, theirs = _processes.Pipe()
+        self._process = _processes.Process(target=_work, args=(theirs,), daemon=True)
+        self._process.start()
+        self._connection = ours
+        theirs.close()
+        if not ours.poll(_START_SECONDS):
+            self.stop()
+            raise RuntimeError(f"a process for cases was not ready after {_START_SECONDS:g} s")
+        ours.recv()
+        return ours
+
+
+def judge_all(cases: Sequence[Case], jobs: int) -> Iterator[tuple[Case, str | None]]:
+    """Yield each case and why it failed (None if it did not), in order, with so many processes."""
+    workers = [_Worker() for _ in range(max(1, min(jobs, len(cases))))]
+    idle: SimpleQueue[_Worker] = SimpleQueue()
+    for worker in workers:
+        idle.put(worker)
+
+    def run(case: Case) -> str | None:
+        worker = idle.get()
+        try:
+            return worker.judge(case)
+        finally:
+            idle.put(worker)
+
+    threads = ThreadPoolExecutor(len(workers))
+    try:
+        yield from zip(cases, threads.map(run, cases), strict=True)
+    finally:
+        threads.shutdown(cancel_futures=True)
+        for worker in workers:
+            worker.stop()
