@@ -5,14 +5,14 @@ answers come back through a topic keyed by the left table's key.  Imports operat
 logical graph.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from attrs import define
+from attrs import define, frozen
 
 from streams.core.errors import TopologyError
 from streams.dsl.functions import result_type, settled
-from streams.dsl.logical import LogicalGraph, LogicalNode
+from streams.dsl.logical import Content, LogicalGraph, LogicalNode
 from streams.dsl.materialized import NOT_GIVEN, key_value, once, store_name
 from streams.dsl.nodes import InternalSink, InternalSource, Process
 from streams.dsl.operators import (
@@ -28,8 +28,10 @@ from streams.dsl.operators import (
     subscription_serde,
     subscription_store,
 )
-from streams.dsl.slots import declared, hinted, overridden
+from streams.dsl.slots import Slot, declared, hinted, overridden
 from streams.dsl.table_state import SourceState
+from streams.state.specs import StoreSpec
+from streams.topology.graph import Partitioner
 
 if TYPE_CHECKING:
     from streams.dsl.table import KTable
@@ -78,6 +80,74 @@ def _parts(graph: LogicalGraph, name: str | None) -> _Parts:
     )
 
 
+@frozen
+class _ForeignKeyJoin:
+    """A join under construction: both tables, the names of its parts, and the slots."""
+
+    graph: LogicalGraph
+    parts: _Parts
+    left: "KTable[Any, Any]"
+    right: "KTable[Any, Any]"
+    key: Slot
+    is_left: bool
+    subscriptions: Callable[[], StoreSpec]
+
+    def add(self, parents: LogicalNode | Iterable[LogicalNode], name: str, content: Content) -> LogicalNode:
+        """Add a node."""
+        return self.graph.add(parents, LogicalNode(name, content))
+
+    def subscribe(self, foreign_key: Callable[[Any, Any], Any], partitioner: Partitioner) -> LogicalNode:
+        """Add the way of subscriptions from the left table to the partitions of the right one."""
+        parts, key, foreign = self.parts, self.key, self.right._key
+        versioned: set[str] = set()
+        content = Process(
+            lambda: SubscriptionSend(
+                foreign_key, foreign.resolve(), self.left._value.resolve(), self.is_left, bool(versioned)
+            )
+        )
+        send = self.graph.add(self.left._node, LogicalNode(parts.send, content, versioned_parents=versioned))
+        topic = parts.subscription_topic
+        wrapped = once(lambda: subscription_serde(key.resolve()))
+        sink = self.add(send, parts.subscription_sink, InternalSink(topic, foreign.resolve, wrapped, partitioner))
+        source = self.add(sink, parts.subscription_source, InternalSource(topic, foreign.resolve, wrapped))
+        self.graph.copartition(self.right._sources | {source.name})
+        return source
+
+    def answer(self, subscriptions: LogicalNode, partitioner: Partitioner) -> LogicalNode:
+        """Add the way of rows of the right table back to the partitions of the left one."""
+        parts, key, foreign = self.parts, self.key, self.right._key
+        owned = Process(
+            lambda: SubscriptionReceive(parts.store, key.resolve(), foreign.resolve()),
+            lambda: (self.subscriptions(),),
+        )
+        receive = self.add(subscriptions, parts.receive, owned)
+        rows = self.right._state.values()
+        join = self.add(receive, parts.join, Process(lambda: SubscriptionJoin(rows), connected=lambda: rows.stores))
+        versioned: set[str] = set()
+        content = Process(
+            lambda: ForeignTableJoin(parts.store, key.resolve(), foreign.resolve(), bool(versioned)),
+            lambda: (self.subscriptions(),),
+        )
+        foreign_join = self.graph.add(
+            self.right._node, LogicalNode(parts.foreign_join, content, versioned_parents=versioned)
+        )
+        topic = parts.response_topic
+        wrapped = once(lambda: response_serde(self.right._value.resolve()))
+        sink = self.add(
+            (join, foreign_join), parts.response_sink, InternalSink(topic, key.resolve, wrapped, partitioner)
+        )
+        return self.add(sink, parts.response_source, InternalSource(topic, key.resolve, wrapped))
+
+    def resolve(self, responses: LogicalNode, joiner: Callable[..., Any], with_key: bool) -> LogicalNode:
+        """Add the join itself, of responses and the current left rows."""
+        rows, value = self.left._state.values(), self.left._value
+        content = Process(
+            lambda: ResponseJoin(rows, value.resolve(), joiner, with_key, self.is_left),
+            connected=lambda: rows.stores,
+        )
+        return self.add(responses, self.parts.resolver, content)
+
+
 def joined(
     table: "KTable[Any, Any]",
     other: "KTable[Any, Any]",
@@ -101,111 +171,18 @@ def joined(
     table._state.enable_old(True)
     parts = _parts(graph, name)
     key = overridden(table._key, key_form, table._name)
-    left, right = table._value, other._value
-    send_versioned: set[str] = set()
-    join_versioned: set[str] = set()
-
-    send = graph.add(
-        table._node,
-        LogicalNode(
-            parts.send,
-            Process(
-                lambda: SubscriptionSend(
-                    foreign_key, other._key.resolve(), left.resolve(), is_left, bool(send_versioned)
-                )
-            ),
-            versioned_parents=send_versioned,
-        ),
+    join = _ForeignKeyJoin(
+        graph, parts, table, other, key, is_left, once(lambda: subscription_store(parts.store, key.resolve()))
     )
-    sink = graph.add(
-        send,
-        LogicalNode(
-            parts.subscription_sink,
-            InternalSink(
-                parts.subscription_topic,
-                other._key.resolve,
-                lambda: subscription_serde(key.resolve()),
-                other_partitioner or subscription_partition,
-            ),
-        ),
-    )
-    source = graph.add(
-        sink,
-        LogicalNode(
-            parts.subscription_source,
-            InternalSource(parts.subscription_topic, other._key.resolve, lambda: subscription_serde(key.resolve())),
-        ),
-    )
-    graph.copartition(other._sources | {source.name})
-    subscriptions = once(lambda: subscription_store(parts.store, key.resolve()))
-    receive = graph.add(
-        source,
-        LogicalNode(
-            parts.receive,
-            Process(
-                lambda: SubscriptionReceive(parts.store, key.resolve(), other._key.resolve()),
-                lambda: (subscriptions(),),
-            ),
-        ),
-    )
-    right_values = other._state.values()
-    join = graph.add(
-        receive,
-        LogicalNode(parts.join, Process(lambda: SubscriptionJoin(right_values), connected=lambda: right_values.stores)),
-    )
-    foreign_join = graph.add(
-        other._node,
-        LogicalNode(
-            parts.foreign_join,
-            Process(
-                lambda: ForeignTableJoin(parts.store, key.resolve(), other._key.resolve(), bool(join_versioned)),
-                lambda: (subscriptions(),),
-            ),
-            versioned_parents=join_versioned,
-        ),
-    )
-    response_sink = graph.add(
-        (join, foreign_join),
-        LogicalNode(
-            parts.response_sink,
-            InternalSink(
-                parts.response_topic,
-                key.resolve,
-                lambda: response_serde(right.resolve()),
-                partitioner or response_partition,
-            ),
-        ),
-    )
-    response_source = graph.add(
-        response_sink,
-        LogicalNode(
-            parts.response_source,
-            InternalSource(parts.response_topic, key.resolve, lambda: response_serde(right.resolve())),
-        ),
-    )
-    sources = graph.copartition(table._sources | {response_source.name})
-    left_values = table._state.values()
-    resolver = graph.add(
-        response_source,
-        LogicalNode(
-            parts.resolver,
-            Process(
-                lambda: ResponseJoin(left_values, left.resolve(), joiner, with_key, is_left),
-                connected=lambda: left_values.stores,
-            ),
-        ),
-    )
+    subscriptions = join.subscribe(foreign_key, other_partitioner or subscription_partition)
+    responses = join.answer(subscriptions, partitioner or response_partition)
+    sources = graph.copartition(table._sources | {responses.name})
+    resolver = join.resolve(responses, joiner, with_key)
     value = declared(value_form, parts.result)
     if value_form is NOT_GIVEN:
         value = hinted(result_type(joiner), parts.result)
     kept = key_value(graph, store_name(None, store), _PREFIX + "OUTPUT-", key, value, options)
     state = SourceState(kept, kept.is_queryable)
-    result = graph.add(
-        resolver,
-        LogicalNode(
-            parts.result,
-            Process(lambda: TableSource(state.store, state.send_old), state.specs),
-            is_output_versioned=kept.is_versioned,
-        ),
-    )
+    content = Process(lambda: TableSource(state.store, state.send_old), state.specs)
+    result = graph.add(resolver, LogicalNode(parts.result, content, is_output_versioned=kept.is_versioned))
     return type(table)(graph, parts.result, key, value, sources, state, result)

@@ -6,7 +6,7 @@ number.  Pure; imports slots, names and state specs.
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, TypeVar
 
 from attrs import define, field
 
@@ -16,6 +16,8 @@ from streams.dsl.names import check_name
 from streams.dsl.slots import Slot
 from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.processors import UNSET
+
+T = TypeVar("T")
 
 
 class _SameAsName:
@@ -120,11 +122,11 @@ class Materialized:
         return self._spec
 
 
-def once(make: Callable[[], StoreSpec]) -> Callable[[], StoreSpec]:
-    """Return a function that makes a spec at its first call, for a store that several nodes share."""
-    made: list[StoreSpec] = []
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """Return a function that makes a spec or serde at its first call, for several nodes to share."""
+    made: list[T] = []
 
-    def get() -> StoreSpec:
+    def get() -> T:
         if not made:
             made.append(make())
         return made[0]

@@ -144,7 +144,7 @@ def _emitting_on_close(context: NodeContext, operator: SessionAggregate) -> Proc
     # Sessions that ended before are emitted; outlives a restart.
     emitted = context.stream_time("emitted")
     gap_ms = operator.windows.gap_ms
-    closed_after_ms = gap_ms + operator.windows.grace_ms
+    closed_after_ms, retention_ms = gap_ms + operator.windows.grace_ms, store.spec.retention_ms
     initializer, aggregator, merger = operator.initializer, operator.aggregator, operator.merger
 
     def update(key: Any, value: Any, timestamp_ms: int, close_ms: int) -> None:
@@ -166,6 +166,12 @@ def _emitting_on_close(context: NodeContext, operator: SessionAggregate) -> Proc
                 remove(session)
         put(windowed(key, Window(start_ms, end_ms)), aggregator(key, value, aggregate))
 
+    def emit_closed(close_ms: int, headers: Headers | None) -> None:
+        if close_ms > emitted.ms and close_ms > 0:
+            for session, aggregate in closed_sessions(max(emitted.ms, 0), close_ms - 1):
+                forward(session, (aggregate, None, True), session[1][1], headers)
+            emitted.ms = close_ms
+
     def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
         if key is None:
             drop(NULL_KEY)
@@ -173,11 +179,11 @@ def _emitting_on_close(context: NodeContext, operator: SessionAggregate) -> Proc
         if timestamp_ms > time.ms:
             time.ms = timestamp_ms
         close_ms = time.ms - closed_after_ms
+        if timestamp_ms - retention_ms >= emitted.ms:
+            # So far ahead that the store would forget sessions that are still to be emitted.
+            emit_closed(close_ms, headers)
         update(key, value, timestamp_ms, close_ms)
-        if close_ms > emitted.ms and close_ms > 0:
-            for session, aggregate in closed_sessions(max(emitted.ms, 0), close_ms - 1):
-                forward(session, (aggregate, None, True), session[1][1], headers)
-            emitted.ms = close_ms
+        emit_closed(close_ms, headers)
 
     def flush() -> None:
         # What is open still goes out again when it closes, should the program go on.

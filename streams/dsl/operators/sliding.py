@@ -25,7 +25,7 @@ from streams.dsl.operators.windows import (
     windowed,
     zero,
 )
-from streams.topology.operator import NodeContext, Process
+from streams.topology.operator import NodeContext, Process, StreamTime
 
 #: Aggregate and time of a window's latest record.
 _Pair: TypeAlias = tuple[Any, int]
@@ -55,7 +55,9 @@ class SlidingAggregate:
         find = store.pairs_in_range
         early = _early(find, difference_ms, self.initializer, update, create)
         usual = _usual(find, difference_ms, self.initializer, update, create)
-        emit_closed = _closer(context, store, difference_ms) if self.emit_on_close else None
+        emit_closed, emitted = _closer(context, store, difference_ms) if self.emit_on_close else (None, time)
+        # The store forgets windows that start so long before the one that starts behind a record.
+        kept_ms = store.spec.retention_ms - difference_ms - 1
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
             if key is None or value is None:
@@ -69,9 +71,13 @@ class SlidingAggregate:
             if timestamp_ms < difference_ms:
                 early(key, value, timestamp_ms, headers)
                 return
-            usual(key, value, timestamp_ms, headers)
-            if emit_closed is not None:
+            if emit_closed is None:
+                usual(key, value, timestamp_ms, headers)
+                return
+            if timestamp_ms - kept_ms >= emitted.ms:
                 emit_closed(time.ms - grace_ms, headers)
+            usual(key, value, timestamp_ms, headers)
+            emit_closed(time.ms - grace_ms, headers)
 
         return process
 
@@ -247,8 +253,10 @@ def _started(initializer: Callable[[], Any], timestamp_ms: int) -> _Pair | None:
     return None if initial is None else (initial, timestamp_ms)
 
 
-def _closer(context: NodeContext, store: Any, difference_ms: int) -> Callable[[int, Headers | None], None]:
-    """Return a function that emits the windows that end before a time and were not yet emitted."""
+def _closer(
+    context: NodeContext, store: Any, difference_ms: int
+) -> tuple[Callable[[int, Headers | None], None], StreamTime]:
+    """Return a function that emits the windows that end before a time, once, and how far it is."""
     forward = context.forward
     # The close time up to which windows were emitted; outlives a restart.
     emitted = context.stream_time("emitted")
@@ -268,4 +276,4 @@ def _closer(context: NodeContext, store: Any, difference_ms: int) -> Callable[[i
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], None)
 
     context.on_final_flush(flush)
-    return emit_closed
+    return emit_closed, emitted

@@ -24,7 +24,7 @@ from streams.dsl.operators.windows import (
     windowed,
     zero,
 )
-from streams.topology.operator import NodeContext, Process
+from streams.topology.operator import NodeContext, Process, StreamTime
 
 
 @frozen
@@ -217,7 +217,8 @@ def _emitting_on_close(context: NodeContext, operator: WindowAggregate) -> Proce
     drop, time = context.drop, context.stream_time()
     size_ms, grace_ms, starts_of = windows.size_ms, windows.grace_ms, _starts(windows)
     initializer, aggregator = operator.initializer, operator.aggregator
-    emit_closed = _closer(context, store, windows)
+    emit_closed, emitted = _closer(context, store, windows)
+    retention_ms = store.spec.retention_ms
 
     def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
         if key is None:
@@ -226,6 +227,9 @@ def _emitting_on_close(context: NodeContext, operator: WindowAggregate) -> Proce
         if timestamp_ms > time.ms:
             time.ms = timestamp_ms
         last_closed_ms = time.ms - grace_ms - size_ms
+        if timestamp_ms - retention_ms >= emitted.ms and last_closed_ms >= 0:
+            # So far ahead that the store would forget windows that are still to be emitted.
+            emit_closed(last_closed_ms, headers)
         for start_ms in starts_of(timestamp_ms):
             if start_ms <= last_closed_ms:
                 drop(EXPIRED)
@@ -245,8 +249,10 @@ def _emitting_on_close(context: NodeContext, operator: WindowAggregate) -> Proce
     return process
 
 
-def _closer(context: NodeContext, store: Any, windows: FixedWindows) -> Callable[[int, Headers | None], None]:
-    """Return a function that emits the windows that have closed since it was last called."""
+def _closer(
+    context: NodeContext, store: Any, windows: FixedWindows
+) -> tuple[Callable[[int, Headers | None], None], StreamTime]:
+    """Return a function that emits the windows that closed since it was last called, and how far it is."""
     forward = context.forward
     # Start of the last window that may have been emitted; outlives a restart.
     emitted = context.stream_time("emitted")
@@ -266,4 +272,4 @@ def _closer(context: NodeContext, store: Any, windows: FixedWindows) -> Callable
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], None)
 
     context.on_final_flush(flush)
-    return emit_closed
+    return emit_closed, emitted
