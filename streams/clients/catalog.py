@@ -38,3 +38,7 @@ class Catalog:
             return None
         leader = found.leaders[partition.partition]
         return None if leader < 0 else leader
+
+    def exists(self, partition: TopicPartition) -> bool:
+        """Return whether a partition is known, be it without a leader for the moment."""
+        return 0 <= partition.partition < (self.partition_count(partition.topic) or 0)

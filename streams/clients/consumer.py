@@ -167,6 +167,7 @@ class Consumer:
             retry_backoff_ms=retry_backoff_ms,
             allow_auto_create_topics=allow_auto_create_topics,
         )
+        self._absent: list[TopicPartition] = []
         # Records handed out by iteration one by one; those left are not yet consumed.
         self._unread: deque[ConsumerRecord[Any, Any]] = deque()
         self._is_woken = False
@@ -470,6 +471,11 @@ class Consumer:
             self._fetcher.needs_metadata = self._positions.needs_metadata = False
             self._watch.expedite()
         has_progress = self._watch.poll(self._topics_of_interest())
+        if self._absent:
+            absent, self._absent = self._absent, []
+            names = ", ".join(str(p) for p in absent if p in self._state.partitions)
+            if names:
+                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"assigned {names}")
         if self._session is not None:
             has_progress = self._session.poll() or has_progress
         has_progress = self._positions.update() or has_progress
@@ -496,15 +502,16 @@ class Consumer:
 
     def _on_metadata(self) -> None:
         session = self._session
-        if session is None:
+        if session is None or session.is_manual and self._pattern is None:
+            # Group members wait for their topics to be made; who names a partition means one that is there.
+            self._absent = [p for p in self._state.partitions if not self._catalog.exists(p)]
             return
         if self._pattern is not None:
             pattern = self._pattern
             names = (t.name for t in self._catalog.topics.values() if not t.is_internal and pattern.fullmatch(t.name))
             self._names = tuple(sorted(names))
             session.subscribe(self._names)
-        if not session.is_manual:
-            session.check_topics()
+        session.check_topics()
 
     def _auto_commit(self, now: int) -> None:
         if self._auto_commit_ms is None or now < self._next_auto_commit_ms:

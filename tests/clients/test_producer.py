@@ -1,0 +1,307 @@
+"""The producer against the embedded broker: order, batches, failures."""
+
+from datetime import timedelta
+
+import pytest
+
+from streams.clients import Admin, Producer, RequestTimeoutError
+from streams.clients.errors import PartitionerError
+from streams.core.errors import (
+    BrokerError,
+    ClientClosedError,
+    ConfigError,
+    RecordTooLargeError,
+    SerializationError,
+    UnknownTopicError,
+)
+from streams.core.partitioning import partition_for
+from streams.core.records import Block, RecordMetadata, TopicPartition, Window, Windowed
+from streams.core.serdes import time_windowed
+from streams.core.topic import Topic
+from streams.protocol.messages import ErrorCode, Metadata, Produce, ProduceResponse
+
+P0 = TopicPartition("t", 0)
+P1 = TopicPartition("t", 1)
+typed = Topic("t", key=str, value=int)
+
+
+@pytest.fixture
+def make(broker, clock):
+    """Make producers."""
+
+    def make(cluster=None, **settings):
+        return Producer(cluster or broker, clock=clock, **settings)
+
+    return make
+
+
+def read(broker, partition=P0):
+    """All (key, value) of a partition."""
+    return [(key, value) for block in broker.read(partition, 0) for _, key, value, _, _ in block.rows()]
+
+
+def requests(cluster):
+    return [request for request in cluster.sent if isinstance(request, Produce)]
+
+
+def test_record_goes_by_its_key_and_its_place_is_told(broker, make, clock):
+    producer = make()
+
+    delivery = producer.send(typed, 7, key="a", timestamp_ms=5)
+
+    number = partition_for(b"a", 2)
+    assert delivery.result() == RecordMetadata("t", number, 0)
+    assert read(broker, TopicPartition("t", number)) == [(b"a", (7).to_bytes(8, "big"))]
+    assert producer.send(typed, 8, key="a").base_offset() == 1
+
+
+def test_windowed_keys_go_by_their_inner_key(broker, make):
+    topic = Topic("t", key=time_windowed(str, timedelta(seconds=1)), value=int)
+
+    delivery = make().send(topic, 1, key=Windowed("a", Window(0, 10)))
+
+    assert delivery.result().partition == partition_for(b"a", 2)
+
+
+def test_blocks_keep_their_order_and_tell_their_first_offset(broker, make):
+    producer = make()
+    blocks = [Block([None] * 3, [b"%d%d" % (block, row) for row in range(3)], [0] * 3) for block in range(4)]
+
+    deliveries = [producer.send_block(P0, block) for block in blocks]
+    producer.flush()
+
+    assert [delivery.base_offset() for delivery in deliveries] == [0, 3, 6, 9]
+    assert [value for _, value in read(broker)] == [value for block in blocks for value in block.values]
+    assert producer.send_block(P0, Block([], [], [])).done()
+
+
+def test_batch_waits_for_linger_then_goes_as_one(broker, make, cluster, clock):
+    producer = make(cluster, linger_ms=50)
+    deliveries = [producer.send("t", b"%d" % n, partition=0) for n in range(3)]
+    producer.poll()
+    assert requests(cluster) == []
+
+    clock.advance(50)
+    producer.poll()
+
+    assert len(requests(cluster)) == 1
+    assert [delivery.result().offset for delivery in deliveries] == [0, 1, 2]
+
+
+def test_full_batch_does_not_wait(make, cluster):
+    producer = make(cluster, linger_ms=1_000, batch_size=200)
+    for _ in range(3):
+        producer.send("t", b"x" * 100, partition=0)
+
+    producer.poll()
+
+    assert len(requests(cluster)) == 1
+
+
+def test_waiting_for_a_result_ends_the_linger(make):
+    producer = make(linger_ms=60_000)
+
+    assert producer.send("t", b"v", partition=1).result() == RecordMetadata("t", 1, 0)
+
+
+def test_records_without_key_stay_together_in_a_batch_and_change_with_the_next(broker, make):
+    producer = make(linger_ms=10)
+    for _ in range(4):
+        for _ in range(3):
+            producer.send("t", b"v")
+        producer.flush()
+
+    assert [len(read(broker, p)) for p in (P0, P1)] == [6, 6]
+
+
+def test_block_and_records_of_a_partition_keep_their_order(broker, make):
+    producer = make(linger_ms=1_000)
+    producer.send("t", b"1", partition=0)
+    producer.send_block(P0, Block([None], [b"2"], [0]))
+    producer.send("t", b"3", partition=0)
+    producer.flush()
+
+    assert [value for _, value in read(broker)] == [b"1", b"2", b"3"]
+
+
+def test_order_is_kept_over_retries(broker, make, cluster, clock, first_of):
+    cluster.fails = first_of(3, Produce)
+    producer = make(cluster)
+    deliveries = [producer.send("t", b"%d" % n, partition=n % 2) for n in range(20)]
+
+    for _ in range(10):
+        producer.poll()
+        clock.advance(100)
+
+    assert all(delivery.done() for delivery in deliveries)
+    for partition in (0, 1):
+        numbers = [int(value) for _, value in read(broker, TopicPartition("t", partition))]
+        assert numbers == list(range(partition, 20, 2))
+
+
+def test_lost_acknowledgement_is_retried(broker, make, cluster, clock, first_of):
+    """At least once: what was appended already is appended again, in order."""
+    cluster.loses_answer = first_of(1, Produce)
+    producer = make(cluster)
+    delivery = producer.send("t", b"v", partition=0)
+    assert not delivery.done()
+
+    clock.advance(100)
+    producer.flush()
+
+    assert delivery.result().offset == 1
+    assert len(read(broker)) == 2
+
+
+def test_undeliverable_record_fails_in_time(make, cluster, clock):
+    cluster.fails = lambda request: isinstance(request, Produce)
+    producer = make(cluster, delivery_timeout_ms=5_000)
+    delivery = producer.send("t", b"v", partition=0)
+    with pytest.raises(RequestTimeoutError):
+        producer.flush(timeout_ms=1_000)
+    for _ in range(60):
+        clock.advance(100)
+        producer.poll()
+
+    assert isinstance(delivery.exception(), RequestTimeoutError)
+    with pytest.raises(RequestTimeoutError):
+        producer.flush()
+    producer.flush()
+
+
+def test_only_the_record_that_is_too_large_fails(broker, make):
+    broker.create_topic("small", partitions=1, config={"max.message.bytes": "500"})
+    producer = make(linger_ms=1_000, batch_size=100_000)
+    sizes = [10, 20, 5_000, 30, 40]
+    deliveries = [producer.send("small", b"x" * size, partition=0) for size in sizes]
+    block = producer.send_block(TopicPartition("small", 0), Block([None] * 2, [b"y", b"y" * 5_000], [0, 0]))
+    after = producer.send("small", b"z", partition=0)
+
+    with pytest.raises(RecordTooLargeError):
+        producer.flush()
+
+    assert [delivery.exception() is None for delivery in deliveries] == [True, True, False, True, True]
+    assert isinstance(deliveries[2].exception(), RecordTooLargeError)
+    assert isinstance(block.exception(), RecordTooLargeError)
+    stored = [len(value) for _, value in read(broker, TopicPartition("small", 0))]
+    assert stored == [10, 20, 30, 40, 1], "a block stands or falls as a whole"
+    assert after.result().offset == 4
+
+
+def test_unknown_topic_and_partition_are_named(make):
+    producer = make()
+
+    with pytest.raises(UnknownTopicError, match="absent"):
+        producer.send("absent", b"v")
+    with pytest.raises(UnknownTopicError, match="2 partitions"):
+        producer.send("t", b"v", partition=2)
+    delivery = producer.send_block(TopicPartition("t", 9), Block([None], [b"v"], [0]))
+    with pytest.raises(UnknownTopicError, match="t-9"):
+        delivery.result()
+
+
+@pytest.mark.parametrize("chosen", [2, -1, "1", None, True])
+def test_partitioner_that_chooses_nonsense_is_named(make, chosen):
+    producer = make(partitioner=lambda topic, key, value, count: chosen)
+
+    with pytest.raises(PartitionerError, match=f"chose {chosen!r}.*2 partitions"):
+        producer.send("t", b"v")
+
+
+def test_partitioner_of_the_user_decides(broker, make):
+    producer = make(partitioner=lambda topic, key, value, count: len(value) % count)
+    producer.send("t", b"odd")
+    producer.send("t", b"even")
+
+    assert [value for _, value in read(broker, P1)] == [b"odd"]
+
+
+def test_names_take_bytes_only(make):
+    with pytest.raises(SerializationError, match="pass a Topic"):
+        make().send("t", "text")
+
+
+def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
+    """The broker says that its disk is full; it is not asked for ever."""
+
+    class FullDisk:
+        def connect(self, client_id):
+            inner = cluster.connect(client_id)
+            answers = []
+
+            class Connection:
+                def send(self, node_id, request):
+                    if isinstance(request, Produce):
+                        answers.append(
+                            ProduceResponse(dict.fromkeys(request.blocks, (ErrorCode.STORAGE_ERROR, -1, "disk full")))
+                        )
+                        return -len(answers)
+                    return inner.send(node_id, request)
+
+                def poll(self, timeout_ms):
+                    taken = [(-n - 1, answer) for n, answer in enumerate(answers) if answer is not None]
+                    answers[:] = [None] * len(answers)
+                    return taken + inner.poll(0)
+
+                wakeup = inner.wakeup
+                close = inner.close
+
+            return Connection()
+
+    producer = make(FullDisk())
+    delivery = producer.send("t", b"v", partition=0)
+
+    with pytest.raises(BrokerError, match="disk full") as error:
+        producer.flush()
+
+    assert error.value.code == ErrorCode.STORAGE_ERROR
+    assert delivery.exception() is error.value
+
+
+def test_callbacks_run_when_done_and_may_send(broker, make):
+    producer = make(linger_ms=1_000)
+    places = []
+
+    def again(delivery):
+        places.append(delivery.result().offset)
+        if len(places) < 3:
+            producer.send("t", b"again", partition=0).add_done_callback(again)
+
+    producer.send("t", b"first", partition=0).add_done_callback(again)
+    for _ in range(3):
+        producer.flush()
+
+    assert places == [0, 1, 2]
+    assert len(read(broker)) == 3
+
+
+def test_added_partitions_are_used_when_metadata_has_grown_old(broker, make, clock, cluster):
+    producer = make(cluster, metadata_max_age_ms=1_000)
+    assert producer.partition_count("t") == 2
+    asked = sum(isinstance(request, Metadata) for request in cluster.sent)
+    assert producer.partition_count("t") == 2
+    assert sum(isinstance(request, Metadata) for request in cluster.sent) == asked
+
+    Admin(broker, clock=clock).create_partitions({"t": 3})
+    clock.advance(1_001)
+
+    assert producer.partition_count("t") == 3
+
+
+def test_close_flushes_and_refuses_more(broker, make):
+    producer = make(linger_ms=1_000)
+    delivery = producer.send("t", b"v", partition=0)
+    producer.close()
+    producer.close()
+
+    assert delivery.done()
+    assert len(read(broker)) == 1
+    with pytest.raises(ClientClosedError):
+        producer.send("t", b"v")
+
+
+def test_settings_that_do_not_fit_are_refused(make):
+    with pytest.raises(ConfigError, match="broker"):
+        Producer()
+    with pytest.raises(ConfigError):
+        make(linger_ms=-1)

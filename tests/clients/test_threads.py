@@ -1,0 +1,148 @@
+"""Many threads on one broker, in real time: nothing is lost, order is kept, nobody hangs."""
+
+import threading
+from collections import defaultdict
+
+import pytest
+
+from streams.broker import EmbeddedBroker
+from streams.clients import Consumer, Producer, RebalanceListener, WakeupError
+from streams.core.topic import Topic
+from streams.group import CooperativeStickyAssignor
+
+numbers = Topic("numbers", key=str, value=int)
+
+
+@pytest.fixture
+def broker():
+    with EmbeddedBroker() as broker:
+        broker.create_topic("numbers", partitions=6)
+        yield broker
+
+
+def run_all(*targets):
+    """Run functions in threads; the first exception is raised here."""
+    errors = []
+
+    def guarded(target):
+        try:
+            target()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(target,)) for target in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.parametrize("linger_ms", [0, 2])
+def test_threads_share_a_producer_and_each_keeps_its_order(broker, linger_ms):
+    with Producer(broker, linger_ms=linger_ms) as producer:
+
+        def send(name):
+            deliveries = [producer.send(numbers, n, key=name) for n in range(500)]
+            assert [d.result(10_000).offset for d in deliveries] == sorted(d.result().offset for d in deliveries)
+
+        run_all(*(lambda name=name: send(name) for name in "abcdefgh"))
+        producer.flush()
+
+    read = defaultdict(list)
+    with Consumer(broker, auto_offset_reset="earliest") as consumer:
+        consumer.assign(consumer.partitions_for("numbers"), [numbers])
+        while sum(map(len, read.values())) < 8 * 500:
+            for record in consumer.poll(1_000):
+                read[record.key].append(record.value)
+    assert read == {name: list(range(500)) for name in "abcdefgh"}
+
+
+def test_lingering_record_is_sent_by_the_background(broker):
+    done = threading.Event()
+    with Producer(broker, linger_ms=5) as producer:
+        producer.send(numbers, 1, key="a").add_done_callback(lambda _: done.set())
+
+        assert done.wait(10)
+
+
+def test_group_of_threads_reads_everything_once_while_members_come_and_go(broker):
+    total = 6_000
+    seen = defaultdict(int)
+    lock = threading.Lock()
+    is_complete = threading.Event()
+
+    class Committing(RebalanceListener):
+        def __init__(self, consumer):
+            self.consumer = consumer
+
+        def on_partitions_revoked(self, partitions):
+            self.consumer.commit_sync()
+
+    def produce():
+        with Producer(broker, linger_ms=1) as producer:
+            for n in range(total):
+                producer.send(numbers, n, key=str(n % 97))
+
+    def consume(limit=None):
+        consumer = Consumer(
+            broker,
+            "g",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            heartbeat_interval_ms=20,
+            assignors=[CooperativeStickyAssignor()],
+            max_poll_records=50,
+        )
+        with consumer:
+            consumer.subscribe([numbers], Committing(consumer))
+            count = 0
+            while not is_complete.is_set() and (limit is None or count < limit):
+                records = consumer.poll(50)
+                count += len(records)
+                with lock:
+                    for record in records:
+                        seen[record.value] += 1
+                    if len(seen) == total:
+                        is_complete.set()
+
+    run_all(produce, consume, consume, lambda: consume(500), lambda: consume(500))
+
+    assert len(seen) == total
+    assert set(seen.values()) == {1}
+
+
+def test_wakeup_ends_a_poll_that_waits(broker):
+    consumer = Consumer(broker)
+    consumer.assign(consumer.partitions_for("numbers"))
+    has_begun = threading.Event()
+
+    def wait():
+        has_begun.set()
+        with pytest.raises(WakeupError):
+            consumer.poll(60_000)
+
+    def wake():
+        has_begun.wait(10)
+        consumer.wakeup()
+
+    run_all(wait, wake)
+    consumer.close()
+
+
+def test_waiting_poll_returns_as_soon_as_something_is_written(broker):
+    consumer = Consumer(broker, fetch_max_wait_ms=60_000, auto_offset_reset="earliest")
+    consumer.assign(consumer.partitions_for("numbers"), [numbers])
+    assert consumer.poll() == []
+
+    def write():
+        with Producer(broker) as producer:
+            producer.send(numbers, 1, key="a")
+
+    records = []
+    run_all(lambda: records.extend(consumer.poll(30_000)), write)
+
+    assert [record.value for record in records] == [1]
+    consumer.close()
