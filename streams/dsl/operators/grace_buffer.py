@@ -26,9 +26,7 @@ _MAX_SEQUENCE = (1 << 31) - 1
 _NEVER_MS = 1 << 63
 
 
-def grace_store(
-    name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True
-) -> StoreSpec:
+def grace_store(name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True) -> StoreSpec:
     """Return the store of waiting stream records; serdes are those of the stream."""
     return StoreSpec(
         name,

@@ -78,9 +78,7 @@ class SessionReduce:
         def merge(key: Any, left: Any, right: Any) -> Any:
             return aggregator(key, right, left)
 
-        full = SessionAggregate(
-            self.store, self.windows, nothing, aggregator, merge, self.send_old, self.emit_on_close
-        )
+        full = SessionAggregate(self.store, self.windows, nothing, aggregator, merge, self.send_old, self.emit_on_close)
         return full.bind(context)
 
 

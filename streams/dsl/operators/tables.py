@@ -149,9 +149,7 @@ class TableTransformValues:
         return _mapping(context, self.supplier(context), self.store, self.send_old)
 
 
-def _mapping(
-    context: NodeContext, compute: Callable[[Any, Any], Any], store: str | None, send_old: bool
-) -> Process:
+def _mapping(context: NodeContext, compute: Callable[[Any, Any], Any], store: str | None, send_old: bool) -> Process:
     if store is None:
         forward = context.forward
 

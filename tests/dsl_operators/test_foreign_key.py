@@ -1,0 +1,161 @@
+"""Foreign-key joins of tables: subscriptions, answers and what becomes of them."""
+
+import pytest
+
+from streams.core.serdes import STRING, PinnedSerde
+from streams.dsl.operators import (
+    ForeignTableJoin,
+    ResponseJoin,
+    StoreValues,
+    SubscriptionJoin,
+    SubscriptionReceive,
+    SubscriptionSend,
+    TableSource,
+    response_partition,
+    response_serde,
+    subscription_partition,
+    subscription_serde,
+    subscription_store,
+)
+from streams.dsl.operators.subscriptions import Instruction, Response, Subscription
+
+
+class Topic:
+    """Passes records through the bytes of an internal topic."""
+
+    def __init__(self, serde):
+        self.serde = serde
+
+    def bind(self, context):
+        forward = context.forward
+
+        def process(key, value, timestamp_ms, headers):
+            forward(key, self.serde.deserialize(self.serde.serialize(value)), timestamp_ms, headers)
+
+        return process
+
+
+@pytest.fixture
+def join(bench, kv):
+    """Makes a join of the tables ``left`` and ``right``; a left value ``x>k`` names the right key ``k``."""
+
+    def make(*, is_left):
+        bench.open(kv("l", STRING), kv("r", STRING), subscription_store("s", STRING))
+        joiner = lambda left, right: f"{left}+{right}"  # noqa: E731
+        bench.add(ResponseJoin(StoreValues("l"), STRING, joiner, False, is_left), "response")
+        bench.add(Topic(response_serde(STRING)), "answers", to="response")
+        bench.add(ForeignTableJoin("s", STRING, STRING), "foreign", to="answers")
+        bench.add(TableSource("r", send_old=True), "right", to="foreign")
+        bench.add(SubscriptionJoin(StoreValues("r")), "join", to="answers")
+        bench.add(SubscriptionReceive("s", STRING, STRING), "receive", to="join")
+        bench.add(Topic(subscription_serde(STRING)), "subscriptions", to="receive")
+        send = SubscriptionSend(lambda key, value: value.partition(">")[2] or None, STRING, STRING, is_left)
+        bench.add(send, "send", to="subscriptions")
+        return bench.add(TableSource("l", send_old=True), "left", to="send")
+
+    return make
+
+
+def test_inner_join_answers_when_either_row_changes(join):
+    bench = join(is_left=False)
+
+    assert bench.send("a", "x>k", 10, node="left") == []
+    assert bench.send("k", "R", 5, node="right") == [("a", "x>k+R", 5)]
+    assert bench.send("a", "y>k", 3, node="left") == [("a", "y>k+R", 5)]
+    assert bench.send("k", None, 20, node="right") == [("a", None, 20)]
+    assert bench.send("a", "z>k", 21, node="left") == []
+
+
+def test_inner_join_follows_the_foreign_key(join):
+    """The old subscription ends; if there is no row under the new key the result is deleted."""
+    bench = join(is_left=False)
+    bench.send("k", "R", 1, node="right")
+    bench.send("a", "x>k", 2, node="left")
+
+    assert bench.send("a", "x>other", 3, node="left") == [("a", None, 3)]
+    assert bench.send("k", "S", 4, node="right") == []
+    assert bench.send("other", "T", 5, node="right") == [("a", "x>other+T", 5)]
+    assert bench.send("a", "x", 6, node="left") == [("a", None, 6)]
+    assert bench.dropped.total() == 1
+    assert bench.send("a", "x>k", 7, node="left") == [("a", "x>k+S", 7)]
+    assert bench.send("a", None, 8, node="left") == [("a", None, 8)]
+    assert list(bench.stores["s"].all()) == []
+
+
+def test_left_join_always_answers(join):
+    bench = join(is_left=True)
+
+    assert bench.send("a", "x>k", 10, node="left") == [("a", "x>k+None", 10)]
+    assert bench.send("a", "x", 11, node="left") == [("a", "x+None", 11)]
+    assert bench.send("a", None, 12, node="left") == [("a", None, 12)]
+    assert bench.send("a", None, 13, node="left") == []
+    bench.send("a", "x>k", 14, node="left")
+    assert bench.send("k", "R", 15, node="right") == [("a", "x>k+R", 15)]
+    assert bench.send("k", None, 16, node="right") == [("a", "x>k+None", 16)]
+
+
+def test_fan_out_goes_by_key_bytes_of_exactly_this_foreign_key(join):
+    bench = join(is_left=False)
+    for key, foreign in (("b", "k"), ("a", "k"), ("c", "kk"), ("ab", "k")):
+        bench.send(key, f"x>{foreign}", 1, node="left")
+
+    assert [row[0] for row in bench.send("k", "R", 2, node="right")] == ["a", "ab", "b"]
+
+
+def test_stale_answer_is_dropped(join):
+    bench = join(is_left=False)
+    bench.send("a", "x>k", 1, node="left")
+
+    assert bench.send("a", Response(b"another hash....", "R", 0), 2, node="response") == []
+    assert bench.dropped.total() == 1
+
+
+def test_subscriptions_survive_a_restart(join):
+    bench = join(is_left=False)
+    bench.send("a", "x>k", 1, node="left")
+
+    bench.restart()
+
+    assert bench.send("k", "R", 2, node="right") == [("a", "x>k+R", 2)]
+
+
+def test_empty_right_value_is_no_value(join):
+    """As in the reference, whose answers cannot tell them apart."""
+    bench = join(is_left=True)
+    bench.send("a", "x>k", 1, node="left")
+
+    assert bench.send("k", "", 2, node="right") == [("a", "x>k+None", 2)]
+
+
+def test_late_and_null_records_are_dropped(bench):
+    bench.open(subscription_store("s", STRING))
+    bench.add(ForeignTableJoin("s", STRING, STRING, is_versioned=True), "foreign")
+    bench.add(SubscriptionSend(lambda key, value: value, STRING, STRING, is_versioned=True), "send")
+    bench.add(SubscriptionReceive("s", STRING, STRING), "receive")
+
+    bench.send("k", ("x", None, False), 1, node="foreign")
+    bench.send(None, ("x", None, True), 1, node="foreign")
+    bench.send("k", ("x", None, False), 1, node="send")
+    bench.send(None, Subscription(None, Instruction.PROPAGATE_IF_ANY, "a", 0), 1, node="receive")
+
+    assert bench.take() == []
+    assert bench.dropped.total() == 4
+
+
+def test_answers_go_to_the_partition_of_the_left_row():
+    assert response_partition("t", "a", Response(None, "x", 3), 4) == 3
+    assert subscription_partition("t", "k", Subscription(None, Instruction.DELETE, "a", 3), 4) is None
+    assert subscription_partition("t", None, Subscription(None, Instruction.DELETE, "a", 3), 4) == 3
+
+
+def test_messages_of_pinned_types_can_be_read_where_nothing_was_pinned_yet():
+    subscription = Subscription(bytes(16), Instruction.DELETE, 7, 2)
+    response = Response(None, 7, 2)
+
+    written = (
+        subscription_serde(PinnedSerde("w")).serialize(subscription),
+        response_serde(PinnedSerde("w")).serialize(response),
+    )
+
+    assert subscription_serde(PinnedSerde("r")).deserialize(written[0]) == subscription
+    assert response_serde(PinnedSerde("r")).deserialize(written[1]) == response

@@ -1,0 +1,129 @@
+"""Aggregates over sessions."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.core.records import Window, Windowed
+from streams.core.serdes import JSON, STRING
+from streams.core.windows import SessionWindows
+from streams.dsl.operators import SessionAggregate, SessionCount, SessionReduce, StoreValues
+
+
+def test_record_joins_the_sessions_within_the_gap(bench, session_store, shown):
+    """The merged sessions are deleted first; results carry the end of the session as their time."""
+    bench.open(session_store()).add(SessionCount("store", SessionWindows(5, 100), send_old=True))
+
+    assert shown(bench.send("a", "x", 10)) == [("a@10/10", 1, 10)]
+    assert shown(bench.send("a", "x", 20)) == [("a@20/20", 1, 20)]
+    assert bench.send("a", "x", 15) == [
+        (Windowed("a", Window(10, 10)), (None, 1, True), 10),
+        (Windowed("a", Window(20, 20)), (None, 1, True), 20),
+        (Windowed("a", Window(10, 20)), (3, None, True), 20),
+    ]
+
+
+def test_session_of_equal_bounds_is_replaced_without_a_deletion(bench, session_store):
+    bench.open(session_store()).add(SessionCount("store", SessionWindows(5), send_old=True))
+
+    bench.send("a", "x", 10)
+    assert bench.send("a", "x", 10) == [(Windowed("a", Window(10, 10)), (2, None, True), 10)]
+
+
+def test_behind_the_cache_the_replaced_session_is_the_old_value(bench, session_store):
+    bench.cached.add("store")
+    bench.open(session_store()).add(SessionCount("store", SessionWindows(5)))
+
+    bench.send("a", "x", 10)
+    assert bench.send("a", "x", 10) == [(Windowed("a", Window(10, 10)), (2, 1, True), 10)]
+
+
+def test_results_carry_no_headers(bench, session_store):
+    bench.open(session_store()).add(SessionCount("store", SessionWindows(5)))
+
+    bench.ready()._bound["node"]("a", "x", 10, (("h", b"1"),))
+
+    assert bench.take_full()[0][3] is None
+
+
+def test_session_behind_gap_and_grace_is_dropped(bench, session_store, shown):
+    """Stream time 30, gap 5, grace 5: a session that ends at 19 is closed, at 20 it is not."""
+    bench.open(session_store()).add(SessionCount("store", SessionWindows(5, 5)))
+
+    bench.send("a", "x", 30)
+    assert bench.send("b", "x", 19) == []
+    assert bench.send(None, "x", 30) == []
+    assert shown(bench.send("b", "x", 20)) == [("b@20/20", 1, 20)]
+    assert bench.dropped.total() == 2
+
+
+def test_late_record_that_reaches_an_open_session_counts(bench, session_store, shown):
+    bench.open(session_store()).add(SessionCount("store", SessionWindows(5, 5)))
+
+    bench.send("a", "x", 20)
+    bench.send("b", "x", 30)
+    assert shown(bench.send("a", "x", 17)) == [("a@20/20", None, 20), ("a@17/20", 2, 20)]
+
+
+def test_reduce_merges_older_sessions_first_and_adds_the_record_last(bench, session_store, shown):
+    bench.open(session_store(value=STRING)).add(
+        SessionReduce("store", SessionWindows(5, 100), lambda one, two: one + two)
+    )
+
+    bench.send("a", "A", 10)
+    bench.send("a", "B", 20)
+    assert shown(bench.send("a", "C", 15))[-1] == ("a@10/20", "ABC", 20)
+
+
+def test_on_close_sessions_go_out_by_end_start_key(bench, session_store, shown):
+    """Gap 5, no grace: a session that ends at 10 closes when stream time is above 15."""
+    bench.open(session_store()).add(SessionCount("store", SessionWindows(5), emit_on_close=True))
+
+    for key, time in (("b", 10), ("a", 10), ("c", 8), ("c", 10), ("d", 15)):
+        assert bench.send(key, "x", time) == []
+    assert shown(bench.send("e", "x", 16)) == [("c@8/10", 2, 10), ("a@10/10", 1, 10), ("b@10/10", 1, 10)]
+    bench.restart()
+    assert shown(bench.send("e", "x", 1 << 50)) == [("d@15/15", 1, 15), ("e@16/16", 1, 16)]
+
+
+def test_final_flush_gives_out_open_sessions(bench, session_store, shown):
+    bench.open(session_store()).add(SessionCount("store", SessionWindows(5), emit_on_close=True))
+    bench.send("a", "x", 10)
+
+    assert shown(bench.flush()) == [("a@10/10", 1, 10)]
+
+
+def test_lookup_of_a_session(bench, session_store):
+    bench.open(session_store()).add(SessionCount("store", SessionWindows(5)))
+    bench.send("a", "x", 10)
+
+    get = StoreValues("store").getter(bench._contexts[0])
+
+    assert get(Windowed("a", Window(10, 10))) == (1, 10)
+    assert get(Windowed("a", Window(10, 11))) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60)), max_size=20), st.integers(0, 9))
+def test_sessions_are_those_of_the_definition(new_bench, session_store, records, gap):
+    """Whatever the order: records of a key at most the gap apart belong to one session."""
+    bench = new_bench().open(session_store(value=JSON))
+    windows = SessionWindows(gap, 1000)
+    bench.add(
+        SessionAggregate("store", windows, list, lambda k, v, held: sorted([*held, v]), lambda k, a, b: sorted(a + b))
+    )
+    table = {}
+    for key, time in records:
+        for windowed, (new, _, _), _ in bench.send(key, time, time):
+            if new is None:
+                del table[windowed]
+            else:
+                table[windowed] = new
+    expected = {}
+    for key in "ab":
+        session: list[int] = []
+        for time in [*sorted(time for at, time in records if at == key), 1 << 60]:
+            if session and time - session[-1] > gap:
+                expected[Windowed(key, Window(session[0], session[-1]))] = session
+                session = []
+            session.append(time)
+
+    assert table == expected

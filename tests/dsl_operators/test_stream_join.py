@@ -1,0 +1,225 @@
+"""Joins of two streams within a window of time."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.core.serdes import STRING, PinnedSerde
+from streams.core.windows import JoinWindows
+from streams.dsl.operators import JoinBuffer, JoinKind, StreamSelfJoin, StreamStreamJoin, unmatched_store
+
+
+@pytest.fixture(scope="session")
+def join(join_store):
+    """Builds both sides of a join; records go to the nodes ``left`` and ``right``."""
+
+    def make(bench, windows, kind, joiner=None, retention_ms=1_000_000, with_key=False):
+        joiner = joiner or (lambda left, right: f"{left}+{right}")
+        outer = None if kind is JoinKind.INNER else "outer"
+        bench.open(join_store("l", retention_ms), join_store("r", retention_ms))
+        bench.open(unmatched_store("outer", STRING, STRING, STRING))
+        for side, other, is_left in (("left", "r", True), ("right", "l", False)):
+            is_outer = kind is JoinKind.OUTER or (is_left and kind is JoinKind.LEFT)
+            operator = StreamStreamJoin(
+                "join", other, windows, joiner, with_key, is_left, is_outer, outer, STRING if outer else None
+            )
+            bench.add(operator, f"join-{side}").add(JoinBuffer(side[0]), side, to=f"join-{side}")
+        return bench
+
+    return make
+
+
+def test_inner_join_pairs_records_within_the_window_whichever_came_first(bench, join):
+    join(bench, JoinWindows(5, 10), JoinKind.INNER)
+
+    assert bench.send("a", "L", 20, node="left") == []
+    assert bench.send("a", "q", 14, node="right") == []
+    assert bench.send("a", "r", 15, node="right") == [("a", "L+r", 20)]
+    assert bench.send("a", "s", 30, node="right") == [("a", "L+s", 30)]
+    assert bench.send("a", "t", 31, node="right") == []
+    assert bench.send("b", "u", 20, node="right") == []
+
+
+def test_records_without_key_or_value_are_dropped(bench, join):
+    join(bench, JoinWindows(5, 5), JoinKind.INNER)
+
+    bench.send(None, "L", 1, node="left")
+    bench.send("a", None, 1, node="right")
+
+    assert bench.dropped.total() == 2
+    assert list(bench.stores["r"].all()) == []
+
+
+def test_records_of_one_key_and_time_all_join(bench, join):
+    join(bench, JoinWindows(0, 0), JoinKind.INNER, lambda key, left, right: f"{key}:{left}{right}", with_key=True)
+
+    bench.send("a", "1", 5, node="left")
+    bench.send("a", "2", 5, node="left")
+    assert bench.send("a", "x", 5, node="right") == [("a", "a:1x", 5), ("a", "a:2x", 5)]
+
+
+def test_left_record_without_partner_goes_out_when_its_window_has_closed(bench, join):
+    """After 10 and grace 5: a left record at 20 is alone for sure when stream time is above 35."""
+    join(bench, JoinWindows(10, 10, 5), JoinKind.LEFT)
+
+    assert bench.send("a", "L", 20, node="left") == []
+    assert bench.send("b", "r", 35, node="right") == []
+    assert bench.send("b", "r", 36, node="right") == [("a", "L+None", 20)]
+    assert bench.send("c", "L", 99, node="left") == []
+
+
+def test_left_record_with_partner_does_not_go_out_alone(bench, join):
+    join(bench, JoinWindows(10, 10), JoinKind.LEFT)
+
+    bench.send("a", "L", 20, node="left")
+    assert bench.send("a", "r", 25, node="right") == [("a", "L+r", 25)]
+    assert bench.send("z", "L", 1 << 50, node="left") == []
+
+
+def test_outer_join_emits_unmatched_records_of_both_sides_by_time_side_and_key(bench, join):
+    join(bench, JoinWindows(5, 5), JoinKind.OUTER)
+
+    for side, key, time in (("left", "b", 10), ("left", "a", 10), ("right", "c", 10), ("right", "d", 9)):
+        assert bench.send(key, side, time, node=side) == []
+
+    assert bench.send("z", "x", 1 << 50, node="left") == [
+        ("d", "None+right", 9),
+        ("c", "None+right", 10),
+        ("a", "left+None", 10),
+        ("b", "left+None", 10),
+    ]
+
+
+def test_several_unmatched_records_of_one_key_and_time_go_out_in_order_of_arrival(bench, join):
+    join(bench, JoinWindows(5, 5), JoinKind.LEFT)
+
+    bench.send("a", "1", 10, node="left")
+    bench.send("a", "2", 10, node="left")
+
+    assert bench.send("z", "x", 50, node="right") == [("a", "1+None", 10), ("a", "2+None", 10)]
+
+
+def test_record_of_an_outer_side_without_key_goes_out_at_once(bench, join):
+    join(bench, JoinWindows(5, 5), JoinKind.LEFT)
+
+    assert bench.send(None, "L", 10, node="left") == [(None, "L+None", 10)]
+    assert bench.send(None, "r", 10, node="right") == []
+    assert bench.dropped.total() == 1
+
+
+def test_late_record_whose_window_lies_in_the_past_goes_out_at_once(bench, join):
+    join(bench, JoinWindows(5, 5, 100), JoinKind.LEFT)
+
+    bench.send("z", "x", 50, node="right")
+    assert bench.send("a", "L", 44, node="left") == [("a", "L+None", 44)]
+    assert bench.send("a", "L", 45, node="left") == []
+
+
+def test_next_attempt_is_due_by_the_record_where_the_last_scan_ended(bench, join):
+    """A scan at 16 ends at the record at 15; so the one at 14, due at 20, waits until that is due, too."""
+    join(bench, JoinWindows(5, 5), JoinKind.LEFT)
+
+    for key, time in (("a", 10), ("b", 14), ("c", 15)):
+        bench.send(key, "L", time, node="left")
+    assert bench.send("z", "r", 16, node="right") == [("a", "L+None", 10)]
+    assert bench.send("z", "r", 20, node="right") == []
+    assert bench.send("z", "r", 21, node="right") == [("b", "L+None", 14), ("c", "L+None", 15)]
+
+
+def test_waiting_records_survive_a_restart(bench, join):
+    join(bench, JoinWindows(5, 5), JoinKind.OUTER)
+    bench.send("a", "L", 10, node="left")
+    bench.send("b", "r", 11, node="right")
+
+    bench.restart()
+
+    assert bench.send("b", "L", 12, node="left") == [("b", "L+r", 12)]
+    assert bench.send("z", "x", 99, node="right") == [("a", "L+None", 10)]
+
+
+def test_final_flush_gives_out_waiting_records(bench, join):
+    join(bench, JoinWindows(5, 5), JoinKind.OUTER)
+    bench.send("a", "L", 10, node="left")
+
+    assert bench.flush() == [("a", "L+None", 10)]
+    assert bench.flush() == []
+
+
+def test_record_that_fails_is_tried_again_and_the_one_before_it_comes_twice(bench, join):
+    """As the reference: a record is forgotten when the next one is out."""
+    fails = [True]
+
+    def joiner(left, right):
+        if left == "bad" and fails.pop():
+            raise ValueError("no")
+        return f"{left}+{right}"
+
+    join(bench, JoinWindows(5, 5), JoinKind.LEFT, joiner)
+    bench.send("a", "good", 10, node="left")
+    bench.send("b", "bad", 11, node="left")
+    with pytest.raises(ValueError, match="no"):
+        bench.send("z", "x", 50, node="right")
+
+    assert bench.take() == [("a", "good+None", 10)]
+    fails.append(False)
+    assert bench.send("z", "x", 51, node="right") == [("a", "good+None", 10), ("b", "bad+None", 11)]
+
+
+def test_values_of_a_pinned_type_can_be_read_where_nothing_was_pinned_yet():
+    row = (1, "x", "y")
+    data = unmatched_store("s", STRING, PinnedSerde("writer"), STRING).value_serde.serialize(row)
+
+    assert unmatched_store("s", STRING, PinnedSerde("reader"), STRING).value_serde.deserialize(data) == row
+
+
+def test_self_join_meets_itself_between_older_and_newer_records(bench, join_store):
+    bench.open(join_store("s"))
+    bench.add(StreamSelfJoin("s", JoinWindows(5, 5), lambda one, two: one + two, False, 10), "join")
+    bench.add(JoinBuffer("s"), to="join")
+
+    assert bench.send("a", "1", 10) == [("a", "11", 10)]
+    assert bench.send("a", "2", 12) == [("a", "21", 12), ("a", "12", 12), ("a", "22", 12)]
+    assert bench.send("a", "3", 11) == [
+        ("a", "31", 11),
+        ("a", "32", 12),
+        ("a", "13", 11),
+        ("a", "33", 11),
+        ("a", "23", 12),
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["left", "right"]), st.sampled_from("ab"), st.integers(0, 40)), max_size=25),
+    st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    st.sampled_from(JoinKind),
+    st.integers(0, 25),
+)
+def test_results_are_those_of_the_definition(new_bench, join, records, reach, kind, restart_at):
+    """With grace enough all pairs within the window join, and who has none goes out alone in the end."""
+    before, after = reach
+    bench = join(new_bench(), JoinWindows(before, after, 1000), kind)
+    results = []
+    for index, (side, key, time) in enumerate(records):
+        if index == restart_at:
+            bench.restart()
+        results += bench.send(key, f"{side}{index}", time, node=side)
+    results += bench.flush()
+    lefts = [(f"left{i}", key, time) for i, (side, key, time) in enumerate(records) if side == "left"]
+    rights = [(f"right{i}", key, time) for i, (side, key, time) in enumerate(records) if side == "right"]
+    pairs = [
+        (left, right)
+        for left in lefts
+        for right in rights
+        if left[1] == right[1] and left[2] - before <= right[2] <= left[2] + after
+    ]
+    expected = [(left[1], f"{left[0]}+{right[0]}", max(left[2], right[2])) for left, right in pairs]
+    if kind is not JoinKind.INNER:
+        expected += [(left[1], f"{left[0]}+None", left[2]) for left in lefts if left not in [p[0] for p in pairs]]
+    alone = {f"None+{right[0]}" for right in rights if right not in [pair[1] for pair in pairs]}
+    if kind is JoinKind.OUTER:
+        expected += [(key, f"None+{name}", time) for name, key, time in rights if f"None+{name}" in alone]
+
+    # A late record whose window lies behind stream time goes out alone at once, even if a partner follows.
+    early = [row for row in results if row not in expected]
+    assert all("None" in row[1] for row in early)
+    assert sorted(row for row in results if row in expected) == sorted(expected)

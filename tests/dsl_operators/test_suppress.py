@@ -1,0 +1,126 @@
+"""Holding back a table's changes."""
+
+import pytest
+
+from streams.core.errors import StreamsError
+from streams.core.records import Window, Windowed
+from streams.core.serdes import STRING, time_windowed_ms
+from streams.dsl.operators import StoreValues, Suppress, SuppressedValues, TableSource, suppress_store
+
+WINDOWED = time_windowed_ms(STRING, 10)
+
+
+def held(bench, wait_ms, **options):
+    """A buffer of changes with text keys."""
+    bench.open(suppress_store("buffer", STRING, STRING))
+    return bench.add(Suppress("buffer", STRING, STRING, wait_ms, **options))
+
+
+@pytest.fixture
+def final(bench):
+    """A buffer until windows close, grace 5."""
+    bench.open(suppress_store("buffer", WINDOWED, STRING))
+    return bench.add(Suppress("buffer", WINDOWED, STRING, 5, until_window_closes=True, shut_down_when_full=True))
+
+
+def window(key, start):
+    return Windowed(key, Window(start, start + 10))
+
+
+def test_only_the_last_change_goes_out_with_its_own_time_in_the_place_of_the_first(bench):
+    held(bench, 10)
+
+    assert bench.send("b", ("1", None, True), 5) == []
+    assert bench.send("a", ("2", None, True), 6) == []
+    assert bench.send("b", ("3", "1", True), 14) == []
+    assert bench.send("c", ("4", None, True), 15) == [("b", ("3", "1", True), 14)]
+    assert bench.send("c", ("5", "4", True), 16) == [("a", ("2", None, True), 6)]
+
+
+def test_changes_leave_by_time_then_key_bytes_with_their_headers_and_origins(bench):
+    held(bench, 10)
+    process = bench.ready()._bound["node"]
+    for key in "ba":
+        process(key, ("x", None, True), 5, ((key, None),))
+        bench.offset += 1
+
+    process("z", ("y", None, True), 15, None)
+
+    assert [(row[0], row[3]) for row in bench.take_full()] == [("a", (("a", None),)), ("b", (("b", None),))]
+    assert [origin.offset for origin in bench.origins] == [1, 0]
+
+
+def test_without_wait_every_change_goes_out_at_once(bench):
+    held(bench, 0)
+
+    assert bench.send("a", ("1", None, True), 5) == [("a", ("1", None, True), 5)]
+    assert bench.send("b", ("2", None, True), 4) == [("b", ("2", None, True), 4)]
+
+
+def test_full_buffer_emits_early(bench):
+    held(bench, 100, max_records=2)
+
+    for index, key in enumerate("abb"):
+        assert bench.send(key, (key, None, True), index) == []
+    assert bench.send("c", ("c", None, True), 3) == [("a", ("a", None, True), 0)]
+
+
+def test_full_buffer_by_bytes_emits_early(bench):
+    """A change weighs 28 bytes, key and values, and the topic's name."""
+    held(bench, 100, max_bytes=2 * (28 + 1 + 1 + len("in")))
+
+    assert bench.send("a", ("x", None, True), 1) == []
+    assert bench.send("b", ("x", None, True), 2) == []
+    assert bench.send("b", ("xy", None, True), 2) == [("a", ("x", None, True), 1)]
+
+
+def test_full_buffer_shuts_down(bench):
+    held(bench, 100, max_records=1, shut_down_when_full=True)
+    bench.send("a", ("x", None, True), 1)
+
+    with pytest.raises(StreamsError, match="2 of 1 records"):
+        bench.send("b", ("x", None, True), 2)
+
+
+def test_final_results_go_out_once_the_grace_is_over_without_deletions(final):
+    """Window [0, 10), grace 5: closed when stream time is 15."""
+    assert final.send(window("b", 0), ("1", None, True), 3) == []
+    assert final.send(window("a", 0), ("2", None, True), 4) == []
+    assert final.send(window("c", 0), (None, "0", True), 4) == []
+    assert final.send(window("a", 10), ("3", None, True), 14) == []
+    assert final.send(window("a", 10), ("4", "3", True), 15) == [
+        (window("a", 0), ("2", None, True), 4),
+        (window("b", 0), ("1", None, True), 3),
+    ]
+
+
+def test_held_changes_survive_a_restart(final):
+    final.send(window("b", 0), ("1", None, True), 3)
+    final.send(window("b", 0), ("2", "1", True), 4)
+
+    final.restart()
+
+    assert final.send(window("a", 10), ("3", None, True), 15) == [(window("b", 0), ("2", "1", True), 4)]
+    assert final.flush() == [(window("a", 10), ("3", None, True), 15)]
+
+
+def test_a_jump_to_a_huge_time_empties_the_buffer(final):
+    final.send(window("b", 0), ("1", None, True), 3)
+
+    assert len(final.send(window("b", 1 << 50), ("2", None, True), 1 << 50)) == 1
+
+
+def test_lookup_sees_what_was_emitted_last(bench, kv):
+    """While a change is held, the table behind is as it was before."""
+    bench.open(kv("t", STRING))
+    held(bench, 10)
+    bench.add(TableSource("t", send_old=True), "table", to="node")
+    get = SuppressedValues(StoreValues("t"), "buffer", STRING).getter(bench._contexts[0])
+
+    bench.send("a", "1", 0, node="table")
+    assert get("a") is None
+    bench.send("b", "x", 10, node="table")
+    assert get("a") == ("1", 0)
+    bench.send("a", "2", 11, node="table")
+    bench.send("a", "3", 12, node="table")
+    assert get("a") == ("1", -1)

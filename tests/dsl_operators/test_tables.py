@@ -1,0 +1,158 @@
+"""Operators on tables that keep the key, the map before grouping, and lookups."""
+
+import pytest
+
+from streams.core.errors import SerializationError, StreamsError
+from streams.core.serdes import LONG, STRING, PinnedSerde
+from streams.dsl.operators import (
+    FilteredValues,
+    JoinedValues,
+    JoinKind,
+    MappedValues,
+    StoreValues,
+    TableFilter,
+    TableGroupMap,
+    TableMapValues,
+    TableSource,
+    TableTransformValues,
+    TransformedValues,
+    change_serde,
+)
+
+
+def test_source_upserts_deletes_and_drops_null_keys(bench, kv):
+    bench.open(kv(value=STRING)).add(TableSource("store", send_old=True))
+
+    assert bench.send("a", "x", 5) == [("a", ("x", None, True), 5)]
+    assert bench.send("a", "y", 3) == [("a", ("y", "x", True), 3)]
+    assert bench.send("a", None, 4) == [("a", (None, "y", True), 4)]
+    assert bench.send("a", None, 4) == [("a", (None, None, True), 4)]
+    assert bench.send(None, "x", 1) == []
+    assert bench.dropped.total() == 1
+
+
+def test_source_without_store_knows_no_old_value(bench):
+    bench.add(TableSource())
+
+    bench.send("a", "x", 5)
+    assert bench.send("a", "y", 3) == [("a", ("y", None, True), 3)]
+
+
+def test_versioned_source_marks_late_rows_and_refuses_those_behind_the_history(bench, versioned):
+    bench.open(versioned(history_ms=50)).add(TableSource("store", send_old=True))
+
+    assert bench.send("a", "x", 100) == [("a", ("x", None, True), 100)]
+    assert bench.send("a", "w", 60) == [("a", ("w", "x", False), 60)]
+    assert bench.send("a", "v", 49) == []
+
+
+def test_filter_turns_rows_that_do_not_fit_into_deletions(bench):
+    bench.add(TableFilter(lambda key, value: value > 5))
+
+    assert bench.send("a", (9, None, True), 1) == [("a", (9, None, True), 1)]
+    assert bench.send("a", (1, None, True), 2) == [("a", (None, None, True), 2)]
+
+
+def test_filter_that_sends_old_values_leaves_out_deletions_of_what_was_not_there(bench):
+    bench.add(TableFilter(lambda key, value: value > 5, send_old=True))
+    bench.add(TableFilter(lambda key, value: value > 5, send_old=True, is_versioned=True), "versioned")
+
+    assert bench.send("a", (1, None, True), 1) == []
+    assert bench.send("a", (1, 9, True), 2) == [("a", (None, 9, True), 2)]
+    assert bench.send("a", (1, None, True), 1, node="versioned") == [("a", (None, None, True), 1)]
+
+
+def test_negated_filter_with_store_takes_the_old_row_from_it(bench, kv):
+    bench.open(kv()).add(TableFilter(lambda key, value: value > 5, negate=True, store="store", send_old=True))
+
+    assert bench.send("a", (1, None, True), 1) == [("a", (1, None, True), 1)]
+    assert bench.send("a", (9, None, True), 2) == [("a", (None, 1, True), 2)]
+    assert bench.stores["store"].get("a") is None
+
+
+def test_map_values_does_not_see_deletions_but_transform_values_does(bench):
+    bench.add(TableMapValues(lambda value: value.upper(), send_old=True), "map")
+    bench.add(TableTransformValues(lambda context: lambda key, value: f"{key}={value}", send_old=True), "transform")
+
+    assert bench.send("a", ("x", None, True), 1, node="map") == [("a", ("X", None, True), 1)]
+    assert bench.send("a", (None, "x", False), 1, node="map") == [("a", (None, "X", False), 1)]
+    assert bench.send("a", (None, "x", True), 1, node="transform") == [("a", ("a=None", "a=x", True), 1)]
+
+
+def test_group_map_sends_one_change_where_the_new_key_stays(bench):
+    bench.add(TableGroupMap(lambda key, value: (value[0], value)))
+
+    assert bench.send("k", ("ax", None, True), 1) == [("a", ("ax", None, True), 1)]
+    assert bench.send("k", ("ay", "ax", True), 2) == [("a", ("ay", "ax", True), 2)]
+    assert bench.send("k", ("bx", "ay", True), 3) == [("a", (None, "ay", True), 3), ("b", ("bx", None, True), 3)]
+    assert bench.send("k", (None, "bx", True), 4) == [("b", (None, "bx", True), 4)]
+
+
+def test_group_map_skips_null_keys_late_versions_and_refuses_rows_without_key(bench):
+    bench.add(TableGroupMap(lambda key, value: (None, value)))
+    bench.add(TableGroupMap(lambda key, value: (key, value), is_versioned=True), "versioned")
+
+    assert bench.send("k", ("x", None, True), 1) == []
+    assert bench.send("k", ("x", None, False), 1, node="versioned") == []
+    with pytest.raises(StreamsError, match="no key"):
+        bench.send(None, ("x", None, True), 1)
+
+
+@pytest.mark.parametrize(
+    "change", [("new", None, True), (None, "old", True), ("new", "old", True), ("n" * 300, "", True)]
+)
+def test_changes_survive_their_bytes(change):
+    serde = change_serde(STRING)
+
+    assert serde.deserialize(serde.serialize(change)) == change
+
+
+def test_change_bytes_are_those_of_kafka_streams():
+    serde = change_serde(STRING)
+
+    assert serde.serialize(("ab", None, True)) == b"ab\x01"
+    assert serde.serialize((None, "c", True)) == b"c\x00"
+    assert serde.serialize(("ab", "c", True)) == b"\x04abc\x02"
+    with pytest.raises(SerializationError):
+        serde.serialize((None, None, True))
+
+
+def test_changes_of_a_pinned_type_can_be_read_where_nothing_was_pinned_yet():
+    data = change_serde(PinnedSerde("writer")).serialize((7, None, True))
+
+    assert change_serde(PinnedSerde("reader")).deserialize(data) == (7, None, True)
+
+
+def test_lookups_compose(bench, kv):
+    """A filtered, mapped and joined table without stores is computed from its sources."""
+    bench.open(kv("left"), kv("right", STRING)).add(TableSource("left"), "left").add(TableSource("right"), "right")
+    left = MappedValues(FilteredValues(StoreValues("left"), lambda key, value: value > 5), lambda value: value * 2)
+    context = bench._contexts[0]
+    inner = JoinedValues(left, StoreValues("right"), lambda one, two: f"{one}{two}", JoinKind.INNER).getter(context)
+    outer = JoinedValues(left, StoreValues("right"), lambda one, two: f"{one}{two}", JoinKind.OUTER).getter(context)
+    always = TransformedValues(left, lambda context: lambda key, value: value or 0).getter(context)
+
+    bench.send("a", 7, 10, node="left")
+    bench.send("b", 1, 10, node="left")
+    bench.send("b", "r", 20, node="right")
+
+    assert (left.getter(context)("a"), left.getter(context)("b")) == ((14, 10), None)
+    assert (inner("a"), inner("b")) == (None, None)
+    assert (outer("a"), outer("b"), outer("c")) == (("14None", 10), ("Noner", 20), None)
+    assert (always("a"), always("c")) == ((14, 10), (0, -1))
+    assert inner("a") is None
+    bench.send("a", "x", 5, node="right")
+    assert inner("a") == ("14x", 10)
+
+
+def test_lookups_as_of_a_time_need_a_versioned_store(bench, kv, versioned):
+    bench.open(kv("plain", LONG), versioned("kept")).add(TableSource("kept"), "kept")
+    context = bench._contexts[0]
+    bench.send("a", "x", 10, node="kept")
+    bench.send("a", "y", 20, node="kept")
+
+    read = MappedValues(StoreValues("kept"), lambda value: value.upper()).time_getter(context)
+
+    assert StoreValues("plain").time_getter(context) is None
+    assert read is not None
+    assert [read("a", time) for time in (9, 10, 25)] == [None, ("X", 10), ("Y", 20)]
