@@ -502,7 +502,7 @@ class Consumer:
 
     def _on_metadata(self) -> None:
         session = self._session
-        if session is None or session.is_manual and self._pattern is None:
+        if session is None or (session.is_manual and self._pattern is None):
             # Group members wait for their topics to be made; who names a partition means one that is there.
             self._absent = [p for p in self._state.partitions if not self._catalog.exists(p)]
             return
