@@ -30,11 +30,21 @@ from streams.core.errors import (
     TopologyError,
     UnknownTopicError,
 )
-from streams.core.records import Headers, Record, RecordContext, RecordMetadata, TaskId, TopicPartition, Window, Windowed
+from streams.core.records import (
+    Headers,
+    Record,
+    RecordContext,
+    RecordMetadata,
+    TaskId,
+    TopicPartition,
+    Window,
+    Windowed,
+)
 from streams.core.serdes import Serde, session_windowed, time_windowed
 from streams.core.topic import Sink, Topic
 from streams.core.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
 from streams.dsl import (
+    Branched,
     CogroupedKStream,
     EmitStrategy,
     GlobalKTable,
@@ -42,8 +52,13 @@ from streams.dsl import (
     KGroupedTable,
     KStream,
     KTable,
+    SessionWindowedCogroupedKStream,
+    SessionWindowedKStream,
     StreamsBuilder,
     Suppressed,
+    TimeWindowedCogroupedKStream,
+    TimeWindowedKStream,
+    ValueTransformer,
     build_topology,
 )
 from streams.runtime.instance import State
@@ -71,6 +86,7 @@ from streams.topology.processors import (
 from streams.topology.subtopologies import PartitionGrouper, SamePartitionGrouper
 
 __all__ = [
+    "Branched",
     "BrokerError",
     "ClientClosedError",
     "Clock",
@@ -106,6 +122,8 @@ __all__ = [
     "Serde",
     "SerializationError",
     "SessionStore",
+    "SessionWindowedCogroupedKStream",
+    "SessionWindowedKStream",
     "SessionWindows",
     "Sink",
     "SlidingWindows",
@@ -120,6 +138,8 @@ __all__ = [
     "Suppressed",
     "SystemClock",
     "TaskId",
+    "TimeWindowedCogroupedKStream",
+    "TimeWindowedKStream",
     "TimeWindows",
     "TimestampedKeyValueStore",
     "Topic",
@@ -129,6 +149,7 @@ __all__ = [
     "UnknownTopicError",
     "UnlimitedWindows",
     "ValueAndTimestamp",
+    "ValueTransformer",
     "VersionedRecord",
     "VersionedStore",
     "VirtualClock",

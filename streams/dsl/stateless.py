@@ -5,7 +5,7 @@ numbers of Kafka Streams.  Between stream and the logical graph; imports inline 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from streams.core.errors import TopologyError
 from streams.core.records import RecordContext
@@ -224,9 +224,9 @@ def _user_process(
 def _output_types(supplier: Any) -> tuple[Any, Any]:
     """Return KO and VO as a class says them: ``class P(Processor[KI, VI, KO, VO])``."""
     for base in getattr(supplier, "__orig_bases__", ()):
-        arguments = getattr(base, "__args__", ())
-        if getattr(base, "__origin__", None) is Processor and len(arguments) == 4:
-            return told(arguments[2]), told(arguments[3])
+        if get_origin(base) is Processor:
+            *_, key, value = get_args(base)
+            return told(key), told(value)
     return UNKNOWN, UNKNOWN
 
 

@@ -120,7 +120,11 @@ MISTAKES: list[tuple[str, Callable[[StreamsBuilder], Any], str]] = [
     ("an unknown option", lambda b: b.table(orders, cashing=True), "unknown option 'cashing' of a store"),
     ("a versioned global table", lambda b: b.global_table(orders, history=SECOND), "cannot be versioned"),
     ("a table read twice", lambda b: (b.table(orders), b.stream(orders)), "topic 'orders' is already read"),
-    ("a wrong joiner", lambda b: b.table(orders).join(b.table(names), lambda one: one), r"join: '.*lambda>' .*takes .one.; give a function"),
+    (
+        "a wrong joiner",
+        lambda b: b.table(orders).join(b.table(names), lambda one: one),
+        r"join: '.*lambda>' .*takes .one.; give a function",
+    ),
     ("store options without store", lambda b: b.table(orders).filter(add, history=SECOND), "name it with store="),
 ]
 

@@ -70,8 +70,10 @@ def shown(rows: list[tuple[Any, Any]]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def examples(doctest_namespace: dict[str, Any]) -> None:
-    """Put a fresh topology into each example's names."""
+def examples(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) -> None:
+    """Put a fresh topology into the names of each example of the DSL."""
+    if not request.node.name.startswith("streams.dsl."):
+        return
     made = Examples()
     negative = made.orders.filter(lambda customer, amount: amount < 0)
     positive = made.orders.filter(lambda customer, amount: amount > 0)
