@@ -106,7 +106,7 @@ class TimeWindowedKStream(Generic[K, V]):
         """Choose whether results are sent with each update, the default, or once when a window closes.
 
         >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
-        >>> final = windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count(retention=timedelta(minutes=1))
+        >>> final = windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
         >>> shown(play(final, ("ann", 5, 0), ("ann", 2, 500), ("bob", 1, 1000)))
         ann@0/1000: 2
         """
@@ -263,7 +263,7 @@ class SessionWindowedKStream(Generic[K, V]):
         """Choose whether results are sent with each update, the default, or once when a session closes.
 
         >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
-        >>> final = sessions.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count(retention=timedelta(minutes=1))
+        >>> final = sessions.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
         >>> shown(play(final, ("ann", 5, 0), ("ann", 2, 500), ("bob", 1, 1502)))
         ann@0/500: 2
         """
