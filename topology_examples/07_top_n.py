@@ -14,7 +14,7 @@ from streams import StreamsBuilder, Suppressed, TimeWindows, Topic
 
 N = 3
 SIZE = timedelta(hours=1)
-GRACE = timedelta(minutes=5)
+GRACE = timedelta(minutes=30)
 
 SAMPLE = """\
 10.0.0.1 - - [17/May/2015:10:00:00 +0000] "GET / HTTP/1.1" 200 3638 "-" "Mozilla/5.0"
@@ -25,7 +25,7 @@ SAMPLE = """\
 10.0.0.3 - - [17/May/2015:10:12:02 +0000] "GET /projects/ HTTP/1.1" 200 9316 "-" "Googlebot/2.1"
 10.0.0.1 - - [17/May/2015:11:01:00 +0000] "GET /projects/ HTTP/1.1" 200 9316 "-" "Mozilla/5.0"
 10.0.0.2 - - [17/May/2015:10:59:59 +0000] "GET / HTTP/1.1" 200 3638 "-" "curl/7.1"
-10.0.0.2 - - [17/May/2015:11:20:00 +0000] "GET /projects/ HTTP/1.1" 200 9316 "-" "curl/7.1"
+10.0.0.2 - - [17/May/2015:11:45:00 +0000] "GET /projects/ HTTP/1.1" 200 9316 "-" "curl/7.1"
 """
 
 #: Pages with their counts, best first.

@@ -126,3 +126,44 @@ def test_git_activity_without_a_repository_says_so(tmp_path):
     assert done.returncode == 1
     assert "no git history" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_orders_as_a_run(run_stream, tmp_path):
+    """Both files are read at once; a customer is there before the order that came later."""
+    (tmp_path / "customers.jsonl").write_text(
+        '{"id": "c1", "name": "Ada", "city": "London", "since": "2026-03-01T00:00:00Z"}\n'
+        '{"id": "c1", "name": "Ada", "city": "Paris", "since": "2026-03-04T00:00:00Z"}\n'
+    )
+    (tmp_path / "orders.csv").write_text(
+        "number,customer,cents,at\n1,c1,1250,2026-03-02T00:00:00Z\n2,c2,990,2026-03-03T00:00:00Z\n"
+        "3,c1,0,2026-03-03T00:00:00Z\n4,c1,400,2026-03-05T00:00:00Z\n"
+    )
+    files = {"customers": tmp_path / "customers.jsonl", "orders": tmp_path / "orders.csv"}
+
+    rows = run_stream("05_orders.py", files, ["invoices"], partitions=3)["invoices"]
+
+    cities = {row["value"]["number"]: row["value"]["city"] for row in rows}
+    assert cities == {1: "London", 2: None, 4: "Paris"}
+
+
+def test_word_count_as_a_run(run_stream, table_of, tmp_path):
+    (tmp_path / "lines.txt").write_text("to be or not to be\n\nthat is the question\n" * 50)
+
+    rows = run_stream("01_word_count.py", {"lines": tmp_path / "lines.txt"}, ["counts"], partitions=3)["counts"]
+
+    assert len(rows) == 500
+    assert table_of(rows) == {"to": 100, "be": 100, **dict.fromkeys(("or", "not", "that", "is", "the", "question"), 50)}
+
+
+def test_timer_as_a_run(run_stream, tmp_path):
+    """Two partitions have two stream times: a device is silent by the time of those beside it."""
+    minutes = [("a", minute) for minute in range(30)] + [("b", 0)]
+    lines = [
+        f'{{"key": "{key}", "value": 1.5, "timestamp": {minute * 60_000}, "partition": 0}}\n'
+        for key, minute in sorted(minutes, key=lambda item: item[1])
+    ]
+    (tmp_path / "readings.records.jsonl").write_text("".join(lines))
+
+    rows = run_stream("06_timer.py", {"readings": tmp_path / "readings.records.jsonl"}, ["silences"], partitions=2)
+
+    assert [(row["key"], row["value"], row["timestamp"]) for row in rows["silences"]] == [("b", 300_000, 300_000)]
