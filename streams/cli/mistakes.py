@@ -77,22 +77,23 @@ def _message(error: Exception, *, is_debug: bool) -> str:
 
 
 def _details(error: ProcessingError, *, is_debug: bool) -> list[str]:
-    """Return the lines below the message: the record's place and the user's own error."""
+    """Return the lines below the message: the record's place and the user's own error, as far as it lacks them."""
     message = str(error)
     place = {"node": error.node, "topic": error.topic, "partition": error.partition, "offset": error.offset}
+    given = {name: str(value) for name, value in place.items() if value is not None}
     lines = []
-    given = [f"{name} {value}" for name, value in place.items() if value is not None]
-    missing = [value for name, value in place.items() if value is not None and f"{value}" not in message]
-    if missing:
-        lines.append(f"  at {', '.join(given)}")
+    if any(value not in message for value in given.values()):
+        lines.append(f"  at {', '.join(f'{name} {value}' for name, value in given.items())}")
     cause = error.__cause__
-    if cause is not None:
-        own = f"{type(cause).__name__}: {cause}"
-        lines.append(f"  {own}{_in_user_code(cause)}")
-    lines.append(
-        "  mend the code, or skip such records with --set processing_handler=continue"
-        + ("" if is_debug else "; --debug shows the traceback")
-    )
+    if cause is not None and not isinstance(cause, StreamsError):
+        if str(cause) not in message:
+            lines.append(f"  {type(cause).__name__}: {cause}")
+        lines.append("  mend the code, or skip such records with --set processing_handler=continue")
+    where = "" if cause is None else _in_user_code(cause)
+    if where:
+        lines.insert(0, where.removeprefix("\n"))
+    if not is_debug:
+        lines.append("  --debug shows the traceback")
     return lines
 
 

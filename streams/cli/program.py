@@ -8,18 +8,22 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 from typing import NoReturn
 
 from streams.cli import describe, run
-from streams.cli.mistakes import MISTAKE, UsageError, report
+from streams.cli.mistakes import MISTAKE, report
 
 #: Exit status after an interrupt from the keyboard, as shells have it.
 INTERRUPTED = 130
 #: Exit status after the reader of our standard output has gone, as shells have it.
 PIPE_CLOSED = 141
+#: How many messages that differ in their arguments only are shown.
+MESSAGES_OF_A_KIND = 10
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,18 +55,51 @@ def _version() -> str:
         return "(not installed)"
 
 
-class _StandardErrorHandler(logging.Handler):
-    """Writes to whatever standard error is now: a progress display replaces it."""
+class MessageHandler(logging.Handler):
+    """Writes messages to whatever standard error is now: a progress display replaces it.
+
+    Of messages that differ in their arguments only (one per bad record, say) it writes the first
+    ``limit`` and counts the rest.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        super().__init__()
+        self._limit = limit
+        self._seen: Counter[tuple[str, str]] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"streams: {self.format(record)}", file=sys.stderr)
+        """Write one message, unless there were enough like it."""
+        kind = record.name, str(record.msg)
+        self._seen[kind] += 1
+        if self._limit is None or self._seen[kind] <= self._limit:
+            print(f"streams: {self.format(record)}", file=sys.stderr)
+
+    def close(self) -> None:
+        """Say how many messages were left out."""
+        limit = self._limit
+        if limit is not None:
+            left_out = sum(count - limit for count in self._seen.values() if count > limit)
+            if left_out:
+                print(f"streams: {left_out:,} more messages of these kinds; --debug shows them all", file=sys.stderr)
+        self._seen.clear()
+        super().close()
 
 
-def _set_up_logging(*, is_debug: bool) -> None:
-    root = logging.getLogger()
-    if not root.handlers:
-        root.addHandler(_StandardErrorHandler())
-    logging.getLogger("streams").setLevel(logging.INFO if is_debug else logging.WARNING)
+@contextmanager
+def _logging(*, is_debug: bool) -> Iterator[None]:
+    handler = MessageHandler(None if is_debug else MESSAGES_OF_A_KIND)
+    logger = logging.getLogger("streams")
+    before, propagates = logger.level, logger.propagate
+    logger.setLevel(logging.INFO if is_debug else logging.WARNING)
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        logger.propagate = propagates
+        handler.close()
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
@@ -72,10 +109,10 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
     options = parser().parse_args(arguments)
-    _set_up_logging(is_debug=options.debug)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        status: int = options.execute(options)
+        with _logging(is_debug=options.debug):
+            status: int = options.execute(options)
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
@@ -87,6 +124,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 - the last resort; unexpected ones are told apart there.
         return report(error, is_debug=options.debug)
-
-
-__all__ = ["UsageError", "main", "parser"]

@@ -85,16 +85,34 @@ def execute(options: argparse.Namespace) -> int:
     files = Files.parse(options)
     topology = load(script, config)
     if not files.inputs:
-        return _run_live(topology, files, settings)
+        return _run_live(topology, files, config, settings, options)
     return _run_bounded(topology, files, config, settings, options)
 
 
-def _run_live(topology: "Topology", files: "Files", settings: dict[str, Any]) -> int:
+def _run_live(
+    topology: "Topology",
+    files: "Files",
+    config: "StreamsConfig",
+    settings: dict[str, Any],
+    options: argparse.Namespace,
+) -> int:
+    from streams import EmbeddedBroker, State
     from streams.app import run
 
-    if files.outputs:
-        raise UsageError("--output needs --input: without inputs a run has no end at which to write files")
-    run(topology, **settings)
+    if files.outputs or options.final_flush:
+        what = "--output" if files.outputs else "--final-flush"
+        raise UsageError(f"{what} needs --input: without inputs a run has no end")
+    folder = _state_folder(config)
+    if folder is not None:
+        settings = settings | {"state_dir": str(folder / "state")}
+
+    def on_state(now: State, before: State) -> None:
+        if now is State.RUNNING:
+            name = config.application_id
+            print(f"streams: {name} runs on an embedded broker; Ctrl-C or SIGTERM ends it", file=sys.stderr, flush=True)
+
+    with EmbeddedBroker(folder and folder / "broker", default_partitions=options.partitions or 1) as broker:
+        run(topology, broker=broker, on_state=on_state, **settings)
     return 0
 
 
@@ -112,6 +130,7 @@ def _run_bounded(
 
     inputs = files.readers(topology, on_bad_row="continue" if config.deserialization_handler != "fail" else "fail")
     outputs = files.writers(topology, config)
+    folder = _state_folder(config)
     passed = {name: value for name, value in settings.items() if name not in ("application_id", "state_dir")}
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
@@ -127,7 +146,7 @@ def _run_bounded(
             inputs,
             application_id=config.application_id,
             partitions=options.partitions,
-            state_dir=Path(config.state_dir) if config.state_dir else None,
+            state_dir=folder,
             final_flush=options.final_flush,
             settings=passed,
             progress=on_progress,
@@ -136,6 +155,24 @@ def _run_bounded(
         written = {name: output.write(result.read_output(name)) for name, output in outputs.items()}
         _summarize(result, outputs, written, clock.monotonic_ms() - started_ms)
     return 0
+
+
+def _state_folder(config: "StreamsConfig") -> Path | None:
+    """Return the state directory, made if it is new.
+
+    Raises:
+        UsageError: it cannot be made or written to.
+    """
+    if not config.state_dir:
+        return None
+    folder = Path(config.state_dir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--state-dir {folder}: cannot be made: {error.strerror}; choose another") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"--state-dir {folder}: cannot be written to; choose another")
+    return folder
 
 
 def _summarize(

@@ -71,7 +71,7 @@ def _topic_of(name: str, node: SourceNode | SinkNode) -> Topic[Any, Any]:
 
 def _meant(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, sorted(known), n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _known(what: str, names: Iterable[str]) -> str:

@@ -1,0 +1,118 @@
+"""Running the program as a user does: in a process of its own, in a folder of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+HALVES = """\
+from streams import StreamsBuilder, Topic
+
+numbers = Topic("numbers", value=int)
+halves = Topic("halves", value=int)
+
+
+def half(number: int) -> int:
+    return 100 // number
+
+
+def topology(builder: StreamsBuilder) -> None:
+    builder.stream(numbers).map_values(half).to(halves)
+"""
+
+COUNTS = """\
+from streams import StreamsBuilder, Topic
+
+words = Topic("words", key=str, value=dict[str, str], key_from=lambda row: row["word"])
+counts = Topic("counts", key=str, value=int)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    builder.stream(words).group_by_key().count("word-counts").to_stream().to(counts)
+"""
+
+
+@frozen
+class Result:
+    """What a run left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    def values(self) -> list[Any]:
+        """Values of the records on standard output."""
+        return [json.loads(line)["value"] for line in self.out.splitlines()]
+
+
+@frozen
+class Program:
+    """The program, in a folder with the user's files."""
+
+    folder: Path
+
+    def write(self, name: str, text: str) -> Path:
+        """Make a file."""
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def read(self, name: str) -> list[dict[str, Any]]:
+        """Return the records of an output file."""
+        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "streams", *arguments]
+
+    def __call__(self, *arguments: str, **environment: str) -> Result:
+        """Run to the end."""
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Start, to be ended by the test."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+@pytest.fixture
+def streams(tmp_path: Path) -> Program:
+    """The program, in a folder with ``halves.py`` and ``counts.py``."""
+    program = Program(tmp_path)
+    program.write("halves.py", HALVES)
+    program.write("counts.py", COUNTS)
+    return program
+
+
+@pytest.fixture
+def refused(streams: Program) -> Callable[..., str]:
+    """Run, expect a user's mistake, and return the message."""
+
+    def refused(*arguments: str) -> str:
+        result = streams(*arguments)
+        assert result.status == 2, result
+        assert "Traceback" not in result.err
+        assert result.out == ""
+        return result.err
+
+    return refused

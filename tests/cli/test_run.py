@@ -1,0 +1,171 @@
+"""``streams run`` over files: what a user types, and what is then in the outputs."""
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Program
+
+
+def test_a_bounded_run_ends_with_its_input(streams: Program) -> None:
+    streams.write("numbers.jsonl", "1\n4\n5\n")
+
+    result = streams("run", "halves.py", "--input", "numbers=numbers.jsonl", "--output", "halves=-")
+
+    assert (result.status, result.err) == (0, "")
+    assert result.values() == [100, 25, 20]
+
+
+def test_nothing_but_data_goes_to_standard_output(streams: Program) -> None:
+    streams.write("numbers.jsonl", "1\n")
+
+    result = streams("run", "halves.py", "--input", "numbers=numbers.jsonl", "--output", "halves=halves.jsonl")
+
+    assert (result.status, result.out) == (0, "")
+    assert (streams.folder / "halves.jsonl").read_text() == "100\n"
+
+
+@pytest.mark.parametrize("partitions", [1, 4, 7])
+def test_rows_are_spread_over_all_partitions(streams: Program, partitions: int) -> None:
+    rows = ["word", *(f"w{i % 50}" for i in range(1000))]
+    streams.write("words.csv", "\n".join(rows))
+
+    result = streams(
+        "run", "counts.py", "--input", "words=words.csv", "--output", "counts=counts.records.jsonl",
+        "--partitions", str(partitions),
+    )  # fmt: skip
+
+    assert (result.status, result.err) == (0, "")
+    found = streams.read("counts.records.jsonl")
+    assert {record["key"]: record["value"] for record in found} == {f"w{i}": 20 for i in range(50)}
+    assert [record["partition"] for record in found] == sorted(record["partition"] for record in found)
+    assert {record["partition"] for record in found} == set(range(partitions))
+
+
+def test_outputs_are_overwritten(streams: Program) -> None:
+    streams.write("numbers.jsonl", "1\n")
+    streams.write("halves.jsonl", "old\n")
+
+    streams("run", "halves.py", "--input", "numbers=numbers.jsonl", "--output", "halves=halves.jsonl")
+
+    assert (streams.folder / "halves.jsonl").read_text() == "100\n"
+
+
+def test_another_function_and_a_built_topology_can_be_named(streams: Program) -> None:
+    streams.write(
+        "two.py",
+        "from streams import Topic, Topology\n"
+        "numbers = Topic('numbers', value=int)\nhalves = Topic('halves', value=int)\n"
+        "def same(builder):\n    builder.stream(numbers).to(halves)\n"
+        "built = Topology().add_source('in', numbers).add_sink('out', halves, 'in')\n",
+    )
+    streams.write("numbers.jsonl", "7\n")
+    files = ("--input", "numbers=numbers.jsonl", "--output", "halves=-")
+
+    assert streams("run", "two.py:same", *files).values() == [7]
+    assert streams("run", "two.py:built", *files).values() == [7]
+
+
+def test_topics_that_were_declared_by_name_only_are_known_by_their_serdes(streams: Program) -> None:
+    streams.write(
+        "plain.py",
+        "from streams import Topology\n"
+        "topology = (Topology().add_source('in', 'numbers', key=str, value=int)"
+        ".add_sink('out', 'copies', 'in', key=str, value=int))\n",
+    )
+    streams.write("numbers.records.jsonl", '{"key": "a", "value": 7, "timestamp": 5}\n')
+
+    result = streams("run", "plain.py", "--input", "numbers=numbers.records.jsonl", "--output", "copies=-")
+
+    assert json.loads(result.out) == {"key": "a", "value": 7, "timestamp": 5, "headers": [], "partition": 0}
+
+
+def test_a_run_with_a_state_directory_goes_on_where_it_was(streams: Program) -> None:
+    files = ("--input", "words=words.csv", "--output", "counts=counts.records.jsonl", "--state-dir", "state")
+    streams.write("words.csv", "word\na\nb\na\n")
+    assert streams("run", "counts.py", *files).status == 0
+    streams.write("words.csv", "word\na\nb\na\na\n")
+
+    result = streams("run", "counts.py", *files)
+
+    assert result.status == 0, result
+    assert [(record["key"], record["value"]) for record in streams.read("counts.records.jsonl")] == [
+        ("a", 1),
+        ("b", 1),
+        ("a", 2),
+        ("a", 3),
+    ]
+
+
+def test_an_input_that_is_not_given_stays_empty_and_is_said(streams: Program) -> None:
+    streams.write(
+        "merge.py",
+        "from streams import Topic\n"
+        "a, b, out = (Topic(name, value=int) for name in ('a', 'b', 'out'))\n"
+        "def topology(builder):\n    builder.stream(a).merge(builder.stream(b)).to(out)\n",
+    )
+    streams.write("a.jsonl", "1\n")
+
+    result = streams("run", "merge.py", "--input", "a=a.jsonl", "--output", "out=-")
+
+    assert (result.status, result.values()) == (0, [1])
+    assert "topic 'b' has no --input: it stays empty" in result.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_without_inputs_it_runs_until_a_signal_and_closes_cleanly(streams: Program, number: int) -> None:
+    process = streams.start("run", "counts.py", "--state-dir", "state")
+    assert process.stderr is not None
+    assert "counts runs on an embedded broker" in process.stderr.readline()
+
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_the_reader_of_the_output_may_go_away(streams: Program) -> None:
+    streams.write("numbers.jsonl", "1\n" * 100_000)
+    process = streams.start("run", "halves.py", "--input", "numbers=numbers.jsonl", "--output", "halves=-")
+    assert process.stdout is not None
+    assert process.stderr is not None
+
+    process.stdout.close()
+    err = process.stderr.read()
+
+    assert (process.wait(timeout=60), err) == (141, "")
+
+
+def test_version_and_help(streams: Program) -> None:
+    assert streams("--version").out.startswith("streams ")
+    help_text = streams("run", "--help").out
+    for option in ("--input", "--output", "--partitions", "--state-dir", "--final-flush", "--set", ".parquet"):
+        assert option in help_text
+
+
+@pytest.mark.parametrize("form", ["text", "mermaid", "json", "svg"])
+def test_describe_shows_sub_topologies_internal_topics_and_stores(streams: Program, form: str) -> None:
+    streams.write(
+        "twice.py",
+        "from streams import Topic\n"
+        "lines, out = Topic('lines', value=str), Topic('out', key=str, value=int)\n"
+        "def topology(builder):\n"
+        "    (builder.stream(lines).group_by(lambda _, word: word).count('totals').to_stream().to(out))\n",
+    )
+
+    result = streams("describe", "twice.py", "--format", form)
+
+    assert (result.status, result.err) == (0, "")
+    for name in ("lines", "totals-repartition", "totals", "out"):
+        assert name in result.out
+    if form == "json":
+        described: dict[str, Any] = json.loads(result.out)
+        assert [sub["id"] for sub in described["subtopologies"]] == [0, 1]
+    elif form == "svg":
+        import xml.dom.minidom
+
+        assert xml.dom.minidom.parseString(result.out).documentElement.tagName == "svg"
+    else:
+        assert "ub-topology" in result.out
