@@ -7,6 +7,7 @@ embedded broker (``run``, ``Streams``), in tests (``streams.testing``) and bound
 
 from streams.app import Streams, run
 from streams.broker.embedded import EmbeddedBroker
+from streams.clients.admin import Admin
 from streams.clients.consumer import Consumer
 from streams.clients.producer import Producer
 from streams.core.clock import Clock, SystemClock, VirtualClock
@@ -86,6 +87,7 @@ from streams.topology.processors import (
 from streams.topology.subtopologies import PartitionGrouper, SamePartitionGrouper
 
 __all__ = [
+    "Admin",
     "Branched",
     "BrokerError",
     "ClientClosedError",

@@ -64,8 +64,9 @@ class Streams:
         if broker is None and self.config.bootstrap_servers:
             raise ConfigError("bootstrap_servers: a Kafka cluster is not supported yet; pass broker=EmbeddedBroker()")
         self.topology = build_topology(topology, self.config)
-        self._own_broker = EmbeddedBroker() if broker is None else None
-        self.broker: Any = broker or self._own_broker
+        cluster = EmbeddedBroker() if broker is None else broker
+        self._own_broker = cluster if isinstance(cluster, EmbeddedBroker) and broker is None else None
+        self.broker: Cluster = cluster
         self._instance = Instance(
             self.topology,
             self.config,
@@ -188,13 +189,20 @@ class StoreView:
         return [result for answers in self._instance.ask(question) for result in answers]
 
 
-def run(topology: TopologySource, *, application_id: str, broker: Cluster | None = None, **settings: Any) -> None:
+def run(
+    topology: TopologySource,
+    *,
+    application_id: str,
+    broker: Cluster | None = None,
+    on_state: Callable[[State, State], None] | None = None,
+    **settings: Any,
+) -> None:
     """Run an application until SIGINT or SIGTERM, then close it cleanly.
 
     Raises:
         StreamsError: the application failed.
     """
-    streams = Streams(topology, application_id=application_id, broker=broker, **settings)
+    streams = Streams(topology, application_id=application_id, broker=broker, on_state=on_state, **settings)
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:

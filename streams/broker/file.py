@@ -76,6 +76,8 @@ class FileStorage:
         base, count = self.end_offset, len(block)
         if not count:
             return base
+        # What the writer numbered its records is not theirs to say: offsets follow each other here.
+        block = Block(block.keys, block.values, block.timestamps, block.headers, range(count))
         data = self._encoded(block, base)
         active = self._segments[-1]
         if active.size and active.size + len(data) > self.segment_bytes:

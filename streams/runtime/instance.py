@@ -23,7 +23,18 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError, StreamsError, TopologyError
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
-from streams.protocol.messages import CreateTopics, CreateTopicsResponse, ErrorCode, Metadata, MetadataResponse, TopicSpec
+from streams.protocol.messages import (
+    CreateTopics,
+    CreateTopicsResponse,
+    DescribeGroup,
+    DescribeGroupResponse,
+    ErrorCode,
+    LeaveGroup,
+    LeaveGroupResponse,
+    Metadata,
+    MetadataResponse,
+    TopicSpec,
+)
 from streams.protocol.transport import Cluster
 from streams.runtime import collector
 from streams.runtime.assignment import MemberTasks, StreamsAssignor
@@ -213,6 +224,8 @@ class Instance:
                 self.topology, self.config, self.clock, known, has_lanes=self.is_bounded, grouper=self.grouper
             )
             self._create_internal(network, plan.internal_topics(), known)
+            if self.is_bounded:
+                self._remove_members(network)
             return plan
         finally:
             network.close()
@@ -248,6 +261,18 @@ class Instance:
                 )
         if missing:
             self._create(network, missing)
+
+    def _remove_members(self, network: Network) -> None:
+        """Let members of an earlier run leave, which was killed before it could say so itself.
+
+        A bounded run has its broker to itself, so whoever is in the group at its start is dead.
+        """
+        group_id = self.config.application_id
+        group = network.request(ANY_NODE, DescribeGroup(group_id), DescribeGroupResponse)
+        for member in group.members:
+            network.request(
+                ANY_NODE, LeaveGroup(group_id, member.member_id, member.group_instance_id), LeaveGroupResponse
+            )
 
     def _create(self, network: Network, specs: Sequence[TopicSpec]) -> None:
         response = network.request(ANY_NODE, CreateTopics(tuple(specs)), CreateTopicsResponse)

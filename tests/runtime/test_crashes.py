@@ -1,0 +1,104 @@
+"""Processes that are killed in the middle, and what their successors find (at least once)."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+from streams import StreamsBuilder, Topic
+
+numbers = Topic("numbers", key=str, value=int, key_from=lambda n: f"k{n % 97}", timestamp=lambda n: n)
+counts = Topic("counts", key=str, value=int)
+highest = Topic("highest", key=str, value=int)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    grouped = builder.stream(numbers).group_by_key()
+    grouped.count("counts-store").to_stream().to(counts)
+    grouped.reduce(max, "highest-store").to_stream().to(highest)
+"""
+ROWS = 150_000
+OUTPUTS = ("counts", "highest")
+
+
+@pytest.fixture
+def command(tmp_path):
+    """The command of one run; every run has the same state directory."""
+    script, rows = tmp_path / "script.py", tmp_path / "numbers.jsonl"
+    script.write_text(SCRIPT)
+    rows.write_text("".join(f"{(n * 7919) % ROWS}\n" for n in range(ROWS)))
+    outputs = [word for name in OUTPUTS for word in ("--output", f"{name}={tmp_path / name}.records.jsonl")]
+    return [
+        *(sys.executable, "-m", "streams", "run", str(script), "--input", f"numbers={rows}", *outputs),
+        *("--partitions", "3", "--state-dir", str(tmp_path / "state")),
+        *("--set", "commit_interval_ms=20", "--set", "max_poll_records=50"),
+    ]
+
+
+def tables(folder: Path) -> tuple[dict[str, int], dict[str, int], int]:
+    """Return the final counts, the final highest values and the number of updates of counts."""
+    rows = {name: [json.loads(line) for line in (folder / f"{name}.records.jsonl").open()] for name in OUTPUTS}
+    counts, highest = ({row["key"]: row["value"] for row in rows[name]} for name in OUTPUTS)
+    return counts, highest, len(rows["counts"])
+
+
+TRUE_COUNTS = Counter(f"k{n % 97}" for n in range(ROWS))
+TRUE_HIGHEST = {f"k{rest}": max(range(rest, ROWS, 97)) for rest in range(97)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_killed_runs_miss_nothing_and_repeat_only_what_was_not_committed(command, tmp_path):
+    """Killed twenty times at random moments; the last run is left alone."""
+    moments = random.Random(11)
+    killed = 0
+    for _ in range(20):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            _, stderr = process.communicate(timeout=0.7 + 0.6 * moments.random())
+            assert process.returncode == 0, stderr
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            killed += 1
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+
+    counts, highest, updates = tables(tmp_path)
+
+    assert killed > 9
+    assert highest == TRUE_HIGHEST
+    assert all(counts[key] >= count for key, count in TRUE_COUNTS.items())
+    # Each record that was processed again has written its update again.
+    assert sum(counts.values()) - ROWS <= updates - ROWS
+    assert updates - ROWS < killed * ROWS / 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_after_orderly_stops_everything_is_equal(command, tmp_path):
+    """SIGTERM in the middle commits; the next run takes up exactly there."""
+    stopped = 0
+    for _ in range(6):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            process.communicate(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+            stopped += 1
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+
+    counts, highest, updates = tables(tmp_path)
+
+    assert stopped > 0
+    assert counts == TRUE_COUNTS
+    assert highest == TRUE_HIGHEST
+    assert updates == ROWS
