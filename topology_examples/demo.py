@@ -94,10 +94,10 @@ def shown_progress(console: Console, what: str, total: int) -> Iterator[Callable
             nonlocal quarter
             rate = state.records_in / max(time.perf_counter() - started, 1e-3)
             done = min(state.records_in, total)
-            progress.update(task, completed=done, detail=f"{rate:,.0f} records/s")
+            progress.update(task, completed=done, detail=f"{rate:,.0f} records/s, {state.records_out:,} results")
             if not console.is_terminal and done * 4 // total > quarter:
                 quarter = done * 4 // total
-                line = f"{what}: {done:,} of {total:,} records, {rate:,.0f} records/s"
+                line = f"{what}: {done:,} of {total:,} records, {state.records_out:,} results"
                 console.print(line, highlight=False)
 
         yield show
@@ -170,7 +170,7 @@ def show_auctions(err: Console, out: Console, events: int, partitions: int) -> N
         prices = mean_prices(table_of(run, queries.q4_out))
         lengths = session_lengths(table_of(run, queries.q11_out))
     out.print(
-        f"Auction house: {total:,} auctions and bids, half of them late, in {partitions} partitions; {seconds:.1f} s"
+        f"Auction house: {total:,} events, half of them late, in {partitions} partitions: {seconds:.1f} s"
     )
     out.print(Panel(Group(hot, prices, lengths), expand=False))
 

@@ -10,7 +10,7 @@ from topology_examples import demo
 def test_demo_shows_both_jobs(run_module):
     printed = run_module("topology_examples.demo", "--events", 12_000, "--partitions", 2)
 
-    assert "11,760 auctions and bids, half of them late, in 2 partitions" in printed
+    assert "11,760 events, half of them late, in 2 partitions" in printed
     assert "Hot items" in printed
     assert "Closing prices" in printed
     assert "█" in printed
