@@ -169,3 +169,51 @@ def test_describe_shows_sub_topologies_internal_topics_and_stores(streams: Progr
         assert xml.dom.minidom.parseString(result.out).documentElement.tagName == "svg"
     else:
         assert "ub-topology" in result.out
+
+
+SLOW = """\
+import sys
+from streams import StreamsBuilder, Topic
+
+numbers = Topic("numbers", value=int)
+parities = Topic("parities", key=str, value=int)
+
+
+def note(number: int) -> None:
+    if number == 20_000:
+        print("half way", file=sys.stderr, flush=True)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    (
+        builder.stream(numbers)
+        .peek(lambda _, number: note(number))
+        .group_by(lambda _, number: "odd" if number % 2 else "even")
+        .count("parities-count")
+        .to_stream()
+        .to(parities)
+    )
+"""
+
+
+def test_an_interrupted_run_is_closed_in_order_and_goes_on_with_nothing_doubled(streams: Program) -> None:
+    streams.write("slow.py", SLOW)
+    streams.write("numbers.jsonl", "\n".join(map(str, range(300_000))))
+    command = (
+        "run", "slow.py", "--input", "numbers=numbers.jsonl", "--output", "parities=parities.records.jsonl",
+        "--state-dir", "state",
+    )  # fmt: skip
+    process = streams.start(*command)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "half way\n"
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (130, "streams: interrupted\n")
+    assert not (streams.folder / "parities.records.jsonl").exists()
+
+    result = streams(*command)
+
+    assert (result.status, result.err) == (0, "")
+    found = streams.read("parities.records.jsonl")
+    for key in ("odd", "even"):
+        assert [record["value"] for record in found if record["key"] == key] == list(range(1, 150_001))
