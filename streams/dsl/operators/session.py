@@ -88,7 +88,7 @@ def _sum(_: Any, left: int, right: int) -> int:
 
 def _emitting_updates(context: NodeContext, operator: SessionAggregate) -> Process:
     store = context.store(operator.store)
-    find, put, remove = store.find_sessions, store.put, store.remove
+    find, put, remove = store.sessions_of, store.put_at, store.remove_at
     emit, is_cached = table_emit(context, operator.store)
     drop, time = context.drop, context.stream_time()
     gap_ms = operator.windows.gap_ms
@@ -105,10 +105,9 @@ def _emitting_updates(context: NodeContext, operator: SessionAggregate) -> Proce
             time.ms = timestamp_ms
         aggregate = initializer()
         start_ms = end_ms = timestamp_ms
-        found = list(find(key, timestamp_ms - gap_ms, timestamp_ms + gap_ms))
-        for session, part in found:
+        found = find(key, timestamp_ms - gap_ms, timestamp_ms + gap_ms)
+        for first_ms, last_ms, part in found:
             aggregate = merger(key, aggregate, part)
-            first_ms, last_ms = session[1]
             if first_ms < start_ms:
                 start_ms = first_ms
             if last_ms > end_ms:
@@ -120,16 +119,16 @@ def _emitting_updates(context: NodeContext, operator: SessionAggregate) -> Proce
             headers = None
         old = None
         if start_ms != timestamp_ms or end_ms != timestamp_ms:
-            for session, part in found:
-                remove(session)
-                emit(session, None, part if send_old else None, session[1][1], headers, True)
+            for first_ms, last_ms, part in found:
+                remove(key, first_ms, last_ms)
+                swallowed = windowed(key, Window(first_ms, last_ms))
+                emit(swallowed, None, part if send_old else None, last_ms, headers, True)
         elif found and is_cached:
             # Where a session keeps its bounds the uncached operator sends no old value.
-            old = found[0][1]
+            old = found[0][2]
         aggregate = aggregator(key, value, aggregate)
-        merged = windowed(key, Window(start_ms, end_ms))
-        put(merged, aggregate)
-        emit(merged, aggregate, old, end_ms, headers, True)
+        put(key, start_ms, end_ms, aggregate)
+        emit(windowed(key, Window(start_ms, end_ms)), aggregate, old, end_ms, headers, True)
 
     return process
 
@@ -137,7 +136,7 @@ def _emitting_updates(context: NodeContext, operator: SessionAggregate) -> Proce
 def _emitting_on_close(context: NodeContext, operator: SessionAggregate) -> Process:
     """Update silently and emit each session once, when stream time passes its end, the gap and the grace."""
     store = context.store(operator.store)
-    find, put, remove, closed_sessions = store.find_sessions, store.put, store.remove, store.sessions_between
+    find, put, remove, closed_sessions = store.sessions_of, store.put_at, store.remove_at, store.sessions_between
     forward, drop, time = context.forward, context.drop, context.stream_time()
     # Sessions that ended before are emitted; outlives a restart.
     emitted = context.stream_time("emitted")
@@ -148,10 +147,9 @@ def _emitting_on_close(context: NodeContext, operator: SessionAggregate) -> Proc
     def update(key: Any, value: Any, timestamp_ms: int, close_ms: int) -> None:
         aggregate = initializer()
         start_ms = end_ms = timestamp_ms
-        found = list(find(key, timestamp_ms - gap_ms, timestamp_ms + gap_ms))
-        for session, part in found:
+        found = find(key, timestamp_ms - gap_ms, timestamp_ms + gap_ms)
+        for first_ms, last_ms, part in found:
             aggregate = merger(key, aggregate, part)
-            first_ms, last_ms = session[1]
             if first_ms < start_ms:
                 start_ms = first_ms
             if last_ms > end_ms:
@@ -160,9 +158,9 @@ def _emitting_on_close(context: NodeContext, operator: SessionAggregate) -> Proc
             drop(EXPIRED)
             return
         if start_ms != timestamp_ms or end_ms != timestamp_ms:
-            for session, _ in found:
-                remove(session)
-        put(windowed(key, Window(start_ms, end_ms)), aggregator(key, value, aggregate))
+            for first_ms, last_ms, _ in found:
+                remove(key, first_ms, last_ms)
+        put(key, start_ms, end_ms, aggregator(key, value, aggregate))
 
     def emit_closed(close_ms: int, headers: Headers | None) -> None:
         if close_ms > emitted.ms and close_ms > 0:
