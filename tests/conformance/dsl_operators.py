@@ -253,7 +253,7 @@ class DslInterpreter:
     def _suppress(self, op: Op) -> Any:
         limit = op.get("max_records")
         if op["until"] == "window_close":
-            suppressed = Suppressed.until_window_close(max_records=limit)
+            suppressed = Suppressed.until_window_closes(max_records=limit)
         else:
             suppressed = Suppressed.until_time_limit(
                 milliseconds(op["time_limit_ms"]),

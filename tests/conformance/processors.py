@@ -19,9 +19,12 @@ AnyContext: TypeAlias = ProcessorContext[Any, Any]
 class Catalogued(Processor[Any, Any, Any, Any]):
     """What the processors share: passing a record on, changed in part."""
 
-    def pass_on(self, record: AnyRecord, **changes: Any) -> None:
-        """Forward the record; ``value`` may be another one."""
-        value = changes.get("value", record.value)
+    def pass_on(self, record: AnyRecord) -> None:
+        """Forward the record itself, its headers included."""
+        self.context.forward(record.key, record.value, timestamp_ms=record.timestamp_ms)
+
+    def forward_value(self, record: AnyRecord, value: Any) -> None:
+        """Forward a copy of the record with another value."""
         self.context.forward(record.key, value, timestamp_ms=record.timestamp_ms, headers=record.headers)
 
     def process(self, record: AnyRecord) -> None:
@@ -44,7 +47,7 @@ class Map(Catalogued):
 
     def process(self, record: AnyRecord) -> None:
         """Forward with the function's result as value."""
-        self.pass_on(record, value=self._function(record.key, record.value))
+        self.forward_value(record, self._function(record.key, record.value))
 
 
 class MapKey(Catalogued):
@@ -81,7 +84,7 @@ class ChangeHeaders(Catalogued):
         """Forward with changed headers."""
         # Assigned to the record itself, as the reference's processors change its own headers.
         record.headers = self._change(record.headers)
-        self.pass_on(record)
+        self.context.forward(record.key, record.value, timestamp_ms=record.timestamp_ms, headers=record.headers)
 
 
 def _adds(name: str, value: str) -> ChangeHeaders:
@@ -92,6 +95,14 @@ def _removes(name: str) -> ChangeHeaders:
     return ChangeHeaders(lambda headers: tuple(header for header in headers if header[0] != name))
 
 
+class ClearHeaders(Catalogued):
+    """Forwards without headers."""
+
+    def process(self, record: AnyRecord) -> None:
+        """Forward a new record; this one keeps its headers."""
+        self.context.forward(record.key, record.value, timestamp_ms=record.timestamp_ms, headers=())
+
+
 class HeaderToValue(Catalogued):
     """Forwards with a header's text as value."""
 
@@ -100,7 +111,7 @@ class HeaderToValue(Catalogued):
 
     def process(self, record: AnyRecord) -> None:
         """Forward with the last such header."""
-        self.pass_on(record, value=last_header(record.headers, self._name))
+        self.forward_value(record, last_header(record.headers, self._name))
 
 
 class AddTime(Catalogued):
@@ -134,7 +145,7 @@ class Facts(Catalogued):
 
     def process(self, record: AnyRecord) -> None:
         """Forward metadata and times as value."""
-        self.pass_on(record, value=_facts(self.context, record.timestamp_ms, record.value))
+        self.forward_value(record, _facts(self.context, record.timestamp_ms, record.value))
 
 
 class Duplicate(Catalogued):
@@ -144,9 +155,9 @@ class Duplicate(Catalogued):
         self._times = times
 
     def process(self, record: AnyRecord) -> None:
-        """Forward so many times."""
+        """Forward so many copies."""
         for _ in range(self._times):
-            self.pass_on(record)
+            self.forward_value(record, record.value)
 
 
 class Route(Catalogued):
@@ -195,7 +206,7 @@ class StoreCount(WithStore):
         """Forward with the new count."""
         count = number(self._store.get(record.key)) + 1
         self._store.put(record.key, count)
-        self.pass_on(record, value=count)
+        self.forward_value(record, count)
 
 
 class StorePut(WithStore):
@@ -214,7 +225,7 @@ class StorePrevious(WithStore):
         """Put and forward the old value."""
         old = self._store.get(record.key)
         self._store.put(record.key, record.value)
-        self.pass_on(record, value=old)
+        self.forward_value(record, old)
 
 
 class TableLookup(WithStore):
@@ -224,7 +235,7 @@ class TableLookup(WithStore):
         """Forward with what the store has for the key."""
         found = self._store.get(record.key)
         shown = "null" if found is None else f"{text(found.value)}@{found.timestamp_ms}"
-        self.pass_on(record, value=f"{text(record.value)}/{shown}")
+        self.forward_value(record, f"{text(record.value)}/{shown}")
 
 
 class Deduplicate(WithStore):
@@ -253,7 +264,7 @@ class StoreCommand(WithStore):
     def process(self, record: AnyRecord) -> None:
         """Forward with the command's result."""
         result = run_command(self._store, self._kind, record.value)
-        self.pass_on(record, value={"cmd": record.value[0], "r": result})
+        self.forward_value(record, {"cmd": record.value[0], "r": result})
 
 
 _CLOCKS = {"stream": PunctuationType.STREAM_TIME, "wall": PunctuationType.WALL_CLOCK_TIME}
@@ -373,7 +384,7 @@ class TickCounter(Tick):
 
     def process(self, record: AnyRecord) -> None:
         """Forward with the count."""
-        self.pass_on(record, value=f"{text(record.value)}#{self._ticks}")
+        self.forward_value(record, f"{text(record.value)}#{self._ticks}")
 
 
 #: Processors by name: arguments -> processor.
@@ -385,7 +396,7 @@ _PROCESSORS: dict[str, Callable[..., Processor[Any, Any, Any, Any]]] = {
     "filter": Filter,
     "add_header": _adds,
     "remove_header": _removes,
-    "clear_headers": lambda: ChangeHeaders(lambda headers: ()),
+    "clear_headers": ClearHeaders,
     "header_to_value": HeaderToValue,
     "ts_add": AddTime,
     "ctx": Facts,

@@ -104,7 +104,7 @@ def same(one: Any, two: Any) -> bool:
         return one.keys() == two.keys() and all(same(value, two[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(two, list):
         return len(one) == len(two) and all(map(same, one, two))
-    return type(one) is type(two) and bool(one == two) or _are_equal_numbers(one, two)
+    return (type(one) is type(two) and bool(one == two)) or _are_equal_numbers(one, two)
 
 
 def _are_equal_numbers(one: Any, two: Any) -> bool:
