@@ -161,8 +161,10 @@ class StoreView:
     def fetch(self, key: Any, *bounds: int) -> Any:
         """Return what a window or session store has of a key; a single value, or a list."""
         answers = [found for found in self._each("fetch", key, *bounds) if found is not None]
-        return [item for found in answers for item in found] if any(isinstance(a, list) for a in answers) else next(
-            iter(answers), None
+        return (
+            [item for found in answers for item in found]
+            if any(isinstance(a, list) for a in answers)
+            else next(iter(answers), None)
         )
 
     def all(self) -> list[Any]:
@@ -182,7 +184,9 @@ class StoreView:
             if self.name in thread.global_stores:
                 stores = [thread.global_stores[self.name]]
             else:
-                stores = [task.stores[self.name] for _, task in sorted(thread.tasks.items()) if self.name in task.stores]
+                stores = [
+                    task.stores[self.name] for _, task in sorted(thread.tasks.items()) if self.name in task.stores
+                ]
             results = [getattr(store, verb)(*arguments) for store in stores]
             return [list(result) if isinstance(result, Iterator) else result for result in results]
 
@@ -303,7 +307,9 @@ def run_bounded(
     config = StreamsConfig.of(application_id=application_id, **given)
     built = build_topology(topology, config)
     broker = EmbeddedBroker(
-        None if state_dir is None else state_dir / "broker", default_partitions=partitions or 1, maintenance_interval_ms=None
+        None if state_dir is None else state_dir / "broker",
+        default_partitions=partitions or 1,
+        maintenance_interval_ms=None,
     )
     try:
         _create_topics(broker, built, partitions)

@@ -56,7 +56,9 @@ def _task_ids(pairs: Iterable[Sequence[int]]) -> tuple[TaskId, ...]:
     return tuple(TaskId(*pair) for pair in pairs)
 
 
-def share_tasks(tasks: Iterable[TaskId], members: Mapping[str, MemberTasks], order: Sequence[str]) -> dict[str, list[TaskId]]:
+def share_tasks(
+    tasks: Iterable[TaskId], members: Mapping[str, MemberTasks], order: Sequence[str]
+) -> dict[str, list[TaskId]]:
     """Share tasks out: nobody has two more than another, and each stays where it was if that allows.
 
     A task that cannot stay with its member goes to one of the same process, then to a process

@@ -75,7 +75,7 @@ class TaskNodeContext:
             )
         return task.stores[name]
 
-    def table_forward(self, store: str | None) -> TableForward:
+    def table_forward(self, store: str | None, *, send_old: bool = True) -> TableForward:
         """Return the function that emits a table's changes, through the record cache if there is one."""
         forward = self.forward
         task = self._task
@@ -102,7 +102,8 @@ class TaskNodeContext:
             is_latest: bool,
         ) -> None:
             original = to_key(key)
-            task.within(context, lambda: forward(original, (new, old, is_latest), timestamp_ms, headers))
+            change = (new, old if send_old else None, is_latest)
+            task.within(context, lambda: forward(original, change, timestamp_ms, headers))
 
         def emit_later(
             key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True

@@ -41,7 +41,7 @@ from streams.runtime.assignment import MemberTasks, StreamsAssignor
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.globals import GlobalStores
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
-from streams.runtime.restore import Restorer, RestoreListener
+from streams.runtime.restore import RestoreListener, Restorer
 from streams.runtime.thread import StreamThread
 from streams.state import RecordCache, StateDirectory, is_on_disk, open_store
 from streams.topology.graph import Topology
@@ -154,7 +154,9 @@ class Instance:
             ClientClosedError: the instance was started before.
         """
         if self.state is not State.CREATED:
-            raise ClientClosedError(f"application {self.config.application_id!r} was started before; make a new instance")
+            raise ClientClosedError(
+                f"application {self.config.application_id!r} was started before; make a new instance"
+            )
         if not self.config.application_id:
             raise ConfigError("an application needs a name: pass application_id=...")
         if self.config.is_exactly_once:

@@ -84,7 +84,8 @@ class Outbox:
                 topic = sink.topic_for(key, value, record_context(timestamp_ms, headers))
                 if not isinstance(topic, str) or not topic:
                     raise ProcessingError(
-                        f"sink {sink.name!r}: its topic function must return a topic name, got {topic!r}", node=sink.name
+                        f"sink {sink.name!r}: its topic function must return a topic name, got {topic!r}",
+                        node=sink.name,
                     )
             try:
                 raw_key, raw_value = serialize_key(key), serialize_value(value)

@@ -176,7 +176,9 @@ class ApplicationPlan:
             name = self.physical_topic(logical.topic)
             source = sources[logical.topic]
             if producers is None:
-                result.append(TaskInput(TopicPartition(name, logical.partition), source, logical.topic, logical.partition))
+                result.append(
+                    TaskInput(TopicPartition(name, logical.partition), source, logical.topic, logical.partition)
+                )
                 continue
             first = logical.partition * len(producers)
             for lane in range(len(producers)):

@@ -41,7 +41,11 @@ class Restorer:
     _open: dict[TopicPartition, _Restoring] = field(factory=dict)
 
     def begin(
-        self, task_id: TaskId, stores: Mapping[str, Store], partitions: Mapping[str, TopicPartition], limits: Mapping[str, int]
+        self,
+        task_id: TaskId,
+        stores: Mapping[str, Store],
+        partitions: Mapping[str, TopicPartition],
+        limits: Mapping[str, int],
     ) -> None:
         """Start restoring a task's stores; ``partitions`` has the changelog partition of each logged store.
 

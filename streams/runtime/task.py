@@ -396,9 +396,9 @@ class Task:
             except Exception as error:
                 errors.append(error)
         if errors:
-            raise ProcessingError(f"task {self.task_id} did not close cleanly: {errors[0]}", task_id=self.task_id) from (
-                errors[0]
-            )
+            raise ProcessingError(
+                f"task {self.task_id} did not close cleanly: {errors[0]}", task_id=self.task_id
+            ) from (errors[0])
 
 
 def _and_stores(closers: list[Callable[[], None]], stores: Mapping[str, Store]) -> Iterator[Callable[[], None]]:

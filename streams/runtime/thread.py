@@ -41,6 +41,7 @@ _BOUNDED_POLL_MS = 5
 #: State that waits for a commit, above which one is made early.
 _MAX_UNCOMMITTED_BYTES = 64 << 20
 
+
 class Stores(Protocol):
     """Where a thread gets the stores of a task from."""
 
@@ -219,7 +220,10 @@ class StreamThread:
     def _pause_and_resume(self) -> None:
         wanted = {partition for task in self.tasks.values() for partition in task.queues.paused()}
         wanted |= {
-            partition for task in self.tasks.values() if self.restorer.is_restoring(task.task_id) for partition in task.inputs
+            partition
+            for task in self.tasks.values()
+            if self.restorer.is_restoring(task.task_id)
+            for partition in task.inputs
         }
         wanted &= self.consumer.assignment()
         if wanted != self._paused:

@@ -314,4 +314,3 @@ class TopologyTestDriver:
 def _head_ms(task: Task) -> int:
     head_ms = task.queues.head_ms
     return 1 << 62 if head_ms is None else head_ms
-

@@ -116,7 +116,7 @@ class CompiledSubTopology:
         for node in nodes:
             if isinstance(node, SinkNode):
                 self._bind_sink(node, host, names)
-        exec(self.code, names)  # noqa: S102 - the code is ours, made by _Writer.
+        exec(self.code, names)
         for node in reversed(nodes):
             number = self._ids[node.name]
             if isinstance(node, ProcessorNode) and not isinstance(node.operator, _INLINE):
@@ -240,7 +240,10 @@ class _Writer:
     def _source(self, name: str, stops: bool) -> None:
         number = self.ids[name]
         self._function(f"n{number}", name, children_only=True)
-        for head, columns in ((f"r{number}", "keys, values, timestamps"), (f"h{number}", "keys, values, timestamps, headers")):
+        for head, columns in (
+            (f"r{number}", "keys, values, timestamps"),
+            (f"h{number}", "keys, values, timestamps, headers"),
+        ):
             self._line(0, f"def {head}({columns}):", name)
             if "headers" in columns:
                 self._line(1, f"for k, v, t, h in zip({columns}):", name)

@@ -135,7 +135,9 @@ class Topology:
         self.add_node(
             SourceNode(
                 name,
-                tuple(topic.name if isinstance(topic, Topic) else str(topic) for topic in topics if topic not in patterns),
+                tuple(
+                    topic.name if isinstance(topic, Topic) else str(topic) for topic in topics if topic not in patterns
+                ),
                 patterns[0] if patterns else None,
                 first.key_serde if first and key is UNSET else serde_of(key),
                 first.value_serde if first and value is UNSET else serde_of(value),
@@ -190,7 +192,9 @@ class Topology:
         spec = store.spec() if isinstance(store, StoreBuilder) else store
         known = self.stores.get(spec.name)
         if known is not None and known != spec:
-            raise TopologyError(f"state store {spec.name!r} is added twice with different settings; choose another name")
+            raise TopologyError(
+                f"state store {spec.name!r} is added twice with different settings; choose another name"
+            )
         if spec.name in self.global_stores:
             raise TopologyError(f"state store {spec.name!r}: a global store has this name")
         self.stores[spec.name] = spec
@@ -304,4 +308,3 @@ class Topology:
                     raise TopologyError(
                         f"source {source.name!r}: pattern {one.pattern.pattern!r} and topic {match!r} overlap"
                     )
-

@@ -85,6 +85,4 @@ class TableToStream:
     """Turns a table's change ``(new, old, is_latest)`` into its new value."""
 
 
-Inline = (
-    PassThrough | Filter | MapValues | Map | SelectKey | FlatMap | FlatMapValues | Peek | Branch | TableToStream
-)
+Inline = PassThrough | Filter | MapValues | Map | SelectKey | FlatMap | FlatMapValues | Peek | Branch | TableToStream

@@ -74,11 +74,14 @@ class NodeContext(Protocol):
         """State store connected to this node, by name."""
         ...
 
-    def table_forward(self, store: str | None) -> Callable[[Any, Any, Any, int, Headers | None, bool], None]:
+    def table_forward(
+        self, store: str | None, *, send_old: bool = True
+    ) -> Callable[[Any, Any, Any, int, Headers | None, bool], None]:
         """Return ``emit(key, new, old, timestamp_ms, headers, is_latest)`` for table results.
 
         Behind a store with record cache it keeps the first old and the last new value of a key
         until the cache is flushed; otherwise it forwards ``(new, old, is_latest)`` at once.
+        ``send_old`` False keeps the old value from those behind the cache, which itself is told.
         """
         ...
 

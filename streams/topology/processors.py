@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 from typing_extensions import TypeForm
 
 from streams.core.errors import ProcessingError, TopologyError
 from streams.core.records import Headers, Record, RecordMetadata, TaskId
 from streams.core.serdes import BYTES, PinnedSerde, Serde, serde_for
-from streams.state.specs import StoreKind, StoreSpec
 from streams.state import KeyValueStore, SessionStore, TimestampedKeyValueStore, VersionedStore, WindowStore
+from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.operator import Cancellable, NodeContext, Process, PunctuationType
 
 KI = TypeVar("KI", contravariant=True)
@@ -211,7 +211,9 @@ class StoreBuilder(Generic[S]):
     def name(self) -> str:
         """Name of the store: as given, else that of the class attribute."""
         if not self._names:
-            raise TopologyError("a state store needs a name when it is no class attribute: key_value_store(..., name=...)")
+            raise TopologyError(
+                "a state store needs a name when it is no class attribute: key_value_store(..., name=...)"
+            )
         return self._names[0]
 
     def spec(self) -> StoreSpec:
@@ -231,12 +233,8 @@ class StoreBuilder(Generic[S]):
         return self
 
 
-def _builder(
-    kind: StoreKind, key: Any, value: Any, name: str | None, options: dict[str, Any]
-) -> StoreBuilder[Any]:
-    return StoreBuilder(
-        kind, serde_of(key), serde_of(value), options, [] if name is None else [name], name is not None
-    )
+def _builder(kind: StoreKind, key: Any, value: Any, name: str | None, options: dict[str, Any]) -> StoreBuilder[Any]:
+    return StoreBuilder(kind, serde_of(key), serde_of(value), options, [] if name is None else [name], name is not None)
 
 
 def key_value_store(
@@ -364,6 +362,6 @@ class ProcessorOperator:
         processor = self.supplier()
         if not isinstance(processor, Processor):
             raise TopologyError(
-                f"process() needs a Processor class or a function that makes one, got {processor!r} from {self.supplier!r}"
+                f"process() needs a Processor class or a function that makes one; {self.supplier!r} made {processor!r}"
             )
         return processor

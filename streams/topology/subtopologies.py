@@ -76,7 +76,9 @@ def _sub_topology(topology: Topology, sub_id: int, names: list[str], existing: l
 
 def _numbering(topology: Topology, groups: "_Groups") -> dict[str, int]:
     """Number groups by the names of their sources, as the reference does, then by other names."""
-    global_nodes = [name for store in topology.global_stores.values() for name in (store.source.name, store.processor.name)]
+    global_nodes = [
+        name for store in topology.global_stores.values() for name in (store.source.name, store.processor.name)
+    ]
     sources = [node.name for node in topology.sources()]
     sources += [store.source.name for store in topology.global_stores.values()]
     ids: dict[str, int] = {}
@@ -116,9 +118,7 @@ def validate(topology: Topology) -> None:
             raise TopologyError(f"node {node.name!r} has no parent, so it would never see a record; name its parents")
 
 
-def resolve_partitions(
-    topology: Topology, subs: Iterable[SubTopology], known: Mapping[str, int]
-) -> dict[str, int]:
+def resolve_partitions(topology: Topology, subs: Iterable[SubTopology], known: Mapping[str, int]) -> dict[str, int]:
     """Return the partition count of every source, sink and repartition topic.
 
     ``known`` has the counts of external topics.  A repartition topic without a count of its own
@@ -144,9 +144,15 @@ def resolve_partitions(
             sources = [topic for sub in writers[name] for topic in sub.source_topics]
             ready = [counts[topic] for topic in sources if topic in counts]
             # In a cycle of sub-topologies some source stays open; the others decide then.
-            if ready and (len(ready) == len(sources) or all(topic in open_topics for topic in sources if topic not in counts)):
+            if ready and (
+                len(ready) == len(sources) or all(topic in open_topics for topic in sources if topic not in counts)
+            ):
                 resolved.append((name, max(ready)))
-        complete = [(name, count) for name, count in resolved if all(t in counts for s in writers[name] for t in s.source_topics)]
+        complete = [
+            (name, count)
+            for name, count in resolved
+            if all(t in counts for s in writers[name] for t in s.source_topics)
+        ]
         for name, count in complete or resolved[:1]:
             counts[name] = count
         if not resolved:

@@ -33,7 +33,7 @@ class BenchContext:
     def store(self, name: str) -> Any:
         return self.bench.stores[name]
 
-    def table_forward(self, store: str | None) -> Any:
+    def table_forward(self, store: str | None, *, send_old: bool = True) -> Any:
         forward = self.forward
 
         def emit(key: Any, new: Any, old: Any, timestamp_ms: int, headers: Any, is_latest: bool = True) -> None:

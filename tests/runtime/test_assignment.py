@@ -21,9 +21,7 @@ def test_every_task_has_one_owner_and_nobody_two_more_than_another(sizes, before
     """Also when members come or go, and then nobody loses what balance does not ask for."""
     all_tasks = tasks(*sizes)
     first = share_tasks(all_tasks, members(before), [f"m{n}" for n in range(before)])
-    facts = {
-        f"m{number}": MemberTasks(f"p{number}", tuple(first.get(f"m{number}", ()))) for number in range(after)
-    }
+    facts = {f"m{number}": MemberTasks(f"p{number}", tuple(first.get(f"m{number}", ()))) for number in range(after)}
     second = share_tasks(all_tasks, facts, sorted(facts))
 
     for shared in (first, second):
@@ -48,7 +46,9 @@ def test_group_whose_partitions_change_hands_waits_for_its_old_owner():
     groups = {TaskId(0, 0): (left, right), TaskId(0, 1): (TopicPartition("left", 1), TopicPartition("right", 1))}
     assignor = StreamsAssignor(lambda _: groups, lambda: MemberTasks("p"))
     old = Subscription(
-        ("left", "right"), tuple(tp for group in groups.values() for tp in group), 1,
+        ("left", "right"),
+        tuple(tp for group in groups.values() for tp in group),
+        1,
         MemberTasks("p1", tuple(groups)).encode(),
     )
     new = Subscription(("left", "right"), (), -1, MemberTasks("p2").encode())

@@ -11,8 +11,8 @@ import pytest
 
 from streams import (
     EmbeddedBroker,
-    Processor,
     ProcessingError,
+    Processor,
     Producer,
     State,
     StateLockedError,

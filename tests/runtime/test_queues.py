@@ -44,7 +44,11 @@ def greedy(inputs):
     """The rule as it is written: always the lowest head, ties by input."""
     heads, result = [0] * len(inputs), []
     while any(head < len(times) for head, times in zip(heads, inputs, strict=True)):
-        _, number = min((times[head], number) for number, (head, times) in enumerate(zip(heads, inputs, strict=True)) if head < len(times))
+        _, number = min(
+            (times[head], number)
+            for number, (head, times) in enumerate(zip(heads, inputs, strict=True))
+            if head < len(times)
+        )
         result.append((number, inputs[number][heads[number]]))
         heads[number] += 1
     return result

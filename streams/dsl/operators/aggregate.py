@@ -29,7 +29,7 @@ class StreamCount:
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
         get, put = open_rows(context, self.store)
-        emit, is_cached = table_emit(context, self.store)
+        emit, is_cached = table_emit(context, self.store, self.send_old)
         drop, send_old = context.drop, self.send_old or is_cached
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -64,7 +64,7 @@ class StreamReduce:
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
         get, put = open_rows(context, self.store)
-        emit, is_cached = table_emit(context, self.store)
+        emit, is_cached = table_emit(context, self.store, self.send_old)
         drop, send_old, reducer = context.drop, self.send_old or is_cached, self.reducer
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -104,7 +104,7 @@ class StreamAggregate:
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
         get, put = open_rows(context, self.store)
-        emit, is_cached = table_emit(context, self.store)
+        emit, is_cached = table_emit(context, self.store, self.send_old)
         drop, send_old = context.drop, self.send_old or is_cached
         initializer, aggregator = self.initializer, self.aggregator
 
@@ -148,7 +148,7 @@ class TableAggregate:
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
         get, put = open_rows(context, self.store)
-        emit, is_cached = table_emit(context, self.store)
+        emit, is_cached = table_emit(context, self.store, self.send_old)
         send_old, node = self.send_old or is_cached, context.node
         initializer, adder, subtractor = self.initializer, self.adder, self.subtractor
 
@@ -215,7 +215,7 @@ class TableReduce:
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
         get, put = open_rows(context, self.store)
-        emit, is_cached = table_emit(context, self.store)
+        emit, is_cached = table_emit(context, self.store, self.send_old)
         send_old, node = self.send_old or is_cached, context.node
         adder, subtractor = self.adder, self.subtractor
 

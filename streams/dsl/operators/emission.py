@@ -15,14 +15,14 @@ Emit: TypeAlias = Callable[[Any, Any, Any, int, Headers | None, bool], None]
 Release: TypeAlias = Callable[[RecordMetadata | None, Any, Any, int, Headers | None], None]
 
 
-def table_emit(context: NodeContext, store: str) -> tuple[Emit, bool]:
+def table_emit(context: NodeContext, store: str, send_old: bool) -> tuple[Emit, bool]:
     """Return the function that sends a table's changes, and whether the record cache is behind it.
 
     The cache must always be told what was stored: it skips a key that came and went between two
     flushes.  An uncached operator sends the initial aggregate as the old value of a new row, and
     no old value at all unless it is asked to.
     """
-    return context.table_forward(store), context.caches(store)
+    return context.table_forward(store, send_old=send_old), context.caches(store)
 
 
 def release(context: NodeContext, forward: Callable[[Any, Any, int, Headers | None], None]) -> Release:

@@ -89,7 +89,7 @@ def _sum(_: Any, left: int, right: int) -> int:
 def _emitting_updates(context: NodeContext, operator: SessionAggregate) -> Process:
     store = context.store(operator.store)
     find, put, remove = store.sessions_of, store.put_at, store.remove_at
-    emit, is_cached = table_emit(context, operator.store)
+    emit, is_cached = table_emit(context, operator.store, operator.send_old)
     drop, time = context.drop, context.stream_time()
     gap_ms = operator.windows.gap_ms
     closed_after_ms = gap_ms + operator.windows.grace_ms

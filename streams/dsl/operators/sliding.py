@@ -122,7 +122,7 @@ def _writers(context: NodeContext, operator: SlidingAggregate, store: Any) -> tu
     emit: Emit | None = None
     is_cached = False
     if not operator.emit_on_close:
-        emit, is_cached = table_emit(context, operator.store)
+        emit, is_cached = table_emit(context, operator.store, operator.send_old)
     send_old = operator.send_old or is_cached
     memo = WindowMemo(difference_ms)
 

@@ -221,7 +221,7 @@ class TableJoinMerge:
 
             return pass_on
         get, put = open_rows(context, self.store)
-        emit, is_cached = table_emit(context, self.store)
+        emit, is_cached = table_emit(context, self.store, self.send_old)
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
             old = change[1] if send_old else None

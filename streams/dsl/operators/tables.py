@@ -41,7 +41,7 @@ class TableSource:
             return pass_on
 
         get, put = open_rows(context, self.store)
-        emit, is_cached = table_emit(context, self.store)
+        emit, is_cached = table_emit(context, self.store, self.send_old)
         send_old = self.send_old or is_cached
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -99,7 +99,7 @@ class TableFilter:
         if self.store is None:
             return process
         get, put = open_rows(context, self.store)
-        emit, is_cached = table_emit(context, self.store)
+        emit, is_cached = table_emit(context, self.store, self.send_old)
         reads_old = send_old or is_cached
 
         def materialize(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -160,7 +160,7 @@ def _mapping(context: NodeContext, compute: Callable[[Any, Any], Any], store: st
 
         return process
     get, put = open_rows(context, store)
-    emit, is_cached = table_emit(context, store)
+    emit, is_cached = table_emit(context, store, send_old)
     reads_old = send_old or is_cached
 
     def materialize(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:

@@ -88,7 +88,7 @@ def _tumbling_count(context: NodeContext, store_name: str, windows: FixedWindows
     """The most frequent of all windowed operators, spelled out."""
     store = context.store(store_name)
     fetch, put = store.fetch_pair, store.put_pair
-    emit, is_cached = table_emit(context, store_name)
+    emit, is_cached = table_emit(context, store_name, send_old=False)
     drop, time = context.drop, context.stream_time()
     size_ms, grace_ms = windows.size_ms, windows.grace_ms
     memo = WindowMemo(size_ms)
@@ -120,7 +120,7 @@ def _tumbling_count(context: NodeContext, store_name: str, windows: FixedWindows
 def _tumbling(context: NodeContext, operator: WindowAggregate, windows: TimeWindows) -> Process:
     store = context.store(operator.store)
     fetch, put = store.fetch_pair, store.put_pair
-    emit, is_cached = table_emit(context, operator.store)
+    emit, is_cached = table_emit(context, operator.store, operator.send_old)
     drop, time = context.drop, context.stream_time()
     size_ms, grace_ms = windows.size_ms, windows.grace_ms
     memo = WindowMemo(size_ms)
@@ -158,7 +158,7 @@ def _overlapping(context: NodeContext, operator: WindowAggregate) -> Process:
     windows = operator.windows
     store = context.store(operator.store)
     fetch, put = store.fetch_pair, store.put_pair
-    emit, is_cached = table_emit(context, operator.store)
+    emit, is_cached = table_emit(context, operator.store, operator.send_old)
     drop, time = context.drop, context.stream_time()
     size_ms, grace_ms, starts_of = windows.size_ms, windows.grace_ms, _starts(windows)
     memo = WindowMemo(size_ms)
