@@ -24,7 +24,8 @@ def difference(case: dict[str, Any], observed: Observed) -> str | None:
     error = expected.get("error")
     phase, step = (error["phase"], error["step"]) if error else (None, None)
     if (phase, step) != (observed.phase, observed.step):
-        return f"expected {_ending(phase, step)}, got {_ending(observed.phase, observed.step)} {observed.message}".rstrip()
+        given = f"{_ending(observed.phase, observed.step)} {observed.message}"
+        return f"expected {_ending(phase, step)}, got {given}".rstrip()
     if phase == "build":
         return None
     found = _outputs(case, observed, step)

@@ -94,7 +94,8 @@ class Player:
 
     def _run(self, driver: TopologyTestDriver) -> Observed:
         serdes = {name: TopicSerdes.of(spec) for name, spec in self.case["topics"].items()}
-        for self._step, step in enumerate(self.case["script"]):
+        for number, step in enumerate(self.case["script"]):
+            self._step = number
             perform, piped = self._action(driver, step, serdes)
             try:
                 perform()

@@ -43,6 +43,7 @@ def _work(connection: Connection) -> None:
 class _Worker:
     """One process, made on use and made again when a case has cost it."""
 
+    limit_seconds: float
     _process: multiprocessing.process.BaseProcess | None = None
     _connection: Connection | None = None
 
@@ -51,14 +52,14 @@ class _Worker:
         connection = self._connection or self._start()
         try:
             connection.send((case.line, case.is_vector))
-            if connection.poll(LIMIT_SECONDS):
+            if connection.poll(self.limit_seconds):
                 result: str | None = connection.recv()
                 return result
         except (EOFError, OSError):
             self.stop()
             return "the process ended while it ran"
         self.stop()
-        return f"hangs: no result after {LIMIT_SECONDS:g} s"
+        return f"hangs: no result after {self.limit_seconds:g} s"
 
     def stop(self) -> None:
         """End the process, whatever it does."""
@@ -81,9 +82,11 @@ class _Worker:
         return ours
 
 
-def judge_all(cases: Sequence[Case], jobs: int) -> Iterator[tuple[Case, str | None]]:
+def judge_all(
+    cases: Sequence[Case], jobs: int, *, limit_seconds: float = LIMIT_SECONDS
+) -> Iterator[tuple[Case, str | None]]:
     """Yield each case and why it failed (None if it did not), in order, with so many processes."""
-    workers = [_Worker() for _ in range(max(1, min(jobs, len(cases))))]
+    workers = [_Worker(limit_seconds) for _ in range(max(1, min(jobs, len(cases))))]
     idle: SimpleQueue[_Worker] = SimpleQueue()
     for worker in workers:
         idle.put(worker)

@@ -248,7 +248,8 @@ class Deduplicate(WithStore):
     def process(self, record: AnyRecord) -> None:
         """Forward if the key was not seen."""
         time = record.timestamp_ms
-        seen = any(True for _ in self._store.fetch_range(record.key, max(0, time - self._within_ms), time + self._within_ms))
+        first_ms, last_ms = max(0, time - self._within_ms), time + self._within_ms
+        seen = bool(list(self._store.fetch_range(record.key, first_ms, last_ms)))
         self._store.put(record.key, record.value, time)
         if not seen:
             self.pass_on(record)
