@@ -23,6 +23,7 @@ from streams.protocol.transport import Cluster
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.instance import Instance, State
 from streams.runtime.restore import RestoreListener
+from streams.runtime.task import Task
 from streams.runtime.thread import StreamThread
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import PartitionGrouper, sub_topologies
@@ -372,11 +373,18 @@ class _Feeder:
         assert instance.bounded is not None
         self._bounded: BoundedProgress = instance.bounded
         self._progress = progress
-        self._fed = 0
-        self._last_processed = -1
-        sources = {topic for sub in sub_topologies(topology) for topic in sub.source_topics}
+        self._last_read = -1
+        topics = {topic for sub in sub_topologies(topology) if not sub.is_global for topic in sub.source_topics}
+        self._sources = topics - set(topology.internal_topics)
+        counts = broker.topics()
+        #: Records in the source topics, those of earlier runs included.
+        self._written = sum(
+            broker.end_offset(TopicPartition(topic, number))
+            for topic in self._sources
+            for number in range(counts[topic])
+        )
         self._open = {topic: self._rows(topic, reader) for topic, reader in inputs.items()}
-        for topic in sources - set(inputs) - set(topology.internal_topics):
+        for topic in self._sources - set(inputs):
             self._bounded.end_topic(topic)
 
     def run(self) -> None:
@@ -414,34 +422,42 @@ class _Feeder:
     def _append(self, topic: str, batch: list[tuple[int, Block]]) -> None:
         for number, block in batch:
             self._broker.append(TopicPartition(topic, number), block)
-            self._fed += len(block)
+            self._written += len(block)
 
     def _wait_for_tasks(self) -> None:
         """Let the tasks catch up, as long as they get on: one may be waiting for what is not read yet."""
         self._show()
         while not self._bounded.done.is_set():
-            processed = self._processed()
-            if self._fed - processed < _READ_AHEAD or processed == self._last_processed:
+            done = self._read_so_far()
+            if self._written - done < _READ_AHEAD or done == self._last_read:
                 return
-            self._last_processed = processed
+            self._last_read = done
             self._bounded.done.wait(_LOOK_MS / 1000)
             self._show()
 
-    def _processed(self) -> int:
-        metrics = self._instance.metrics
-        return metrics.sum("process-total") + metrics.sum("dropped-records")
+    def _read_so_far(self) -> int:
+        """Return how many records of the sources the tasks have taken, those of earlier runs included."""
+        return sum(
+            queue.position or 0
+            for task in self._tasks()
+            for queue in list(task.queues)
+            if task.inputs[queue.partition].topic in self._sources
+        )
+
+    def _tasks(self) -> list[Task]:
+        return [task for thread in self._instance.threads for task in list(thread.tasks.values())]
 
     def _show(self) -> None:
         if self._progress is None:
             return
-        processed = self._processed()
-        tasks = [task for thread in self._instance.threads for task in list(thread.tasks.values())]
+        done = self._read_so_far()
+        tasks = self._tasks()
         self._progress(
             Progress(
-                processed,
-                None if self._open else self._fed,
+                done,
+                None if self._open else self._written,
                 sum(task.outbox.sent for task in tasks),
                 max((task.queues.stream_time_ms for task in tasks), default=-1),
-                max(0, self._fed - processed),
+                max(0, self._written - done),
             )
         )

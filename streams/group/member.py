@@ -212,6 +212,8 @@ class Member:
 
     def on_response(self, request: Request, response: Response | Exception, now_ms: int) -> None:
         """Take what has come of a request; what is no longer waited for is dropped."""
+        if self.state in (MemberState.LEFT, MemberState.FAILED):
+            return  # An answer that was on its way when the member left.
         if request is self._finding:
             self._finding = None
             if isinstance(response, FindCoordinatorResponse) and not response.error:
