@@ -242,7 +242,7 @@ def test_a_key_that_cannot_be_made_is_a_bad_row(write: Any) -> None:
     ("name", "content", "message"),
     [
         ("a.xml", b"", r"a\.xml: its suffix tells no kind of file; known are \.records\.jsonl, \.jsonl, \.csv"),
-        ("a.jsonl", gzip.compress(b"1"), r"a\.jsonl: is compressed with gzip; rename it to a\.jsonl\.gz"),
+        ("a.jsonl", gzip.compress(b"1", mtime=0), r"a\.jsonl: is compressed with gzip; rename it to a\.jsonl\.gz"),
         ("a.parquet", b"", r"a\.parquet: row 1: not a whole Parquet file"),
         ("a.parquet", b"PAR1 nonsense", r"a\.parquet: row 1: not a whole Parquet file"),
         ("a.csv", b"a,a\n1,2\n", r"a\.csv:1: column 'a' stands twice in the header"),
