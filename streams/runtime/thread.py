@@ -23,7 +23,7 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import MemberFencedError, RebalanceInProgressError
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
-from streams.protocol.messages import OffsetAndMetadata
+from streams.protocol.messages import ErrorCode, OffsetAndMetadata
 from streams.runtime.assignment import tasks_of
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.checkpoint import Checkpoint
@@ -77,6 +77,10 @@ class StreamThread:
     #: Positions of tasks that have been given up cannot be committed any more.
     _owner_of: dict[TopicPartition, Task] = field(factory=dict)
     _paused: set[TopicPartition] = field(factory=set)
+    #: Tasks of a bounded run whose final flush is done.
+    _flushed: set[TaskId] = field(factory=set)
+    #: Changelog blocks sent since a task's last commit, by store: delivery and size of the last one.
+    _changes_sent: dict[TaskId, dict[str, tuple[Delivery, int]]] = field(factory=dict)
     _next_commit_ms: int = 0
     #: Functions that other threads want run here, between two turns.
     _questions: "deque[tuple[Callable[[StreamThread], Any], Future[Any]]]" = field(factory=deque)
@@ -94,7 +98,9 @@ class StreamThread:
                     self.run_once()
                 except WakeupError:
                     continue
-            self._commit(list(self.tasks.values()))
+                except MemberFencedError as error:
+                    self._rejoin(error)
+            self._commit_at_last()
         except BaseException:
             self._abandon()
             raise
@@ -173,7 +179,7 @@ class StreamThread:
                 total += count
                 self._send(task)
                 if task.wants_commit or task.uncommitted_bytes > _MAX_UNCOMMITTED_BYTES:
-                    self._commit([task])
+                    self._try_commit([task])
             if task.punctuate(now):
                 self._send(task)
         return total + (self._process_cycles(self.bounded, now) if self.bounded is not None else 0)
@@ -238,10 +244,11 @@ class StreamThread:
             self.producer.flush()
             if not bounded.report(task, task.inputs):
                 continue
-            if bounded.final_flush:
+            if bounded.final_flush and task.task_id not in self._flushed:
+                self._flushed.add(task.task_id)
                 task.final_flush()
-            self._commit([task])
-            bounded.end_task(task.task_id)
+            if self._try_commit([task]):
+                bounded.end_task(task.task_id)
 
     # --- sending and committing -----------------------------------------------------------
 
@@ -259,7 +266,7 @@ class StreamThread:
             self._next_commit_ms = now + self.config.commit_interval_ms
             wanting = list(self.tasks.values())
         if wanting:
-            self._commit(wanting)
+            self._try_commit(wanting)
 
     def _commit(self, tasks: Sequence[Task]) -> None:
         """Commit tasks, in the one order that loses nothing when it stops between two steps.
@@ -271,18 +278,14 @@ class StreamThread:
         due = [task for task in tasks if task.is_dirty and not self.restorer.is_restoring(task.task_id)]
         if not due:
             return
-        changes: dict[TaskId, dict[str, tuple[Delivery, int]]] = {}
         for task in due:
             task.flush_caches()
             self._send(task)
-            changes[task.task_id] = {
-                name: (
-                    self.producer.send_block(TopicPartition(self.plan.changelog(name), task.task_id.partition), block),
-                    len(block),
-                )
-                for name, block in task.take_changes()
-                if name not in self.plan.topology.source_changelogs
-            }
+            sent = self._changes_sent.setdefault(task.task_id, {})
+            for name, block in task.take_changes():
+                if name not in self.plan.topology.source_changelogs:
+                    partition = TopicPartition(self.plan.changelog(name), task.task_id.partition)
+                    sent[name] = (self.producer.send_block(partition, block), len(block))
         self.producer.flush()
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         for task in due:
@@ -291,10 +294,29 @@ class StreamThread:
             offsets |= {tp: OffsetAndMetadata(offset, notes[tp]) for tp, offset in positions.items()}
         self.consumer.commit_sync(offsets)
         for task in due:
-            done = {name: sent.base_offset() + size for name, (sent, size) in changes[task.task_id].items()}
+            changes = self._changes_sent.pop(task.task_id)
+            done = {name: delivery.base_offset() + size for name, (delivery, size) in changes.items()}
             done |= self._source_positions(task)
             task.write_state(done)
             self.metrics.counter("commit-total", task=task.task_id).value += 1
+
+    def _try_commit(self, tasks: Sequence[Task]) -> bool:
+        """Commit unless the group is rebalancing: then what was sent waits for the next attempt."""
+        try:
+            self._commit(tasks)
+        except RebalanceInProgressError:
+            return False
+        return True
+
+    def _commit_at_last(self) -> None:
+        """Commit everything before the end, through a rebalance if there is one."""
+        deadline_ms = self.clock.monotonic_ms() + self.config.session_timeout_ms
+        while not self._try_commit(list(self.tasks.values())):
+            if self.clock.monotonic_ms() > deadline_ms:
+                log.warning("%s: ends without a last commit: the group did not settle in time", self.name)
+                return
+            # What this brings is not processed: positions are the tasks'.
+            self.consumer.poll_blocks(self.config.poll_ms)
 
     def _source_positions(self, task: Task) -> dict[str, int]:
         """Return positions of stores whose changelog is a source topic: those of the input."""
@@ -334,6 +356,14 @@ class StreamThread:
         for task in tasks:
             self._close(task)
         self.on_rebalance()
+
+    def _rejoin(self, error: MemberFencedError) -> None:
+        """The group has gone on without this thread: its tasks may be others' already, so they are dropped."""
+        if error.code == ErrorCode.FENCED_INSTANCE_ID:
+            raise error
+        log.warning("%s: out of the group, joins again: %s", self.name, error)
+        self.give_up(list(self._owner_of), is_lost=True)
+        self.consumer.enforce_rebalance("this member was out of the group")
 
     def _open(self, task_id: TaskId) -> None:
         plan = self.plan
@@ -376,6 +406,7 @@ class StreamThread:
 
     def _close(self, task: Task) -> None:
         self.restorer.forget(task.task_id)
+        self._changes_sent.pop(task.task_id, None)
         for partition in task.inputs:
             self._owner_of.pop(partition, None)
             self._paused.discard(partition)
