@@ -116,6 +116,13 @@ class StreamsConfig:
     buffered_records_per_partition: int = _whole(
         1000, "records", "Above so many buffered records a partition is paused.", minimum=1
     )
+    max_partition_ahead_ms: int = _whole(
+        -1,
+        "ms",
+        "Event time by which a partition may be ahead of its task's others before it is paused; -1 = only a full "
+        "buffer pauses it.",
+        minimum=-1,
+    )
     poll_ms: int = _whole(100, "ms", "How long a poll waits when there is nothing to do.")
     cache_max_bytes: int = _whole(
         10 * _MIB, "bytes", "Memory of the record caches of all threads (statestore.cache.max.bytes); 0 = none."

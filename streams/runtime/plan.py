@@ -238,6 +238,7 @@ class ApplicationPlan:
             max_idle_ms=config.max_task_idle_ms,
             is_bounded=is_bounded,
             max_buffered=config.buffered_records_per_partition,
+            max_ahead_ms=config.max_partition_ahead_ms if config.max_partition_ahead_ms >= 0 else None,
         )
         outbox = Outbox(task_id.partition, partitions_of, self.physical(task_id), self.is_internal)
         return Task(

@@ -160,6 +160,17 @@ def test_full_buffer_asks_for_a_pause_and_ends_it_when_it_is_taken():
     assert queues.paused() == []
 
 
+def test_partition_far_ahead_is_paused_until_the_others_have_caught_up():
+    """20 ms may lie between the heads; the one behind brings the task's time on."""
+    queues = TaskQueues([LEFT, RIGHT], max_ahead_ms=20)
+    fill(queues, LEFT, [30, 31])
+    fill(queues, RIGHT, [5, 15], more=True)
+
+    assert queues.paused() == [LEFT]
+    queues.done(run := queues.take(0, 1), len(run))
+    assert queues.paused() == []
+
+
 def test_bad_record_fails_the_task_only_after_those_before_it():
     queues = TaskQueues([LEFT])
     fill(queues, LEFT, [1, 2])
