@@ -42,13 +42,13 @@ def serde_for(form: Serde[T]) -> Serde[T]: ...
 @overload
 def serde_for(form: TypeForm[T]) -> Serde[T]: ...
 def serde_for(form: Any) -> Serde[Any]:
-    """Return the serde of a type expression; a serde is returned as it is.
+    r"""Return the serde of a type expression; a serde is returned as it is.
 
     ``str``, ``int`` (64 bits), ``float``, ``bool``, ``bytes``, ``UUID`` and ``None`` have the bytes
     of Kafka's own serdes, everything else is JSON.  ``X | None`` is X with None as tombstone.
 
     >>> serde_for(int | None).serialize(1)
-    b'\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01'
+    b'\x00\x00\x00\x00\x00\x00\x00\x01'
     >>> serde_for(dict[str, int]).serialize({"b": 1, "a": 2})
     b'{"a":2,"b":1}'
 
