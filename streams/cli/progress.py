@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
 
 from streams.app import Progress
 from streams.core.clock import Clock
@@ -23,34 +22,30 @@ def shown(title: str, clock: Clock) -> Iterator[Show | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Display
+    from rich.progress import SpinnerColumn, TextColumn
 
-    columns: list[Any] = [
-        SpinnerColumn(),
-        TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=24),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[state]}"),
-    ]
     started_ms = clock.monotonic_ms()
+    columns = (SpinnerColumn(), TextColumn("[bold]{task.description}[/] {task.fields[state]}"))
     with Display(*columns, console=Console(stderr=True), transient=True) as display:
         task = display.add_task(title, total=None, state="starting")
 
         def show(progress: Progress) -> None:
-            elapsed_ms = clock.monotonic_ms() - started_ms
-            display.update(
-                task, completed=progress.records_in, total=progress.records_total, state=state_of(progress, elapsed_ms)
-            )
+            display.update(task, state=state_of(progress, clock.monotonic_ms() - started_ms))
 
         yield show
 
 
 def state_of(progress: Progress, elapsed_ms: int) -> str:
-    """Return the state of a run in one line."""
+    """Return the state of a run in one line.
+
+    >>> state_of(Progress(500, 1000, 20, 1_000, 500), elapsed_ms=250)
+    '50%: 500 in, 20 out, 2,000/s, lag 500, stream time 1970-01-01 00:00:01'
+    """
     rate = progress.records_in * 1000 // max(1, elapsed_ms)
+    part = f"{progress.records_in * 100 // progress.records_total}%: " if progress.records_total else ""
     return (
-        f"{progress.records_in:,} in, {progress.records_out:,} out, {rate:,}/s, "
+        f"{part}{progress.records_in:,} in, {progress.records_out:,} out, {rate:,}/s, "
         f"lag {progress.lag:,}, stream time {time_text(progress.stream_time_ms)}"
     )
 

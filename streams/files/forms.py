@@ -261,11 +261,18 @@ def _object_writer(serde: Serde[Any]) -> Callable[[bytes | None], bytes]:
             value: Any = deserialize(data)
             if may_be_nan and not math.isfinite(value):
                 return hex_json(data)
-            return _encode(value)
+            return _encode(_plain(value))
         except Exception:  # noqa: BLE001 - the serde may be the user's; its bytes are shown instead.
             return hex_json(data)
 
     return to_json
+
+
+def _plain(value: Any) -> Any:
+    """Return what a serde of an undeclared type has read, in the form that files have for it."""
+    if isinstance(value, Windowed):
+        return {"key": _plain(value.key), "start": value.window.start_ms, "end": value.window.end_ms}
+    return {"$hex": value.hex()} if isinstance(value, bytes) else value
 
 
 # Windowed keys.

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.core.records import Block, Headers, Window, Windowed
-from streams.core.serdes import session_windowed, time_windowed
+from streams.core.serdes import PinnedSerde, session_windowed, time_windowed
 from streams.core.topic import Topic
 from streams.files import OutputError, open_input, open_output
 
@@ -88,6 +88,16 @@ def test_bytes_that_the_serde_does_not_read_are_hex(tmp_path: Path) -> None:
     raw = Block([None], [b"\x00"], [1], None, range(1))
 
     assert json.loads(written(Topic("t", value=int), tmp_path / "a.records.jsonl", (0, raw)))["value"] == {"$hex": "00"}
+
+
+def test_objects_of_types_that_nobody_declared_look_like_declared_ones(tmp_path: Path) -> None:
+    topic: Topic[Any, Any] = Topic("t", key=PinnedSerde("count"), value=PinnedSerde("count"))
+    rows = block(topic, (Windowed("a", Window(0, 1000)), b"\x00\xff", 7))
+
+    record = json.loads(written(topic, tmp_path / "a.records.jsonl", (0, rows)))
+
+    assert record["key"] == {"key": "a", "start": 0, "end": 1000}
+    assert record["value"] == {"$hex": "00ff"}
 
 
 def test_parquet_has_columns_of_the_topics_types(tmp_path: Path) -> None:
