@@ -6,6 +6,7 @@ and topology.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from attrs import define, field
@@ -38,12 +39,27 @@ class TopicColumns:
     partitions: dict[int, int] = field(factory=dict)
 
 
+class _NotedColumn(list[int]):
+    """A column that says when it gets its first entry."""
+
+    def __init__(self, note: Callable[[], None]) -> None:
+        super().__init__()
+        self._note = note
+
+    def append(self, item: int) -> None:
+        """Append, noting the first."""
+        if not self:
+            self._note()
+        super().append(item)
+
+
 class Outbox:
     """Output columns of one task, one set per topic.
 
     ``partitions_of`` gives the partition count of a topic by its name in the topology, ``physical``
     where a partition of it lies on the broker; ``home`` is the task's own partition, where records
-    without key go.
+    without key go.  With ``keeps_order`` topics are drained in the order of their first records,
+    as Kafka Streams' test driver hands them on.
     """
 
     def __init__(
@@ -52,12 +68,16 @@ class Outbox:
         partitions_of: Callable[[str], int],
         physical: Callable[[str, int], TopicPartition],
         is_internal: Callable[[str], bool],
+        *,
+        keeps_order: bool = False,
     ) -> None:
         self._home = home
         self._partitions_of = partitions_of
         self._physical = physical
         self._is_internal = is_internal
         self._topics: dict[str, TopicColumns] = {}
+        self._keeps_order = keeps_order
+        self._order: list[TopicColumns] = []
         self.sent = 0
 
     def columns(self, sink: SinkNode, topic: str | None = None) -> TopicColumns:
@@ -67,6 +87,8 @@ class Outbox:
         found = self._topics.get(name)
         if found is None:
             found = self._topics[name] = TopicColumns(name, sink.key_serde, sink.value_serde)
+            if self._keeps_order:
+                found.timestamps = _NotedColumn(partial(self._order.append, found))
         return found
 
     def process(
@@ -89,8 +111,9 @@ class Outbox:
                     )
             try:
                 raw_key, raw_value = serialize_key(key), serialize_value(value)
-            except Exception:
-                if dropped is None:
+            except Exception as error:
+                # A value of another type is a mistake in the topology, not a bad record (RecordCollectorImpl).
+                if dropped is None or isinstance(error.__cause__, TypeError):
                     raise
                 dropped.value += 1
                 return
@@ -123,7 +146,7 @@ class Outbox:
     def drain(self) -> list[tuple[TopicPartition, Block]]:
         """Return all blocks appended since the last call, and clear the columns in place."""
         result: list[tuple[TopicPartition, Block]] = []
-        for columns in self._topics.values():
+        for columns in self._order[:] if self._keeps_order else self._topics.values():
             if columns.timestamps:
                 self.sent += len(columns.timestamps)
                 result += self._blocks(columns)
@@ -131,6 +154,7 @@ class Outbox:
                     column.clear()
                 columns.headers.clear()
                 columns.partitions.clear()
+        self._order.clear()
         return result
 
     def _blocks(self, columns: TopicColumns) -> list[tuple[TopicPartition, Block]]:

@@ -61,6 +61,8 @@ class ApplicationPlan:
     subs: list[SubTopology]
     groups: dict[TaskId, tuple[TopicPartition, ...]]
     has_lanes: bool = False
+    #: The test driver's form: all sub-topologies in one task, one record at a time.
+    is_single_task: bool = False
     #: Repartition topic -> its producing tasks in order; filled with ``has_lanes``.
     lanes: dict[str, list[TaskId]] = field(factory=dict)
     _compiled: dict[int, CompiledSubTopology] = field(factory=dict)
@@ -90,7 +92,10 @@ class ApplicationPlan:
         if is_single_task:
             subs = _merged(subs)
         groups = (grouper or SamePartitionGrouper()).groups(subs, partitions)
-        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes)
+        if is_single_task and not groups:
+            # Only pattern sources, whose topics may come later.
+            groups = {TaskId(sub.id, 0): () for sub in subs if not sub.is_global}
+        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes, is_single_task)
         _check_groups(plan.groups)
         if has_lanes:
             for topic in topology.internal_topics:
@@ -134,10 +139,11 @@ class ApplicationPlan:
 
     def physical_topic(self, topic: str) -> str:
         """Return a topic's name on the broker."""
-        if not self.is_internal(topic):
-            return topic
-        name = f"{self.config.application_id}-{topic}"
-        return f"{name}.lanes" if self.has_lanes else name
+        name = self._prefixed(topic)
+        return f"{name}.lanes" if self.has_lanes and self.is_internal(topic) else name
+
+    def _prefixed(self, topic: str) -> str:
+        return f"{self.config.application_id}-{topic}" if self.is_internal(topic) else topic
 
     def changelog(self, store: str) -> str:
         """Return the name of a store's changelog on the broker."""
@@ -175,14 +181,15 @@ class ApplicationPlan:
             producers = self.lanes.get(logical.topic)
             name = self.physical_topic(logical.topic)
             source = sources[logical.topic]
+            seen_as = self._prefixed(logical.topic)
             if producers is None:
-                result.append(
-                    TaskInput(TopicPartition(name, logical.partition), source, logical.topic, logical.partition)
-                )
+                partition = TopicPartition(name, logical.partition)
+                result.append(TaskInput(partition, source, logical.topic, logical.partition, seen_as))
                 continue
             first = logical.partition * len(producers)
             for lane in range(len(producers)):
-                result.append(TaskInput(TopicPartition(name, first + lane), source, logical.topic, logical.partition))
+                partition = TopicPartition(name, first + lane)
+                result.append(TaskInput(partition, source, logical.topic, logical.partition, seen_as))
         return result
 
     def producer_of(self, topic: str, partition: TopicPartition) -> TaskId | None:
@@ -239,8 +246,15 @@ class ApplicationPlan:
             is_bounded=is_bounded,
             max_buffered=config.buffered_records_per_partition,
             max_ahead_ms=config.max_partition_ahead_ms if config.max_partition_ahead_ms >= 0 else None,
+            follows_arrival=self.is_single_task,
         )
-        outbox = Outbox(task_id.partition, partitions_of, self.physical(task_id), self.is_internal)
+        outbox = Outbox(
+            task_id.partition,
+            partitions_of,
+            self.physical(task_id),
+            self.is_internal,
+            keeps_order=self.is_single_task,
+        )
         return Task(
             task_id,
             config.application_id,
@@ -289,7 +303,7 @@ class ApplicationPlan:
         self._attach(task, node, topic, TopicPartition(topic, task.task_id.partition), metrics)
 
     def _attach(self, task: Task, node: SourceNode, topic: str, partition: TopicPartition, metrics: Metrics) -> None:
-        item = TaskInput(partition, node.name, topic, partition.partition)
+        item = TaskInput(partition, node.name, topic, partition.partition, topic)
         task.attach(item, self._reader(task.task_id, item, metrics, node))
 
     def _program(self, sub_id: int) -> CompiledSubTopology:

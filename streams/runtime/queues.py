@@ -16,6 +16,7 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.records import NO_TIMESTAMP, Headers, TopicPartition
+from streams.runtime.arrival import ArrivalHeap
 
 #: Records of one partition that are looked at for one mixed run: bounds the work of a take.
 _LOOK_AHEAD = 1024
@@ -153,6 +154,7 @@ class TaskQueues:
         is_bounded: bool = False,
         max_buffered: int = 1000,
         max_ahead_ms: int | None = None,
+        follows_arrival: bool = False,
     ) -> None:
         self._queues = {partition: PartitionQueue(partition, index) for index, partition in enumerate(partitions)}
         self._ordered = list(self._queues.values())
@@ -160,6 +162,8 @@ class TaskQueues:
         self._is_bounded = is_bounded
         self._max_buffered = max_buffered
         self._max_ahead_ms = max_ahead_ms
+        #: Decides ties of the test driver, which takes one record at a time.
+        self._arrival = ArrivalHeap() if follows_arrival else None
         #: Highest timestamp taken by the task.
         self.stream_time_ms = NO_TIMESTAMP
 
@@ -168,6 +172,13 @@ class TaskQueues:
 
     def __iter__(self) -> Any:
         return iter(self._ordered)
+
+    def add(self, queue: PartitionQueue, batch: Batch) -> None:
+        """Buffer a batch of one of the queues."""
+        was_empty = not queue.size
+        queue.add(batch)
+        if was_empty and self._arrival is not None:
+            self._arrival.offer(queue)
 
     def attach(self, partition: TopicPartition) -> None:
         """Add a partition behind the others."""
@@ -214,6 +225,10 @@ class TaskQueues:
                 raise queue.failure
         if not filled or not self._may_start(now_ms):
             return None
+        if self._arrival is not None:
+            first = self._arrival.first
+            assert isinstance(first, PartitionQueue)
+            return self._single(first, 1)
         run = self._single(filled[0], limit) if len(self._ordered) == 1 else self._mixed(filled, limit)
         if until_stream_time_ms is not None:
             run = self._cut(run, until_stream_time_ms)
@@ -226,7 +241,11 @@ class TaskQueues:
         timestamps = run.timestamps if count == len(run) else run.timestamps[:count]
         self.stream_time_ms = max(self.stream_time_ms, max(timestamps))
         if isinstance(run.queues, PartitionQueue):
+            if self._arrival is not None:
+                self._arrival.poll()
             run.queues.advance(count, timestamps)
+            if self._arrival is not None and run.queues.size:
+                self._arrival.offer(run.queues)
             return
         taken: dict[int, list[int]] = {}
         for queue, timestamp in zip(run.queues, timestamps, strict=False):

@@ -5,6 +5,7 @@ the program of the sub-topology, which it runs.  Pure: no clock, no I/O but its 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import define, field, frozen
@@ -49,6 +50,8 @@ class TaskInput:
     topic: str
     #: Partition number of the topic in the topology, which a lane's own number is not.
     number: int
+    #: Name of the topic as user code sees it, that of internal topics with the application id.
+    name: str
 
 
 @define
@@ -124,6 +127,10 @@ class Task:
             if partition in queues.partitions:
                 queues[partition].partition_time_ms = time
                 readers[partition].partition_time_ms = time
+        for name, store in self.stores.items():
+            # Records that a store refuses as too old are dropped records too.
+            if hasattr(store, "on_expired"):
+                store.on_expired = partial(self.dropped_counter(name).add, 1)
         self.program = compiled.bind(self)
         for node in compiled.sub.nodes:
             if node in self._contexts:
@@ -151,7 +158,7 @@ class Task:
         if queue.position is None:
             queue.position = block.offsets[0]
         if batch is not None:
-            queue.add(batch)
+            self.queues.add(queue, batch)
         if failure is None:
             queue.fetched = block.offsets[-1] + 1
         else:
@@ -312,7 +319,7 @@ class Task:
         index = self._index
         queue = self._run.queue_of(index)
         item = self.inputs[queue.partition]
-        return RecordMetadata(item.topic, item.number, self._run.offsets[index])
+        return RecordMetadata(item.name, item.number, self._run.offsets[index])
 
     def record_context(self, timestamp_ms: int, headers: Headers | None) -> RecordContext:
         """Return origin, time and headers of the record now processed."""

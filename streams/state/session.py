@@ -62,7 +62,7 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
     def sessions_of(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[int, int, V]]:
         """Do what ``find_sessions`` does, for operators: (start, end, value) by end, then start."""
         slot = key if type(key) is self._key_type else self._slot(key)
-        rows = self._rows_of(slot, earliest_end_ms, latest_start_ms, reverse=False)
+        rows = self._rows_of(slot, earliest_end_ms, latest_start_ms)
         if self._holds_objects:
             return [(time[1], time[0], entry) for time, entry in rows]
         read = self._values.read
@@ -78,45 +78,37 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
 
     def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
         """Yield what ``fetch`` does, backwards."""
-        if self.spec.has_caching and self.spec.has_changelog:
-            self._refuse_backward("backward_fetch")
-        return self._of_key(key, 0, MAX_TIME, reverse=True)
+        self._refuse_backward("backward_fetch")
 
     def fetch_keys(self, low: K | None, high: K | None) -> Iterator[tuple[Windowed[K], V]]:
         """Yield (windowed key, value) of the keys from ``low`` to ``high`` (None is open), both included."""
-        return self._of_many(low, high, 0, MAX_TIME, reverse=False)
+        return self._of_many(low, high, 0, MAX_TIME)
 
     def backward_fetch_keys(self, low: K | None, high: K | None) -> Iterator[tuple[Windowed[K], V]]:
         """Yield what ``fetch_keys`` does, backwards."""
-        if self.spec.has_caching and self.spec.has_changelog:
-            self._refuse_backward("backward_fetch_keys")
-        return self._of_many(low, high, 0, MAX_TIME, reverse=True)
+        self._refuse_backward("backward_fetch_keys")
 
     def find_sessions(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> Iterator[tuple[Windowed[K], V]]:
         """Yield the key's sessions that end at or after the one and start at or before the other time."""
-        return self._of_key(key, earliest_end_ms, latest_start_ms, reverse=False)
+        return self._of_key(key, earliest_end_ms, latest_start_ms)
 
     def backward_find_sessions(
         self, key: K, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
         """Yield what ``find_sessions`` does, backwards."""
-        if self.spec.has_changelog:
-            self._refuse_backward("backward_find_sessions")
-        return self._of_key(key, earliest_end_ms, latest_start_ms, reverse=True)
+        self._refuse_backward("backward_find_sessions")
 
     def find_sessions_of_keys(
         self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
         """Yield what ``find_sessions`` does for the keys from ``low`` to ``high``, both included; None is open."""
-        return self._of_many(low, high, earliest_end_ms, latest_start_ms, reverse=False)
+        return self._of_many(low, high, earliest_end_ms, latest_start_ms)
 
     def backward_find_sessions_of_keys(
         self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
         """Yield what ``find_sessions_of_keys`` does, backwards."""
-        if self.spec.has_changelog:
-            self._refuse_backward("backward_find_sessions_of_keys")
-        return self._of_many(low, high, earliest_end_ms, latest_start_ms, reverse=True)
+        self._refuse_backward("backward_find_sessions_of_keys")
 
     def sessions_between(self, from_end_ms: int, to_end_ms: int) -> Iterator[tuple[Windowed[K], V]]:
         """Yield (windowed key, value) of all sessions that end in the range, by end, start, key bytes.
@@ -151,15 +143,15 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
                 self._index.set(end_ms, slot, is_present=held is not None)
 
     def _of_key(
-        self, key: K, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool
+        self, key: K, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
         slot = self._slot(key)
-        rows = self._rows_of(slot, earliest_end_ms, latest_start_ms, reverse=reverse)
+        rows = self._rows_of(slot, earliest_end_ms, latest_start_ms)
         shown, found = self._shown, self._keys.to_key(slot)
         return iter([(Windowed(found, Window(time[1], time[0])), shown(entry)) for time, entry in rows])
 
     def _rows_of(
-        self, slot: Any, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool
+        self, slot: Any, earliest_end_ms: int, latest_start_ms: int
     ) -> list[tuple[tuple[int, int], Any]]:
         """Return ((end, start), entry) of a key's sessions."""
         if self._is_closed:
@@ -167,14 +159,14 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         chain = self._chain(slot)
         visible_from = self._visible_from_ms
         chain.trim((visible_from,))
-        rows = chain.between((max(earliest_end_ms, visible_from),), _END_OF_TIME, reverse=reverse)
+        rows = chain.between((max(earliest_end_ms, visible_from),), _END_OF_TIME, reverse=False)
         return [row for row in rows if row[0][1] <= latest_start_ms]
 
     def _of_many(
-        self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool
+        self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
         first_ms = max(earliest_end_ms, self._visible_from_ms)
-        rows = self._raw(self._keys.bound(low), self._keys.bound(high), first_ms, MAX_TIME, reverse)
+        rows = self._raw(self._keys.bound(low), self._keys.bound(high), first_ms, MAX_TIME, False)
         to_key, read = self._keys.read, self._read
         return (
             (Windowed(to_key(key), Window(start, end)), read(data))
@@ -189,8 +181,8 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         return (time_ms,)
 
     def _refuse_backward(self, method: str) -> NoReturn:
-        # The reference has no backward session search behind a changelog (its default store).
+        # The session stores that Kafka Streams gives to processors have no backward reads.
         raise StoreError(
-            f"store {self.spec.name!r}: {method}() is not offered by a session store with a changelog, "
-            "as in Kafka Streams; read forwards and reverse, or declare the store without logging"
+            f"store {self.spec.name!r}: {method}() is not offered by session stores, as in Kafka Streams; "
+            "read forwards and reverse the result"
         )

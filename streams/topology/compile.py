@@ -157,6 +157,8 @@ class CompiledSubTopology:
         return forward_to
 
 
+#: Operators that hand on the record they got; the others make a new one, with headers of its own.
+_SHARING = (PassThrough, Filter, Peek, Branch)
 _INLINE = (PassThrough, Filter, MapValues, Map, SelectKey, FlatMap, FlatMapValues, Peek, Branch, TableToStream)
 
 
@@ -250,6 +252,8 @@ class _Writer:
             else:
                 self._line(1, "h = None", name)
                 self._line(1, f"for k, v, t in zip({columns}):", name)
+                if self._children_change_headers(name):
+                    self._line(2, "h = None", name)
             self._children(name, "k", "v", "t", "h", 2)
             if stops:
                 self._line(2, "if stop: break", name)
@@ -278,6 +282,24 @@ class _Writer:
             self._line(2, f"on_error({name!r}, error, k, v, t, h)", name)
         else:
             self._body(name, "k", "v", "t", "h", 1)
+        if self._children_change_headers(name) if children_only else self._changes_headers(name):
+            self._line(1, "return h", name)
+
+    def _changes_headers(self, name: str) -> bool:
+        """Whether a node can change the headers of the very record that its parent forwards.
+
+        Kafka Streams hands one record object to all children of a forward: what a processor does
+        to its headers is seen by the siblings behind it.  Such nodes return the headers.
+        """
+        node = self.topology.nodes[name]
+        if not isinstance(node, ProcessorNode):
+            return False
+        if isinstance(node.operator, ProcessorOperator):
+            return not node.operator.has_fixed_key
+        return isinstance(node.operator, _SHARING) and self._children_change_headers(name)
+
+    def _children_change_headers(self, name: str) -> bool:
+        return any(self._changes_headers(child) for child in self.topology.children[name])
 
     def _children(self, name: str, k: str, v: str, t: str, h: str, depth: int) -> None:
         children = self.topology.children[name]
@@ -290,7 +312,8 @@ class _Writer:
         if depth > _MAX_DEPTH:
             self._make_separate(name)
         if name in self._separate:
-            self._line(depth, f"n{self.ids[name]}({k}, {v}, {t}, {h})", name)
+            result = f"{h} = " if self._changes_headers(name) else ""
+            self._line(depth, f"{result}n{self.ids[name]}({k}, {v}, {t}, {h})", name)
         else:
             self._body(name, k, v, t, h, depth)
 
@@ -299,39 +322,48 @@ class _Writer:
         if isinstance(node, SinkNode):
             self._sink(node, k, v, t, h, depth)
         elif isinstance(node, ProcessorNode) and not isinstance(node.operator, _INLINE):
-            self._line(depth, f"p{self.ids[name]}({k}, {v}, {t}, {h})", name)
+            result = f"{h} = " if self._changes_headers(name) else ""
+            self._line(depth, f"{result}p{self.ids[name]}({k}, {v}, {t}, {h})", name)
         elif isinstance(node, ProcessorNode):
             self._inline(name, node.operator, k, v, t, h, depth)
 
     def _inline(self, name: str, operator: Any, k: str, v: str, t: str, h: str, depth: int) -> None:
         number = next(self._variables)
         new_key, new_value = f"k{number}", f"v{number}"
+        own_headers = f"h{number}" if self._children_change_headers(name) else h
+
+        def new_record(key: str, value: str, depth: int) -> None:
+            """Write the children of an operator that makes a new record, with headers of its own."""
+            if own_headers != h:
+                self._line(depth, f"{own_headers} = {h}", name)
+            self._children(name, key, value, t, own_headers, depth)
+
         match operator:
             case PassThrough():
                 self._children(name, k, v, t, h, depth)
             case TableToStream():
                 self._line(depth, f"{new_value} = {v}[0]", name)
-                self._children(name, k, new_value, t, h, depth)
+                new_record(k, new_value, depth)
             case Filter(predicate, negate):
                 call = f"{self._user(predicate)}({k}, {v})"
                 self._line(depth, f"if not {call}:" if negate else f"if {call}:", name)
                 self._children(name, k, v, t, h, depth + 1)
             case MapValues(mapper, with_key):
                 self._line(depth, f"{new_value} = {self._user(mapper)}({f'{k}, {v}' if with_key else v})", name)
-                self._children(name, k, new_value, t, h, depth)
+                new_record(k, new_value, depth)
             case Map(mapper):
                 self._line(depth, f"{new_key}, {new_value} = {self._user(mapper)}({k}, {v})", name)
-                self._children(name, new_key, new_value, t, h, depth)
+                new_record(new_key, new_value, depth)
             case SelectKey(mapper):
                 self._line(depth, f"{new_key} = {self._user(mapper)}({k}, {v})", name)
-                self._children(name, new_key, v, t, h, depth)
+                new_record(new_key, v, depth)
             case FlatMap(mapper):
                 self._line(depth, f"for {new_key}, {new_value} in {self._user(mapper)}({k}, {v}):", name)
-                self._children(name, new_key, new_value, t, h, depth + 1)
+                new_record(new_key, new_value, depth + 1)
             case FlatMapValues(mapper, with_key):
                 call = f"{self._user(mapper)}({f'{k}, {v}' if with_key else v})"
                 self._line(depth, f"for {new_value} in {call}:", name)
-                self._children(name, k, new_value, t, h, depth + 1)
+                new_record(k, new_value, depth + 1)
             case Peek(action, is_terminal):
                 self._line(depth, f"{self._user(action)}({k}, {v})", name)
                 if not is_terminal:

@@ -106,6 +106,8 @@ class Topology:
     copartitioned: list[frozenset[str]] = Factory(list)
     #: Store name -> source topic that serves as its changelog (optimized tables).
     source_changelogs: dict[str, str] = Factory(dict)
+    #: Names of all nodes, those of global stores included, in order of adding.
+    order: list[str] = Factory(list)
     #: Declared topics by name, as far as ``Topic`` objects were used.
     topics: dict[str, Topic[Any, Any]] = Factory(dict)
 
@@ -235,6 +237,7 @@ class Topology:
         self._check_new(store.source.name)
         self._check_topics(store.source)
         self.global_stores[name] = store
+        self.order += [store.source.name, store.processor.name]
         return self
 
     def add_internal_topic(self, topic: InternalTopic) -> None:
@@ -258,6 +261,7 @@ class Topology:
             for parent in node.parents:
                 self._check_parent(node.name, parent)
         self.nodes[node.name] = node
+        self.order.append(node.name)
         self.children[node.name] = []
         if not isinstance(node, SourceNode):
             for parent in node.parents:

@@ -14,8 +14,9 @@ from attrs import define
 
 from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId
 
-#: Handles one record: key, value, timestamp_ms, headers (None = no headers).
-Process: TypeAlias = Callable[[Any, Any, int, Headers | None], None]
+#: Handles one record: key, value, timestamp_ms, headers (None = no headers).  What a user's
+#: processor gives back are the record's headers as it left them; others give back nothing.
+Process: TypeAlias = Callable[[Any, Any, int, Headers | None], Any]
 
 
 class PunctuationType(Enum):

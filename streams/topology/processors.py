@@ -56,7 +56,7 @@ class ProcessorContext(Generic[KO, VO]):
     ``forward`` and ``schedule`` are called on the task's thread only.
     """
 
-    __slots__ = ("_children", "_fixed_key", "_forward", "_headers", "_key", "_node", "_now_ms")
+    __slots__ = ("_children", "_fixed_key", "_forward", "_key", "_node", "_now_ms", "_record")
 
     def __init__(self, node: NodeContext, *, fixed_key: bool = False) -> None:
         self._node = node
@@ -65,7 +65,8 @@ class ProcessorContext(Generic[KO, VO]):
         self._children: dict[str, Process] = {}
         self._key: Any = None
         self._now_ms = 0
-        self._headers: Headers | None = None
+        #: The record being processed; None within a punctuation.
+        self._record: Record[Any, Any] | None = None
 
     def forward(
         self,
@@ -79,7 +80,8 @@ class ProcessorContext(Generic[KO, VO]):
         """Send a record to all children, or to the child named ``to``.
 
         ``timestamp_ms`` and ``headers`` default to those of the record being processed; within
-        a punctuation to its time and to none.
+        a punctuation to its time and to none.  Forwarded without ``headers``, the record's own are
+        shared, as in Kafka Streams: what a processor behind changes in them is seen here.
 
         Raises:
             ProcessingError: ``to`` is no child, the timestamp is negative, or a processor of
@@ -94,15 +96,19 @@ class ProcessorContext(Generic[KO, VO]):
                 f"process_values must keep the key {self._key!r}, got {key!r}; use process() to change it",
                 node=self._node.node,
             )
-        if headers is None:
-            headers = self._headers
-        if to is None:
-            self._forward(key, value, timestamp_ms, headers or None)
-        else:
-            child = self._children.get(to)
-            if child is None:
-                child = self._children[to] = self._node.forward_to(to)
-            child(key, value, timestamp_ms, headers or None)
+        record = self._record if headers is None else None
+        if record is not None:
+            headers = record.headers
+        forward = self._forward if to is None else self._child(to)
+        changed: Headers | None = forward(key, value, timestamp_ms, headers or None)
+        if record is not None and changed is not None:
+            record.headers = changed
+
+    def _child(self, name: str) -> Process:
+        child = self._children.get(name)
+        if child is None:
+            child = self._children[name] = self._node.forward_to(name)
+        return child
 
     def schedule(
         self,
@@ -125,13 +131,13 @@ class ProcessorContext(Generic[KO, VO]):
             raise ValueError(f"punctuation interval must be at least 1 ms, got {interval}")
 
         def fire(now_ms: int) -> None:
-            before = self._now_ms, self._headers, self._key, self._fixed_key
+            before = self._now_ms, self._record, self._key, self._fixed_key
             # A punctuation has no record, so there is no key to keep.
-            self._now_ms, self._headers, self._fixed_key = now_ms, None, False
+            self._now_ms, self._record, self._fixed_key = now_ms, None, False
             try:
                 callback(now_ms)
             finally:
-                self._now_ms, self._headers, self._key, self._fixed_key = before
+                self._now_ms, self._record, self._key, self._fixed_key = before
 
         return self._node.schedule(interval_ms, kind, fire, start_ms)
 
@@ -350,11 +356,14 @@ class ProcessorOperator:
         context.on_close(processor.close)
         handle = processor.process
 
-        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> Headers:
             user_context._key = key
             user_context._now_ms = timestamp_ms
-            user_context._headers = headers
-            handle(Record(key, value, timestamp_ms, headers or ()))
+            record: Record[Any, Any] = Record(key, value, timestamp_ms, headers or ())
+            user_context._record = record
+            handle(record)
+            user_context._record = None
+            return record.headers
 
         return process
 

@@ -75,14 +75,9 @@ def _sub_topology(topology: Topology, sub_id: int, names: list[str], existing: l
 
 
 def _numbering(topology: Topology, groups: "_Groups") -> dict[str, int]:
-    """Number groups by the names of their sources, as the reference does, then by other names."""
-    global_nodes = [
-        name for store in topology.global_stores.values() for name in (store.source.name, store.processor.name)
-    ]
-    sources = [node.name for node in topology.sources()]
-    sources += [store.source.name for store in topology.global_stores.values()]
+    """Number groups by their first nodes, in order of adding, as the reference does."""
     ids: dict[str, int] = {}
-    for name in [*sorted(sources), *sorted([*topology.nodes, *global_nodes])]:
+    for name in topology.order:
         ids.setdefault(groups.root(name), len(ids))
     return ids
 
