@@ -240,6 +240,8 @@ class Instance:
         names: dict[str, None] = {}
         for sub in sub_topologies(self.topology):
             names |= dict.fromkeys((*sub.source_topics, *sub.sink_topics))
+        if self.config.errors_dead_letter_queue_topic_name:
+            names[self.config.errors_dead_letter_queue_topic_name] = None
         specs = []
         for name in names:
             if name not in known and name not in self.topology.internal_topics:

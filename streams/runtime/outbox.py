@@ -12,10 +12,9 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.errors import ProcessingError
-from streams.core.metrics import Counter
 from streams.core.partitioning import partitions_for
 from streams.core.records import Block, Headers, RecordContext, TopicPartition
-from streams.core.serdes import PinnedSerde, Serde
+from streams.core.serdes import BYTES, PinnedSerde, Serde
 from streams.runtime.sources import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.topology.graph import SinkNode
 from streams.topology.operator import Process
@@ -91,12 +90,25 @@ class Outbox:
                 found.timestamps = _NotedColumn(partial(self._order.append, found))
         return found
 
+    def append(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers) -> None:
+        """Append a record as bytes to a topic that no sink writes."""
+        columns = self._topics.get(topic)
+        if columns is None:
+            columns = self._topics[topic] = TopicColumns(topic, BYTES, BYTES)
+        columns.headers[len(columns.timestamps)] = headers
+        columns.keys.append(key)
+        columns.values.append(value)
+        columns.timestamps.append(timestamp_ms)
+
     def process(
-        self, sink: SinkNode, record_context: Callable[[int, Headers | None], RecordContext], dropped: Counter | None
+        self,
+        sink: SinkNode,
+        record_context: Callable[[int, Headers | None], RecordContext],
+        drop: Callable[[Exception], None] | None,
     ) -> Process:
         """Return the process function of a sink that chooses topic or partition, or drops what it cannot write.
 
-        ``dropped`` counts records that cannot be serialized; None lets the error through.
+        ``drop`` is told of records that cannot be serialized; None lets the error through.
         """
         serialize_key, serialize_value = sink.key_serde.serialize, sink.value_serde.serialize
 
@@ -113,9 +125,9 @@ class Outbox:
                 raw_key, raw_value = serialize_key(key), serialize_value(value)
             except Exception as error:
                 # A value of another type is a mistake in the topology, not a bad record (RecordCollectorImpl).
-                if dropped is None or isinstance(error.__cause__, TypeError):
+                if drop is None or isinstance(error.__cause__, TypeError):
                     raise
-                dropped.value += 1
+                drop(error)
                 return
             columns = self.columns(sink, topic)
             index = len(columns.timestamps)

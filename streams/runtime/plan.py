@@ -5,6 +5,7 @@ the drivers open tasks from it.  Imports core, topology, state.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import define, field, frozen
@@ -261,7 +262,7 @@ class ApplicationPlan:
             self.topology,
             self._program(task_id.sub_topology),
             inputs,
-            {item.partition: self._reader(task_id, item, metrics) for item in inputs},
+            {item.partition: self._reader(task_id, item, metrics, outbox=outbox) for item in inputs},
             queues,
             state,
             outbox,
@@ -270,6 +271,7 @@ class ApplicationPlan:
             now_ms=self.clock.now_ms(),
             skips_processing_errors=config.processing_handler != "fail",
             skips_production_errors=config.production_handler != "fail",
+            dead_letter_topic=config.errors_dead_letter_queue_topic_name,
         )
 
     def open_global(self, store: str, state: TaskState, metrics: Metrics) -> Task:
@@ -319,8 +321,14 @@ class ApplicationPlan:
         return compiled
 
     def _reader(
-        self, task_id: TaskId, item: TaskInput, metrics: Metrics, source: SourceNode | None = None
+        self,
+        task_id: TaskId,
+        item: TaskInput,
+        metrics: Metrics,
+        source: SourceNode | None = None,
+        outbox: Outbox | None = None,
     ) -> SourceReader:
+        dead_letters = self.config.errors_dead_letter_queue_topic_name
         node = source or self.topology.nodes[item.source]
         assert isinstance(node, SourceNode)
         return SourceReader(
@@ -331,6 +339,7 @@ class ApplicationPlan:
             self.extractor(node, item.topic),
             self.config.deserialization_handler != "fail",
             metrics.counter("dropped-records", task=task_id, node=node.name),
+            partial(outbox.append, dead_letters) if dead_letters and outbox is not None else None,
         )
 
     def extractor(self, node: SourceNode, topic: str) -> Extractor:

@@ -6,7 +6,7 @@ internal records and are pinned here.  Imports core and topology.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -16,6 +16,7 @@ from streams.core.metrics import Counter
 from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition
 from streams.core.serdes import PinnedSerde, Serde
 from streams.core.timestamps import Extractor
+from streams.runtime.dead_letters import error_headers
 from streams.runtime.queues import Batch
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ class SourceReader:
     extractor: Extractor
     skips_errors: bool
     dropped: Counter
+    #: Takes the bytes of dropped records: (key, value, timestamp_ms, headers).
+    dead_letters: Callable[[bytes | None, bytes | None, int, Headers], None] | None = None
     #: Highest event time read so far; extractors may ask for it.
     partition_time_ms: int = NO_TIMESTAMP
     _has_types: bool = field(init=False)
@@ -69,7 +72,7 @@ class SourceReader:
                 value = self.value_serde.deserialize(raw_value)
             except StreamsError as error:
                 if self.skips_errors:
-                    self._drop(f"cannot be read: {error}", offset)
+                    self._drop(f"cannot be read: {error}", block, index, error)
                     continue
                 return self._result(batch), self._failure(error, offset)
             try:
@@ -77,7 +80,7 @@ class SourceReader:
             except StreamsError as error:
                 return self._result(batch), self._failure(error, offset)
             if time < 0:
-                self._drop(f"has the invalid timestamp {time}", offset)
+                self._drop(f"has the invalid timestamp {time}", block, index)
                 continue
             self.partition_time_ms = max(self.partition_time_ms, time)
             batch.keys.append(key)  # type: ignore[attr-defined]
@@ -92,9 +95,14 @@ class SourceReader:
     def _result(batch: Batch) -> Batch | None:
         return batch if len(batch) else None
 
-    def _drop(self, why: str, offset: int) -> None:
+    def _drop(self, why: str, block: Block, index: int, error: Exception | None = None) -> None:
         self.dropped.value += 1
+        offset = block.offsets[index]
         logger.warning("%s at offset %d %s; the record is dropped", self.partition, offset, why)
+        if error is not None and self.dead_letters is not None:
+            own = () if block.headers is None else block.headers[index]
+            origin = error_headers(error, self.partition.topic, self.partition.partition, offset)
+            self.dead_letters(block.keys[index], block.values[index], block.timestamps[index], own + origin)
 
     def _failure(self, error: StreamsError, offset: int) -> ProcessingError:
         failure = ProcessingError(

@@ -23,6 +23,7 @@ from streams.core.records import (
 )
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.context import TaskNodeContext
+from streams.runtime.dead_letters import error_headers
 from streams.runtime.outbox import Outbox, TopicColumns
 from streams.runtime.punctuation import Punctuations, Timer
 from streams.runtime.queues import Run, TaskQueues
@@ -87,7 +88,9 @@ class Task:
         now_ms: int = 0,
         skips_processing_errors: bool = False,
         skips_production_errors: bool = False,
+        dead_letter_topic: str = "",
     ) -> None:
+        self.dead_letter_topic = dead_letter_topic
         self.skips_processing_errors = skips_processing_errors
         self.skips_production_errors = skips_production_errors
         self.task_id = task_id
@@ -155,6 +158,8 @@ class Task:
         if queue.failure is not None or not len(block):
             return
         batch, failure = self._readers[partition].read(block)
+        # Also a block of which every record was dropped moves the position on.
+        self.is_dirty = self.is_dirty or batch is None
         if queue.position is None:
             queue.position = block.offsets[0]
         if batch is not None:
@@ -291,12 +296,30 @@ class Task:
 
     def sink_process(self, sink: SinkNode) -> Process:
         """Return the process function of a sink that decides or guards something per record."""
-        dropped = self.dropped_counter(sink.name) if self.skips_production_errors else None
-        return self.outbox.process(sink, self.record_context, dropped)
+        drop = partial(self._skip, sink.name) if self.skips_production_errors else None
+        return self.outbox.process(sink, self.record_context, drop)
 
     def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
-        """Drop and count a record that failed at a node; a failed sink or commit is raised on."""
+        """Drop and count a record that failed at a node."""
+        self._skip(node, error)
+
+    def _skip(self, node: str, error: Exception) -> None:
+        """Count a record that a handler skips; the source record goes to the dead letter queue."""
         self.dropped_counter(node).value += 1
+        if not self.dead_letter_topic or self._run is None:
+            return
+        index = self._index
+        run = self._run
+        item = self.inputs[run.queue_of(index).partition]
+        reader = self._readers[item.partition]
+        own = () if run.headers is None else run.headers[index]
+        self.outbox.append(
+            self.dead_letter_topic,
+            reader.key_serde.serialize(run.keys[index]),
+            reader.value_serde.serialize(run.values[index]),
+            run.timestamps[index],
+            (*own, *error_headers(error, item.name, item.number, run.offsets[index])),
+        )
 
     def dropped_counter(self, node: str) -> Counter:
         """Return the counter of records dropped at a node."""
