@@ -83,18 +83,19 @@ class Outbox:
         """Return the columns of a sink's topic, shared by all sinks that write to it."""
         name = topic or sink.topic
         assert name is not None
-        found = self._topics.get(name)
+        return self._columns_of(name, sink.key_serde, sink.value_serde)
+
+    def _columns_of(self, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]) -> TopicColumns:
+        found = self._topics.get(topic)
         if found is None:
-            found = self._topics[name] = TopicColumns(name, sink.key_serde, sink.value_serde)
+            found = self._topics[topic] = TopicColumns(topic, key_serde, value_serde)
             if self._keeps_order:
                 found.timestamps = _NotedColumn(partial(self._order.append, found))
         return found
 
     def append(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers) -> None:
         """Append a record as bytes to a topic that no sink writes."""
-        columns = self._topics.get(topic)
-        if columns is None:
-            columns = self._topics[topic] = TopicColumns(topic, BYTES, BYTES)
+        columns = self._columns_of(topic, BYTES, BYTES)
         columns.headers[len(columns.timestamps)] = headers
         columns.keys.append(key)
         columns.values.append(value)
