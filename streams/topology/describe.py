@@ -29,7 +29,7 @@ class NodeDescription:
 
 @frozen
 class SubTopologyDescription:
-    """One sub-topology with its nodes sorted by name."""
+    """One sub-topology with its nodes in order of adding."""
 
     id: int
     nodes: tuple[NodeDescription, ...]
@@ -58,7 +58,8 @@ class TopologyDescription:
         """Return plain values, as ``describe --format json`` prints them."""
         return {
             "subtopologies": [
-                {"id": sub.id, "nodes": [_node_dict(node) for node in sub.nodes]} for sub in self.sub_topologies
+                {"id": sub.id, "nodes": [_node_dict(node) for node in sorted(sub.nodes, key=lambda node: node.name)]}
+                for sub in self.sub_topologies
             ],
             "global_stores": [
                 {
@@ -128,8 +129,7 @@ def describe(topology: Topology) -> TopologyDescription:
 
 
 def _sub(topology: Topology, sub: SubTopology) -> SubTopologyDescription:
-    nodes = sorted((_node(topology, topology.nodes[name]) for name in sub.nodes), key=lambda node: node.name)
-    return SubTopologyDescription(sub.id, tuple(nodes))
+    return SubTopologyDescription(sub.id, tuple(_node(topology, topology.nodes[name]) for name in sub.nodes))
 
 
 def _global(sub: SubTopology) -> GlobalStoreDescription:
