@@ -22,7 +22,7 @@ def test_text_is_that_of_kafka_streams():
         "    Source: KSTREAM-SOURCE-0000000000 (topics: [lines])",
         "      --> KSTREAM-KEY-SELECT-0000000001",
     ]
-    assert "    Processor: KSTREAM-AGGREGATE-0000000003 (stores: [store])" in DESCRIPTION.to_text()
+    assert "    Processor: store (stores: [store])" in DESCRIPTION.to_text()
     assert "Internal topics: store-repartition, store-changelog" in DESCRIPTION.to_text()
 
 
