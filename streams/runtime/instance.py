@@ -43,7 +43,7 @@ from streams.runtime.globals import GlobalStores
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
 from streams.runtime.restore import RestoreListener, Restorer
 from streams.runtime.thread import StreamThread
-from streams.state import RecordCache, StateDirectory, is_on_disk, open_store
+from streams.state import RecordCache, StateDirectory, StoreSpec, is_on_disk, open_store
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import PartitionGrouper, sub_topologies
 
@@ -79,7 +79,7 @@ class TaskStores:
         self._directory = directory
         self._engine = engine
 
-    def open(self, task_id: TaskId, owner: object) -> Mapping[str, Any]:
+    def open(self, task_id: TaskId, owner: object) -> dict[str, Any]:
         """Open all stores of a task.
 
         Raises:
@@ -91,16 +91,26 @@ class TaskStores:
         opened: dict[str, Any] = {}
         try:
             for spec in self._plan.stores_of(task_id):
-                path = None
-                if self._directory is not None and is_on_disk(spec, self._engine):
-                    path = self._directory.store_path(task_id, spec.name)
-                opened[spec.name] = open_store(spec, path, default_engine=self._engine)
+                opened[spec.name] = self._open_one(task_id, spec)
         except BaseException:
             for store in opened.values():
                 store.close()
             self.release(task_id, owner)
             raise
         return opened
+
+    def renew(self, task_id: TaskId, stores: dict[str, Any], name: str) -> None:
+        """Replace a store whose content is of no use by an empty one."""
+        stores[name].close()
+        if self._directory is not None:
+            self._directory.delete_store(task_id, name)
+        stores[name] = self._open_one(task_id, self._plan.topology.stores[name])
+
+    def _open_one(self, task_id: TaskId, spec: StoreSpec) -> Any:
+        path = None
+        if self._directory is not None and is_on_disk(spec, self._engine):
+            path = self._directory.store_path(task_id, spec.name)
+        return open_store(spec, path, default_engine=self._engine)
 
     def release(self, task_id: TaskId, owner: object) -> None:
         """Let other threads open the task's stores."""

@@ -20,6 +20,11 @@ log = logging.getLogger(__name__)
 RestoreListener = Callable[[TaskId, str, int, int], None]
 
 
+def _position(store: Store) -> int:
+    """Return the next changelog offset that the committed state of a store does not hold."""
+    return int(store.metadata().get(CHANGELOG_POSITION, b"0"))
+
+
 @define(eq=False)
 class _Restoring:
     """One store on its way to the end of its changelog."""
@@ -40,6 +45,14 @@ class Restorer:
     _listener: RestoreListener | None = None
     _open: dict[TopicPartition, _Restoring] = field(factory=dict)
 
+    def stale(self, stores: Mapping[str, Store], partitions: Mapping[str, TopicPartition]) -> list[str]:
+        """Return the stores that claim to hold more than their changelog has: it is not theirs any more."""
+        kept = {name: _position(stores[name]) for name in partitions}
+        if not any(kept.values()):
+            return []
+        ends = self._consumer.end_offsets(partitions.values())
+        return [name for name, partition in partitions.items() if kept[name] > ends[partition]]
+
     def begin(
         self,
         task_id: TaskId,
@@ -58,8 +71,7 @@ class Restorer:
         starts = self._consumer.beginning_offsets(partitions.values())
         for name, partition in partitions.items():
             end = min(ends[partition], limits.get(name, ends[partition]))
-            kept = int(stores[name].metadata().get(CHANGELOG_POSITION, b"0"))
-            start = max(kept, starts[partition])
+            start = max(_position(stores[name]), starts[partition])
             if start < end:
                 self._open[partition] = _Restoring(task_id, stores[name], start, start, end)
         self._assign()

@@ -45,8 +45,12 @@ _MAX_UNCOMMITTED_BYTES = 64 << 20
 class Stores(Protocol):
     """Where a thread gets the stores of a task from."""
 
-    def open(self, task_id: TaskId, owner: object) -> Mapping[str, Any]:
+    def open(self, task_id: TaskId, owner: object) -> dict[str, Any]:
         """Open all stores of a task."""
+        ...
+
+    def renew(self, task_id: TaskId, stores: dict[str, Any], name: str) -> None:
+        """Replace a store whose content is of no use by an empty one."""
         ...
 
     def release(self, task_id: TaskId, owner: object) -> None:
@@ -368,6 +372,19 @@ class StreamThread:
     def _open(self, task_id: TaskId) -> None:
         plan = self.plan
         stores = self.stores.open(task_id, self)
+        changelogs = {
+            name: TopicPartition(plan.changelog(name), task_id.partition)
+            for name, store in stores.items()
+            if store.spec.has_changelog
+        }
+        for name in self.restorer.stale(stores, changelogs):
+            log.warning(
+                "%s: store %r of task %s is ahead of its changelog, which was made anew: its content is dropped",
+                self.name,
+                name,
+                task_id,
+            )
+            self.stores.renew(task_id, stores, name)
         inputs = plan.inputs(task_id)
         partitions = [item.partition for item in inputs]
         committed = self.consumer.committed(partitions)
@@ -387,11 +404,6 @@ class StreamThread:
             task.queues[item.partition].is_loop = self.bounded is not None and self.bounded.is_loop(task_id, item.topic)
             self._owner_of[item.partition] = task
         self.tasks[task_id] = task
-        changelogs = {
-            name: TopicPartition(plan.changelog(name), task_id.partition)
-            for name, store in stores.items()
-            if store.spec.has_changelog
-        }
         limits = {
             name: committed[tp].offset if tp in committed else 0
             for name, tp in changelogs.items()

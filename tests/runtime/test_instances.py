@@ -167,6 +167,17 @@ def test_state_directory_saves_the_restore_and_refuses_a_second_user(tmp_path):
     assert restored == []
 
 
+def test_state_of_a_broker_that_is_gone_is_not_counted_again(tmp_path):
+    """The folder stays, the broker's topics are new: the stores claim more than the changelog has."""
+    settings = FAST | {"state_dir": str(tmp_path), "default_store": "rocksdb"}
+    for _ in range(2):
+        with EmbeddedBroker() as broker, Streams(topology, application_id="app", broker=broker, **settings):
+            produce(broker, 100)
+            seen = Watch(broker).until(lambda seen: len(seen) == 100)
+
+        assert final(seen) == {f"w{n}": 10 for n in range(10)}
+
+
 def test_failing_user_code_ends_the_application_with_node_and_place():
     def fails(builder: StreamsBuilder) -> None:
         builder.stream(words).map_values(lambda word: 1 // (word != "bad"), name="divide").to(counts)
