@@ -5,7 +5,7 @@ Between user code and the logical graph.
 
 import re
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, TypeVar, Unpack, overload
+from typing import Any, Protocol, TypeAlias, TypeVar, Unpack, cast, get_args, overload
 
 from attrs import evolve, frozen
 from typing_extensions import TypeForm
@@ -16,11 +16,8 @@ from streams.core.timestamps import (
     Custom,
     Extractor,
     ExtractorName,
-    FailOnInvalid,
     FromValue,
-    LogAndSkipInvalid,
     TimestampFunction,
-    UsePartitionTime,
 )
 from streams.core.topic import Topic, check_topic_name
 from streams.dsl import optimize
@@ -349,11 +346,7 @@ class StreamsBuilder:
         return self._built[1]
 
 
-_POLICIES: dict[str, Callable[[str], Extractor]] = {
-    "fail_on_invalid": FailOnInvalid,
-    "log_and_skip": LogAndSkipInvalid,
-    "use_partition_time": UsePartitionTime,
-}
+_POLICIES: tuple[str, ...] = get_args(ExtractorName)
 
 
 def _spec(store: Any, operator: str) -> StoreSpec:
@@ -372,7 +365,7 @@ class _Source:
     pattern: re.Pattern[str] | None
     key: Serde[Any] | Any
     value: Serde[Any] | Any
-    extractor: Extractor | None
+    extractor: Extractor | ExtractorName | None
     offset_reset: str | None
     declared: tuple[Topic[Any, Any], ...]
 
@@ -441,22 +434,18 @@ def _common(operator: str, topics: str, side: str, form: Any, serdes: list[Serde
 
 def _extractor(
     operator: str, topics: str, timestamp: Any, known: tuple[Topic[Any, Any], ...], count: int
-) -> Extractor | None:
+) -> Extractor | ExtractorName | None:
     """Return where event times come from, None for what the settings say."""
     if timestamp is not None:
         if hasattr(timestamp, "block"):
             extractor: Extractor = timestamp
             return extractor
         if isinstance(timestamp, str):
-            if timestamp == "wall_clock":
-                raise TopologyError(
-                    f"{operator} of {topics}: set default_timestamp_extractor='wall_clock' for the whole application"
-                )
             if timestamp not in _POLICIES:
                 raise TopologyError(
                     f"{operator} of {topics}: unknown timestamp policy {timestamp!r}; there are {', '.join(_POLICIES)}"
                 )
-            return _POLICIES[timestamp](topics)
+            return cast(ExtractorName, timestamp)
         form = "(key, value, record_timestamp_ms, partition_time_ms)"
         return Custom(topics, settled(timestamp, f"timestamp of {operator}", form))
     functions = {topic.timestamp for topic in known if topic.timestamp is not None}

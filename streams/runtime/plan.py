@@ -344,9 +344,9 @@ class ApplicationPlan:
 
     def extractor(self, node: SourceNode, topic: str) -> Extractor:
         """Return the timestamp extractor of a source; that of internal topics is the record's time."""
-        if node.extractor is not None:
-            return node.extractor
-        policy: Any = "fail_on_invalid" if self.is_internal(topic) else self.config.default_timestamp_extractor
+        policy: Any = node.extractor
+        if policy is None:
+            policy = "fail_on_invalid" if self.is_internal(topic) else self.config.default_timestamp_extractor
         return extractor_for(topic, policy=policy, clock=self.clock)
 
 

@@ -13,7 +13,7 @@ from attrs import Factory, define, frozen
 
 from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
-from streams.core.timestamps import Extractor, FromValue
+from streams.core.timestamps import Extractor, ExtractorName, FromValue
 from streams.core.topic import Sink, Topic
 from streams.state.specs import StoreSpec
 from streams.topology.inline import Inline
@@ -33,7 +33,8 @@ class SourceNode:
     pattern: re.Pattern[str] | None
     key_serde: Serde[Any]
     value_serde: Serde[Any]
-    extractor: Extractor | None = None
+    #: Where event times come from; a name is that of a policy, None what the settings say.
+    extractor: Extractor | ExtractorName | None = None
     offset_reset: str | None = None
 
 
@@ -117,7 +118,7 @@ class Topology:
         *topics: str | Topic[Any, Any] | re.Pattern[str],
         key: Any = UNSET,
         value: Any = UNSET,
-        timestamp: Extractor | None = None,
+        timestamp: Extractor | ExtractorName | None = None,
         offset_reset: str | None = None,
     ) -> "Topology":
         """Add a source that reads topics; serdes come from ``Topic`` objects or ``key``/``value``.

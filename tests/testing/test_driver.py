@@ -67,3 +67,13 @@ def test_wall_clock_moves_only_when_told():
 def test_topic_that_is_no_input_is_named_with_those_that_are():
     with TopologyTestDriver(topology) as driver, pytest.raises(UnknownTopicError, match="does not read topic 'counts'"):
         driver.pipe(counts, 1, key="a")
+
+
+def test_source_may_take_its_times_from_the_wall_clock():
+    def clocked(builder: StreamsBuilder) -> None:
+        builder.stream(words, timestamp="wall_clock").map_values(lambda _: 1).to(counts)
+
+    with TopologyTestDriver(clocked, now_ms=5000) as driver:
+        driver.pipe(words, "a", key="k", timestamp_ms=7)
+
+        assert [record.timestamp_ms for record in driver.read_records(counts)] == [5000]
