@@ -88,12 +88,28 @@ class Record(Generic[K, V]):
     headers: Headers = ()
 
 
+class ProducerStamp(NamedTuple):
+    """Who wrote a block, and as which of its records (KIP-98).
+
+    ``sequence`` is the number of the block's first record among those that the producer wrote to
+    the partition in this epoch, -1 where it does not number them.  A control block holds one
+    marker, the end of a transaction, instead of records.
+    """
+
+    producer_id: int
+    epoch: int
+    sequence: int = -1
+    is_transactional: bool = False
+    is_control: bool = False
+
+
 @define(eq=False)
 class Block:
     """Raw records of one topic partition, as columns of equal length.
 
     ``headers`` is None where no record of the block has any.  ``offsets`` ascend
-    strictly; a ``range`` where they have no holes.
+    strictly; a ``range`` where they have no holes.  ``producer`` is None for records of
+    producers that are neither idempotent nor transactional.
     """
 
     keys: Sequence[bytes | None]
@@ -101,6 +117,7 @@ class Block:
     timestamps: Sequence[int]
     headers: Sequence[Headers] | None = None
     offsets: Sequence[int] = field(default=range(0))
+    producer: ProducerStamp | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -114,6 +131,7 @@ class Block:
             self.timestamps[part],
             None if self.headers is None else self.headers[part],
             self.offsets[part],
+            self.producer,
         )
 
     def rows(self) -> Iterator[tuple[int, bytes | None, bytes | None, int, Headers]]:

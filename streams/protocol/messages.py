@@ -6,43 +6,12 @@ handed over as they are, and records travel as blocks.  Imports core only.
 """
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
 from typing import TypeAlias
 
 from attrs import field, frozen
 
 from streams.core.records import Block, TopicPartition
-
-
-class ErrorCode(IntEnum):
-    """Kafka's error codes, as far as they are used here."""
-
-    UNKNOWN_SERVER_ERROR = -1
-    NONE = 0
-    OFFSET_OUT_OF_RANGE = 1
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    MESSAGE_TOO_LARGE = 10
-    OFFSET_METADATA_TOO_LARGE = 12
-    COORDINATOR_NOT_AVAILABLE = 15
-    NOT_COORDINATOR = 16
-    INVALID_TOPIC = 17
-    ILLEGAL_GENERATION = 22
-    INCONSISTENT_GROUP_PROTOCOL = 23
-    INVALID_GROUP_ID = 24
-    UNKNOWN_MEMBER_ID = 25
-    INVALID_SESSION_TIMEOUT = 26
-    REBALANCE_IN_PROGRESS = 27
-    TOPIC_ALREADY_EXISTS = 36
-    INVALID_PARTITIONS = 37
-    INVALID_CONFIG = 40
-    INVALID_REQUEST = 42
-    STORAGE_ERROR = 56
-    NON_EMPTY_GROUP = 68
-    GROUP_ID_NOT_FOUND = 69
-    MEMBER_ID_REQUIRED = 79
-    FENCED_INSTANCE_ID = 82
-    INVALID_RECORD = 87
+from streams.protocol.error_codes import ErrorCode as ErrorCode
 
 
 # --- topics ---------------------------------------------------------------------------
@@ -148,10 +117,15 @@ class MetadataResponse:
 
 @frozen
 class Produce:
-    """Append blocks; offsets of a block are given by the broker."""
+    """Append blocks; offsets of a block are given by the broker.
+
+    Blocks of an idempotent producer carry its stamp; ``transactional_id`` is set where they
+    belong to its transaction.
+    """
 
     blocks: Mapping[TopicPartition, Sequence[Block]]
     acks: int = -1
+    transactional_id: str | None = None
 
 
 @frozen
@@ -161,28 +135,48 @@ class ProduceResponse:
     partitions: Mapping[TopicPartition, tuple[ErrorCode, int, str]]
 
 
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+
 @frozen
 class Fetch:
     """Read from offsets: ``positions`` is partition -> next offset.
 
     The response waits up to ``max_wait_ms`` while there is nothing at all to read.
     ``max_records`` bounds each partition's answer, whatever the size of stored batches.
+    With READ_COMMITTED nothing at or above the last stable offset is returned, and the answer
+    names the aborted transactions, whose records the consumer leaves out.
     """
 
     positions: Mapping[TopicPartition, int]
     max_wait_ms: int = 500
     max_records: int = 10_000
-    isolation_level: int = 0
+    isolation_level: int = READ_UNCOMMITTED
+
+
+@frozen
+class AbortedTransaction:
+    """An aborted transaction: records of the producer from this offset to its next abort marker do not count."""
+
+    producer_id: int
+    first_offset: int
 
 
 @frozen
 class FetchedPartition:
-    """Blocks in offset order; ``high_watermark`` is the next offset to be written."""
+    """Blocks in offset order, control blocks among them; ``high_watermark`` is the next offset to be written.
+
+    ``last_stable_offset`` is the first offset of the oldest open transaction, or the high
+    watermark; ``aborted`` is filled with READ_COMMITTED only, by first offset.
+    """
 
     error: ErrorCode
     high_watermark: int
     log_start_offset: int
     blocks: Sequence[Block] = ()
+    last_stable_offset: int = -1
+    aborted: Sequence[AbortedTransaction] = ()
 
 
 @frozen
@@ -198,9 +192,13 @@ LATEST_TIMESTAMP = -1
 
 @frozen
 class ListOffsets:
-    """Offset of the first record at or after a time, or -2 earliest, -1 latest."""
+    """Offset of the first record at or after a time, or -2 earliest, -1 latest.
+
+    With READ_COMMITTED the latest is the last stable offset.
+    """
 
     timestamps: Mapping[TopicPartition, int]
+    isolation_level: int = READ_UNCOMMITTED
 
 
 @frozen
@@ -213,11 +211,16 @@ class ListOffsetsResponse:
 # --- groups ---------------------------------------------------------------------------
 
 
+COORDINATOR_GROUP = 0
+COORDINATOR_TRANSACTION = 1
+
+
 @frozen
 class FindCoordinator:
-    """Which node coordinates this group."""
+    """Which node coordinates this group, or the transactions of this transactional id."""
 
     key: str
+    key_type: int = COORDINATOR_GROUP
 
 
 @frozen
@@ -343,10 +346,15 @@ class OffsetCommitResponse:
 
 @frozen
 class OffsetFetch:
-    """Read committed offsets; None = all of the group."""
+    """Read committed offsets; None = all of the group.
+
+    ``require_stable``: answered UNSTABLE_OFFSET_COMMIT while a transaction that commits one of
+    them is open (KIP-447).
+    """
 
     group_id: str
     partitions: Sequence[TopicPartition] | None = None
+    require_stable: bool = False
 
 
 @frozen
@@ -413,6 +421,100 @@ class DeleteGroupResponse:
     error: ErrorCode
 
 
+# --- transactions (KIP-98, KIP-447) ---------------------------------------------------
+
+
+@frozen
+class InitProducerId:
+    """Get a producer id and epoch; with a transactional id, fence its earlier owner and end what it left open."""
+
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+@frozen
+class InitProducerIdResponse:
+    """The producer's identity from now on."""
+
+    error: ErrorCode
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+@frozen
+class AddPartitionsToTxn:
+    """Announce partitions before the transaction's first record goes there."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: Sequence[TopicPartition]
+
+
+@frozen
+class AddPartitionsToTxnResponse:
+    """Error per partition; if one is refused the others are OPERATION_NOT_ATTEMPTED."""
+
+    errors: Mapping[TopicPartition, ErrorCode]
+
+
+@frozen
+class AddOffsetsToTxn:
+    """Announce that the transaction commits offsets of a group."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    group_id: str
+
+
+@frozen
+class AddOffsetsToTxnResponse:
+    """Only an error code."""
+
+    error: ErrorCode
+
+
+@frozen
+class TxnOffsetCommit:
+    """Commit offsets of a group as part of a transaction: they count from its commit marker on."""
+
+    transactional_id: str
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+@frozen
+class TxnOffsetCommitResponse:
+    """Error per partition."""
+
+    errors: Mapping[TopicPartition, ErrorCode]
+
+
+@frozen
+class EndTxn:
+    """Commit or abort: markers go to all partitions of the transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+
+
+@frozen
+class EndTxnResponse:
+    """Only an error code."""
+
+    error: ErrorCode
+
+
 GroupRequest: TypeAlias = (
     JoinGroup
     | SyncGroup
@@ -424,6 +526,7 @@ GroupRequest: TypeAlias = (
     | DescribeGroup
     | DeleteGroup
 )
+TransactionRequest: TypeAlias = InitProducerId | AddPartitionsToTxn | AddOffsetsToTxn | TxnOffsetCommit | EndTxn
 Request: TypeAlias = (
     CreateTopics
     | CreatePartitions
@@ -435,6 +538,7 @@ Request: TypeAlias = (
     | ListOffsets
     | FindCoordinator
     | GroupRequest
+    | TransactionRequest
 )
 Response: TypeAlias = (
     CreateTopicsResponse
@@ -455,4 +559,9 @@ Response: TypeAlias = (
     | ListGroupsResponse
     | DescribeGroupResponse
     | DeleteGroupResponse
+    | InitProducerIdResponse
+    | AddPartitionsToTxnResponse
+    | AddOffsetsToTxnResponse
+    | TxnOffsetCommitResponse
+    | EndTxnResponse
 )
