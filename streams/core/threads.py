@@ -131,7 +131,8 @@ class Answer(Generic[T]):
         """Find the value, or keep the error, and end all waiting."""
         try:
             self._value = find()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
+            # Whoever asked gets it from result().
             self._error = error
         self._done.set()
 

@@ -13,7 +13,6 @@ from attrs import field, frozen
 from streams.core.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode as ErrorCode
 
-
 # --- topics ---------------------------------------------------------------------------
 
 
