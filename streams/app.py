@@ -21,6 +21,7 @@ from streams.core.records import Block, TaskId, TopicPartition
 from streams.dsl.builder import TopologySource, build_topology
 from streams.protocol.transport import Cluster
 from streams.runtime.bounded import BoundedProgress
+from streams.runtime.homes import home_of
 from streams.runtime.instance import Instance, State
 from streams.runtime.restore import RestoreListener
 from streams.runtime.task import Task
@@ -73,7 +74,7 @@ class Streams:
             self.config,
             self.broker,
             clock or SystemClock(),
-            Path(self.config.state_dir) if self.config.state_dir else None,
+            home_of(Path(self.config.state_dir) if self.config.state_dir else None, self.config),
             creates_topics=isinstance(self.broker, EmbeddedBroker),
             grouper=grouper,
             on_state=on_state,
@@ -110,7 +111,7 @@ class Streams:
         Raises:
             StreamsError: the application failed.
         """
-        has_ended = self._instance.ended.wait(None if timeout_ms is None else timeout_ms / 1000)
+        has_ended = self._instance.ended.wait(timeout_ms)
         if self.failure is not None:
             raise self.failure
         return has_ended
@@ -319,7 +320,7 @@ def run_bounded(
             config,
             broker,
             SystemClock(),
-            None if state_dir is None else state_dir / "state",
+            home_of(None if state_dir is None else state_dir / "state", config),
             creates_topics=True,
             is_bounded=True,
             final_flush=final_flush,
@@ -398,7 +399,7 @@ class _Feeder:
                 else:
                     self._append(topic, batch)
             self._wait_for_tasks()
-        while not self._bounded.done.wait(_LOOK_MS / 1000):
+        while not self._bounded.done.wait(_LOOK_MS):
             self._show()
         self._show()
 
@@ -432,7 +433,7 @@ class _Feeder:
             if self._written - done < _READ_AHEAD or done == self._last_read:
                 return
             self._last_read = done
-            self._bounded.done.wait(_LOOK_MS / 1000)
+            self._bounded.done.wait(_LOOK_MS)
             self._show()
 
     def _read_so_far(self) -> int:
@@ -445,7 +446,7 @@ class _Feeder:
         )
 
     def _tasks(self) -> list[Task]:
-        return [task for thread in self._instance.threads for task in list(thread.tasks.values())]
+        return [task for thread in self._instance.stream_threads for task in list(thread.tasks.values())]
 
     def _show(self) -> None:
         if self._progress is None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from attrs import define, field
 
 from streams.core.records import TaskId, TopicPartition
+from streams.core.threads import Signal, SystemSignal
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.task import Task
 
@@ -23,7 +24,7 @@ class BoundedProgress:
     end_offset: Callable[[TopicPartition], int]
     final_flush: bool = False
     #: Set when every task has ended, or the run must stop.
-    done: threading.Event = field(factory=threading.Event)
+    done: Signal = field(factory=SystemSignal)
     _ended_topics: set[str] = field(factory=set)
     _ended_tasks: set[TaskId] = field(factory=set)
     #: Tasks of cycles that have nothing buffered, with their positions.

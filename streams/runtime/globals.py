@@ -13,6 +13,7 @@ from attrs import define, field
 from streams.clients.consumer import Consumer
 from streams.clients.errors import WakeupError
 from streams.core.metrics import Metrics
+from streams.core.threads import Threads, Worker
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.task import Task, TaskState
 
@@ -48,9 +49,10 @@ class GlobalStores:
     _consumer: Consumer
     _metrics: Metrics
     _on_failure: Callable[[Exception], None]
+    _threads: Threads
     _lock: Any = field(factory=threading.RLock)
     _tasks: dict[str, Task] = field(factory=dict)
-    _thread: threading.Thread | None = None
+    _worker: Worker | None = None
     _is_closing: bool = False
 
     def open(self, open_store: Callable[[Any], Any]) -> Mapping[str, Any]:
@@ -69,15 +71,14 @@ class GlobalStores:
 
     def start(self, name: str) -> None:
         """Keep the stores up to date in a thread."""
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._worker = self._threads.start(name, self._run)
 
     def close(self) -> None:
         """Stop the thread and close the stores."""
         self._is_closing = True
-        if self._thread is not None:
+        if self._worker is not None:
             self._consumer.wakeup()
-            self._thread.join()
+            self._worker.join()
         self._consumer.close()
         for task in self._tasks.values():
             task.close()

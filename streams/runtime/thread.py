@@ -5,11 +5,10 @@ task needs a lock.  Imports clients.
 """
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from attrs import define, field
 
@@ -23,10 +22,12 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import MemberFencedError, RebalanceInProgressError
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
+from streams.core.threads import Answer, Signal, SystemThreads, Threads
 from streams.protocol.messages import ErrorCode, OffsetAndMetadata
 from streams.runtime.assignment import tasks_of
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.checkpoint import Checkpoint
+from streams.runtime.homes import StateHome
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.restore import Restorer
 from streams.runtime.task import Task, TaskState
@@ -42,22 +43,6 @@ _BOUNDED_POLL_MS = 5
 _MAX_UNCOMMITTED_BYTES = 64 << 20
 
 
-class Stores(Protocol):
-    """Where a thread gets the stores of a task from."""
-
-    def open(self, task_id: TaskId, owner: object) -> dict[str, Any]:
-        """Open all stores of a task."""
-        ...
-
-    def renew(self, task_id: TaskId, stores: dict[str, Any], name: str) -> None:
-        """Replace a store whose content is of no use by an empty one."""
-        ...
-
-    def release(self, task_id: TaskId, owner: object) -> None:
-        """Let others open them; the stores are closed."""
-        ...
-
-
 @define(eq=False)
 class StreamThread:
     """The loop of one thread.  ``run`` returns when asked to stop, or raises what ended it."""
@@ -69,15 +54,16 @@ class StreamThread:
     consumer: Consumer
     producer: Producer
     restorer: Restorer
-    stores: Stores
+    home: StateHome
     global_stores: Mapping[str, Any]
     metrics: Metrics
     cache: RecordCache | None
     bounded: BoundedProgress | None
     on_rebalance: Callable[[], None]
+    threads: Threads = field(factory=SystemThreads)
     tasks: dict[TaskId, Task] = field(factory=dict)
     #: Set to end the loop.
-    stopping: threading.Event = field(factory=threading.Event)
+    stopping: Signal = field(init=False)
     #: Positions of tasks that have been given up cannot be committed any more.
     _owner_of: dict[TopicPartition, Task] = field(factory=dict)
     _paused: set[TopicPartition] = field(factory=set)
@@ -87,7 +73,10 @@ class StreamThread:
     _changes_sent: dict[TaskId, dict[str, tuple[Delivery, int]]] = field(factory=dict)
     _next_commit_ms: int = 0
     #: Functions that other threads want run here, between two turns.
-    _questions: "deque[tuple[Callable[[StreamThread], Any], Future[Any]]]" = field(factory=deque)
+    _questions: "deque[tuple[Callable[[StreamThread], Any], Answer[Any]]]" = field(factory=deque)
+
+    def __attrs_post_init__(self) -> None:
+        self.stopping = self.threads.signal()
 
     def run(self) -> None:
         """Work until ``stopping`` is set; then commit and close everything.
@@ -111,9 +100,9 @@ class StreamThread:
         self._close_all()
         self._close_clients()
 
-    def ask(self, question: "Callable[[StreamThread], Any]") -> "Future[Any]":
+    def ask(self, question: "Callable[[StreamThread], Any]") -> Answer[Any]:
         """Have a function run on this thread between two turns of its loop."""
-        answer: Future[Any] = Future()
+        answer: Answer[Any] = Answer(self.threads)
         self._questions.append((question, answer))
         self.wake()
         return answer
@@ -125,10 +114,7 @@ class StreamThread:
     def _answer(self) -> None:
         while self._questions:
             question, answer = self._questions.popleft()
-            try:
-                answer.set_result(question(self))
-            except Exception as error:
-                answer.set_exception(error)
+            answer.settle(partial(question, self))
 
     def run_once(self) -> int:
         """Do one turn of the loop; return the number of records processed."""
@@ -371,7 +357,7 @@ class StreamThread:
 
     def _open(self, task_id: TaskId) -> None:
         plan = self.plan
-        stores = self.stores.open(task_id, self)
+        stores = self.home.open_task(task_id, plan.stores_of(task_id), self)
         changelogs = {
             name: TopicPartition(plan.changelog(name), task_id.partition)
             for name, store in stores.items()
@@ -384,7 +370,8 @@ class StreamThread:
                 name,
                 task_id,
             )
-            self.stores.renew(task_id, stores, name)
+            stores[name].close()
+            stores[name] = self.home.renew_store(task_id, plan.topology.stores[name])
         inputs = plan.inputs(task_id)
         partitions = [item.partition for item in inputs]
         committed = self.consumer.committed(partitions)
@@ -426,7 +413,7 @@ class StreamThread:
         try:
             task.close()
         finally:
-            self.stores.release(task.task_id, self)
+            self.home.release_task(task.task_id, self)
 
     def _close_all(self) -> None:
         for task in list(self.tasks.values()):

@@ -8,6 +8,7 @@ import fcntl
 import os
 import shutil
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from streams.core.errors import StateLockedError
 from streams.core.records import TaskId
 
 _LOCK_FILE = ".lock"
+_PROCESS_FILE = ".process"
 
 
 @define(eq=False)
@@ -64,6 +66,18 @@ class StateDirectory:
             os.ftruncate(self._lock_descriptor, 0)
             os.close(self._lock_descriptor)
             self._lock_descriptor = None
+
+    def process_id(self) -> str:
+        """Return the identity of the state kept here, made at the first call; the directory must be locked."""
+        path = self.path / _PROCESS_FILE
+        try:
+            known = path.read_text().strip()
+        except FileNotFoundError:
+            known = ""
+        if not known:
+            known = uuid.uuid4().hex
+            path.write_text(known + "\n")
+        return known
 
     def lock_task(self, task_id: TaskId, owner: object) -> None:
         """Claim a task's directory for a thread of this instance; harmless when repeated by its owner.

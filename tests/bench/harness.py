@@ -18,6 +18,7 @@ from attrs import frozen
 
 from streams import EmbeddedBroker, StreamsBuilder, StreamsConfig, SystemClock, Topic, TopicPartition, build_topology
 from streams.core.records import Block
+from streams.runtime.homes import home_of
 from streams.runtime.instance import Instance
 from topology_examples.nexmark import Nexmark
 
@@ -90,7 +91,7 @@ def run_once(pipeline: Pipeline, blocks: Mapping[str, list[tuple[int, Block]]]) 
             config,
             broker,
             SystemClock(),
-            Path(folder) if pipeline.on_disk else None,
+            home_of(Path(folder) if pipeline.on_disk else None, config),
             creates_topics=True,
             is_bounded=True,
             end_offset=broker.end_offset,

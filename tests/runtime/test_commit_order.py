@@ -21,6 +21,7 @@ from streams import (
 )
 from streams.core.records import Block
 from streams.protocol.messages import OffsetCommit, Produce
+from streams.runtime.homes import home_of
 from streams.runtime.instance import Instance
 
 numbers = Topic("numbers", key=str, value=int)
@@ -77,7 +78,7 @@ def run(broker, cluster, folder):
         config,
         cluster,
         SystemClock(),
-        folder,
+        home_of(folder, config),
         creates_topics=True,
         is_bounded=True,
         end_offset=broker.end_offset,

@@ -1,0 +1,175 @@
+"""Where the stores of an instance live: in a state directory, or in memory.
+
+A home opens the stores of tasks and remembers which task's state lies here and which thread has
+it open.  A simulation brings a home of its own.  Imports state.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+from attrs import define, field
+
+from streams.core.config import StreamsConfig
+from streams.core.records import TaskId
+from streams.state import StateDirectory, StoreSpec, is_on_disk, open_store
+from streams.state.opening import EngineName
+
+
+class StateHome(Protocol):
+    """The stores of one instance."""
+
+    @property
+    def process_id(self) -> str:
+        """Identity under which the group knows what lies here; kept as long as the state is."""
+        ...
+
+    def lock(self) -> None:
+        """Claim the home for this instance.
+
+        Raises:
+            StateLockedError: another one has it.
+        """
+        ...
+
+    def unlock(self) -> None:
+        """Give the home up; harmless when repeated."""
+        ...
+
+    def tasks(self) -> Iterable[TaskId]:
+        """Return the tasks whose state lies here, closed or not."""
+        ...
+
+    def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
+        """Open all stores of a task for a thread.
+
+        Raises:
+            StateLockedError: another thread has not closed them yet.
+            StoreError: one cannot be opened; those opened before it are closed again.
+        """
+        ...
+
+    def release_task(self, task_id: TaskId, owner: object) -> None:
+        """Let others open the task's stores, which the thread has closed."""
+        ...
+
+    def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
+        """Delete the state of a closed store, and open it empty."""
+        ...
+
+    def clean_up(self) -> None:
+        """Delete everything that lies here.
+
+        Raises:
+            StateLockedError: it is in use.
+        """
+        ...
+
+
+def _open_all(specs: Iterable[StoreSpec], open_one: Any) -> dict[str, Any]:
+    opened: dict[str, Any] = {}
+    try:
+        for spec in specs:
+            opened[spec.name] = open_one(spec)
+    except BaseException:
+        for store in opened.values():
+            store.close()
+        raise
+    return opened
+
+
+@define(eq=False)
+class MemoryHome:
+    """Stores in memory: gone when they are closed."""
+
+    process_id: str = field(factory=lambda: uuid4().hex)
+
+    def lock(self) -> None:
+        """Nothing to claim."""
+
+    def unlock(self) -> None:
+        """Nothing to give up."""
+
+    def tasks(self) -> Iterable[TaskId]:
+        """Nothing lies here."""
+        return ()
+
+    def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
+        """Open empty stores."""
+        return _open_all(specs, open_store)
+
+    def release_task(self, task_id: TaskId, owner: object) -> None:
+        """Nothing to give up."""
+
+    def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
+        """Open an empty store."""
+        return open_store(spec)
+
+    def clean_up(self) -> None:
+        """Nothing lies here."""
+
+
+@define(eq=False)
+class DirectoryHome:
+    """Stores in a state directory; those that are not persistent in memory."""
+
+    directory: StateDirectory
+    engine: EngineName
+
+    @property
+    def process_id(self) -> str:
+        """Identity kept in the directory."""
+        return self.directory.process_id()
+
+    def lock(self) -> None:
+        """Claim the directory."""
+        self.directory.lock()
+
+    def unlock(self) -> None:
+        """Give the directory up."""
+        self.directory.unlock()
+
+    def tasks(self) -> Iterable[TaskId]:
+        """Return the tasks that have a folder."""
+        return tuple(self.directory.tasks())
+
+    def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
+        """Open a task's stores from its folder."""
+        self.directory.lock_task(task_id, owner)
+        try:
+            return _open_all(specs, lambda spec: self._open(task_id, spec))
+        except BaseException:
+            self.directory.unlock_task(task_id, owner)
+            raise
+
+    def release_task(self, task_id: TaskId, owner: object) -> None:
+        """Give a task's folder up."""
+        self.directory.unlock_task(task_id, owner)
+
+    def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
+        """Delete a store's folder and open it again."""
+        self.directory.delete_store(task_id, spec.name)
+        return self._open(task_id, spec)
+
+    def clean_up(self) -> None:
+        """Delete the folders of all tasks."""
+        self.directory.lock()
+        try:
+            for task_id in list(self.directory.tasks()):
+                self.directory.delete_task(task_id)
+        finally:
+            self.directory.unlock()
+
+    def _open(self, task_id: TaskId, spec: StoreSpec) -> Any:
+        is_kept = is_on_disk(spec, self.engine)
+        path = self.directory.store_path(task_id, spec.name) if is_kept else None
+        return open_store(spec, path, default_engine=self.engine)
+
+
+def home_of(state_dir: Path | None, config: StreamsConfig) -> StateHome:
+    """Return the home of an application's stores: below ``state_dir``, or memory without one."""
+    if state_dir is None:
+        return MemoryHome()
+    engine: EngineName = "in_memory" if config.default_store == "in_memory" else "rocksdb"
+    return DirectoryHome(StateDirectory.of(state_dir, config.application_id), engine)
