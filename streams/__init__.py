@@ -62,7 +62,7 @@ from streams.dsl import (
     ValueTransformer,
     build_topology,
 )
-from streams.runtime.instance import State
+from streams.runtime.instance import ExceptionResponse, State
 from streams.state import (
     KeyValueStore,
     SessionStore,
@@ -96,6 +96,7 @@ __all__ = [
     "ConfigError",
     "Consumer",
     "EmbeddedBroker",
+    "ExceptionResponse",
     "EmitStrategy",
     "GlobalKTable",
     "Headers",

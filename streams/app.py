@@ -15,14 +15,15 @@ from attrs import define, field, frozen
 from streams.broker.embedded import EmbeddedBroker
 from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
-from streams.core.errors import ConfigError, StreamsError, TopologyError
+from streams.core.errors import ClientClosedError, ConfigError, StreamsError, TopologyError
 from streams.core.metrics import Metrics
 from streams.core.records import Block, TaskId, TopicPartition
+from streams.core.threads import SystemThreads, Threads
 from streams.dsl.builder import TopologySource, build_topology
 from streams.protocol.transport import Cluster
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.homes import home_of
-from streams.runtime.instance import Instance, State
+from streams.runtime.instance import ExceptionHandler, Instance, State
 from streams.runtime.restore import RestoreListener
 from streams.runtime.task import Task
 from streams.runtime.thread import StreamThread
@@ -45,6 +46,10 @@ class Streams:
     ``EmbeddedBroker`` (one is made, and closed with the application, if none is given).  Settings
     are those of ``StreamsConfig``.  Several instances with one application id share the partitions.
 
+    ``on_state`` is called with the new and the old state; ``on_restore`` with a task, a store, the
+    records restored and those to restore.  ``on_exception`` is asked what to do when a thread has
+    failed: replace it, stop this instance (what happens without a handler), or stop them all.
+
     Raises:
         ConfigError: a setting is unknown or does not fit.
         TopologyError: the topology cannot be built.
@@ -60,6 +65,8 @@ class Streams:
         grouper: PartitionGrouper | None = None,
         on_state: Callable[[State, State], None] | None = None,
         on_restore: RestoreListener | None = None,
+        on_exception: ExceptionHandler | None = None,
+        threads: Threads | None = None,
         **settings: Any,
     ) -> None:
         self.config = StreamsConfig.of(application_id=application_id, **settings)
@@ -79,6 +86,8 @@ class Streams:
             grouper=grouper,
             on_state=on_state,
             restore_listener=on_restore,
+            on_exception=on_exception,
+            threads=threads or SystemThreads(),
         )
 
     @property
@@ -122,6 +131,54 @@ class Streams:
         if is_done and self._own_broker is not None:
             self._own_broker.close()
         return is_done
+
+    def add_thread(self) -> str:
+        """Start one more stream thread; return its name.
+
+        Raises:
+            ClientClosedError: the application does not run.
+        """
+        return self._instance.add_thread()
+
+    def remove_thread(self, timeout_ms: int | None = None) -> str | None:
+        """Stop one stream thread; return its name, None if it has not ended in time.
+
+        Raises:
+            ClientClosedError: the application does not run.
+        """
+        return self._instance.remove_thread(timeout_ms)
+
+    def pause(self) -> None:
+        """Stop processing on this instance, not membership: its tasks stay with it until ``resume``."""
+        self._instance.pause()
+
+    def resume(self) -> None:
+        """Go on processing."""
+        self._instance.resume()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether processing is paused on this instance."""
+        return self._instance.is_paused
+
+    def clean_up(self) -> None:
+        """Delete the state that this application has on this machine; it is restored from the changelogs.
+
+        Nothing else ever deletes it.
+
+        Raises:
+            ClientClosedError: the application runs.
+            StateLockedError: another instance uses the state directory.
+        """
+        if self.state not in (State.CREATED, State.NOT_RUNNING):
+            raise ClientClosedError(f"application {self.config.application_id!r} runs: close it, then clean up")
+        self._instance.home.clean_up()
+
+    def copies(self) -> list[TaskId]:
+        """Return the tasks of which this instance keeps standby copies now."""
+        return sorted(
+            task for found in self._instance.ask(lambda thread: list(thread.task_set.copies)) for task in found
+        )
 
     def tasks(self) -> list[TaskId]:
         """Return the tasks that run on this instance now."""
@@ -183,8 +240,8 @@ class StoreView:
 
     def _each(self, verb: str, *arguments: Any) -> list[Any]:
         def question(thread: StreamThread) -> list[Any]:
-            if self.name in thread.global_stores:
-                stores = [thread.global_stores[self.name]]
+            if self.name in thread.task_set.global_stores:
+                stores = [thread.task_set.global_stores[self.name]]
             else:
                 stores = [
                     task.stores[self.name] for _, task in sorted(thread.tasks.items()) if self.name in task.stores

@@ -28,6 +28,7 @@ from streams.group.member import MemberConfig
 from streams.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    READ_UNCOMMITTED,
     ErrorCode,
     Metadata,
     MetadataResponse,
@@ -357,10 +358,15 @@ class Consumer:
         unread = next((r.offset for r in self._unread if (r.topic, r.partition) == partition), None)
         return state.position if unread is None else unread
 
-    def high_watermark(self, partition: TopicPartition) -> int | None:
-        """Return the end of the log as the last fetch saw it, without asking; None before the first."""
+    def known_end(self, partition: TopicPartition) -> int | None:
+        """Return the end of what may be read as the last fetch saw it, without asking; None before the first."""
         state = self._state.partitions.get(partition)
         return None if state is None else state.high_watermark
+
+    def known_position(self, partition: TopicPartition) -> int | None:
+        """Return the offset of the next record to hand out, without waiting; None while it is not known."""
+        state = self._state.partitions.get(partition)
+        return None if state is None else state.position
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
@@ -370,7 +376,11 @@ class Consumer:
         return {partition: offset for partition, (_, offset) in found.items()}
 
     def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+        self,
+        partitions: Iterable[TopicPartition],
+        timeout_ms: int | None = None,
+        *,
+        isolation_level: int = READ_UNCOMMITTED,
     ) -> dict[TopicPartition, int]:
         """Return the offset that is written next of each partition."""
         found = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms)

@@ -4,7 +4,7 @@ A home opens the stores of tasks and remembers which task's state lies here and 
 it open.  A simulation brings a home of its own.  Imports state.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -37,8 +37,8 @@ class StateHome(Protocol):
         """Give the home up; harmless when repeated."""
         ...
 
-    def tasks(self) -> Iterable[TaskId]:
-        """Return the tasks whose state lies here, closed or not."""
+    def positions(self) -> Mapping[TaskId, int]:
+        """Return the tasks whose closed state lies here, with about the sum of its changelog positions."""
         ...
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
@@ -50,8 +50,8 @@ class StateHome(Protocol):
         """
         ...
 
-    def release_task(self, task_id: TaskId, owner: object) -> None:
-        """Let others open the task's stores, which the thread has closed."""
+    def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
+        """Let others open the task's stores, which the thread has closed at this sum of changelog positions."""
         ...
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
@@ -91,15 +91,15 @@ class MemoryHome:
     def unlock(self) -> None:
         """Nothing to give up."""
 
-    def tasks(self) -> Iterable[TaskId]:
+    def positions(self) -> Mapping[TaskId, int]:
         """Nothing lies here."""
-        return ()
+        return {}
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
         """Open empty stores."""
         return _open_all(specs, open_store)
 
-    def release_task(self, task_id: TaskId, owner: object) -> None:
+    def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
         """Nothing to give up."""
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
@@ -130,9 +130,14 @@ class DirectoryHome:
         """Give the directory up."""
         self.directory.unlock()
 
-    def tasks(self) -> Iterable[TaskId]:
-        """Return the tasks that have a folder."""
-        return tuple(self.directory.tasks())
+    def positions(self) -> Mapping[TaskId, int]:
+        """Return the tasks that have a folder which nobody has open; 0 where a crash left no note."""
+        directory = self.directory
+        return {
+            task_id: directory.noted_position(task_id)
+            for task_id in directory.tasks()
+            if not directory.is_task_locked(task_id)
+        }
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
         """Open a task's stores from its folder."""
@@ -143,8 +148,9 @@ class DirectoryHome:
             self.directory.unlock_task(task_id, owner)
             raise
 
-    def release_task(self, task_id: TaskId, owner: object) -> None:
+    def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
         """Give a task's folder up."""
+        self.directory.note_position(task_id, position)
         self.directory.unlock_task(task_id, owner)
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:

@@ -5,10 +5,12 @@ group.  Imports clients and state.
 """
 
 import logging
+import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from itertools import count
+from typing import Any, Literal
 
 from attrs import define, field
 
@@ -18,18 +20,22 @@ from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ClientClosedError, ConfigError, StreamsError
 from streams.core.metrics import Metrics
-from streams.core.records import TopicPartition
-from streams.core.threads import Answer, Signal, SystemThreads, Threads, Worker
+from streams.core.records import TaskId, TopicPartition
+from streams.core.threads import Signal, SystemThreads, Threads, Worker
 from streams.protocol.transport import Cluster
 from streams.runtime import collector
-from streams.runtime.assignment import MemberTasks, StreamsAssignor
+from streams.runtime.assignment import Blueprint, StreamsAssignor
 from streams.runtime.bounded import BoundedProgress
+from streams.runtime.committing import Committer
 from streams.runtime.globals import GlobalStores
 from streams.runtime.homes import MemoryHome, StateHome
+from streams.runtime.layout import Plans, check_groups
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.provisioning import Provisioner
 from streams.runtime.restore import RestoreListener, Restorer
-from streams.runtime.thread import StreamThread
+from streams.runtime.sharing import SharingRules
+from streams.runtime.task_set import TaskSet
+from streams.runtime.thread import StreamThread, ThreadEvents
 from streams.state import RecordCache, open_store
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import PartitionGrouper
@@ -58,6 +64,34 @@ _NEXT = {
 }
 
 
+class ExceptionResponse(Enum):
+    """What to do when a thread has failed (KIP-671)."""
+
+    #: Start another thread in its place; its tasks begin anew at their last commit.
+    REPLACE_THREAD = "replace_thread"
+    #: Stop this instance; the others go on with its tasks.
+    SHUTDOWN_CLIENT = "shutdown_client"
+    #: Stop all instances of the application.
+    SHUTDOWN_APPLICATION = "shutdown_application"
+
+
+#: Told of what ended a thread; says what to do.
+ExceptionHandler = Callable[[BaseException], ExceptionResponse]
+
+
+@define(eq=False)
+class _Slot:
+    """A stream thread, its number, and what runs it."""
+
+    number: int
+    stream_thread: StreamThread
+    worker: Worker | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.worker is not None and self.worker.is_alive
+
+
 @define(eq=False)
 class Instance:
     """Threads that run an application's tasks over one cluster.
@@ -78,6 +112,7 @@ class Instance:
     final_flush: bool = False
     restore_listener: RestoreListener | None = None
     on_state: Callable[[State, State], None] | None = None
+    on_exception: ExceptionHandler | None = None
     end_offset: Callable[[TopicPartition], int] | None = None
     metrics: Metrics = field(factory=Metrics)
     state: State = State.CREATED
@@ -85,15 +120,21 @@ class Instance:
     bounded: BoundedProgress | None = None
     #: Set when no thread is left.
     ended: Signal = field(init=False)
-    _running: list[tuple[StreamThread, Worker]] = field(factory=list)
+    _slots: list[_Slot] = field(factory=list)
     _globals: GlobalStores | None = None
+    _views: Mapping[str, Any] = field(factory=dict)
     _lock: threading.RLock = field(factory=threading.RLock)
     _is_tuned: bool = False
     _is_locked: bool = False
-    _process_id: str = ""
+    _is_paused: bool = False
+    _plan: ApplicationPlan | None = None
+    _plans: Plans = field(init=False)
+    _provisioner: Provisioner = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.ended = self.threads.signal()
+        self._plans = Plans(self.topology, self.config, self.clock, self.grouper, self.is_bounded)
+        self._provisioner = Provisioner(self.cluster, self.clock, self.config, self.topology, self.creates_topics)
 
     def start(self) -> None:
         """Check and create topics, fill global stores, and start the threads.
@@ -109,22 +150,22 @@ class Instance:
             )
         if not self.config.application_id:
             raise ConfigError("an application needs a name: pass application_id=...")
-        if self.config.is_exactly_once:
-            raise ConfigError("processing_guarantee=exactly_once_v2 is not supported yet; use at_least_once")
         try:
             self.home.lock()
             self._is_locked = True
-            self._process_id = self.home.process_id
-            plan = self._plan()
+            known = self._provisioner.known()
+            plan = self._plan = self._plans.of(self._plans.layout(known))
+            self._provisioner.provide(plan.internal_topics(), known)
             if self.is_bounded:
                 assert self.end_offset is not None
+                self._provisioner.remove_members()
                 self.bounded = BoundedProgress(plan, self.end_offset, self.final_flush)
-            views = self._open_globals(plan)
+            self._views = self._open_globals(plan)
             collector.tune()
             self._is_tuned = True
             self._move(State.REBALANCING)
-            for number in range(1, self.config.num_stream_threads + 1):
-                self._add_thread(plan, views, number)
+            for _ in range(self.config.num_stream_threads):
+                self._add_thread()
         except BaseException:
             self._release()
             raise
@@ -135,12 +176,11 @@ class Instance:
             self._move(State.NOT_RUNNING)
             return True
         self._move(State.PENDING_SHUTDOWN)
-        for stream_thread, _ in self._running:
-            stream_thread.stopping.set()
-            stream_thread.wake()
-        for _, worker in self._running:
-            worker.join(timeout_ms)
-        is_done = not any(worker.is_alive for _, worker in self._running)
+        self._stop_all()
+        for slot in list(self._slots):
+            if slot.worker is not None:
+                slot.worker.join(timeout_ms)
+        is_done = not any(slot.is_alive for slot in self._slots)
         if is_done:
             self._release()
             self._move(State.NOT_RUNNING)
@@ -152,55 +192,153 @@ class Instance:
         Raises:
             ClientClosedError: the instance does not run.
         """
-        if self.state not in (State.RUNNING, State.REBALANCING):
-            raise ClientClosedError(f"application {self.config.application_id!r} is {self.state.value}, not running")
-        answers: list[Answer[Any]] = [thread.ask(question) for thread, _ in self._running]
-        return [answer.result() for answer in answers]
+        self._check_running()
+        with self._lock:
+            asked = [slot.stream_thread.ask(question) for slot in self._slots if slot.is_alive]
+        return [answer.result() for answer in asked]
 
     @property
     def stream_threads(self) -> Sequence[StreamThread]:
         """The stream threads."""
-        return [thread for thread, _ in self._running]
+        return [slot.stream_thread for slot in self._slots]
+
+    def add_thread(self) -> str:
+        """Start one more thread, which gets its share of the tasks; return its name (KIP-663).
+
+        Raises:
+            ClientClosedError: the instance does not run.
+        """
+        self._check_running()
+        return self._add_thread().name
+
+    def remove_thread(self, timeout_ms: int | None = None) -> str | None:
+        """Stop the youngest thread, whose tasks the others take; return its name, None if it has not ended in time.
+
+        Raises:
+            ClientClosedError: the instance does not run.
+        """
+        self._check_running()
+        with self._lock:
+            slot = max((slot for slot in self._slots if slot.is_alive), key=lambda slot: slot.number)
+            assert slot.worker is not None
+            _stop(slot)
+        if not slot.worker.join(timeout_ms):
+            return None
+        with self._lock:
+            self._drop(slot)
+        return slot.stream_thread.name
+
+    def pause(self) -> None:
+        """Take records in but process none, until ``resume``; membership goes on (KIP-834)."""
+        self._set_paused(True)
+
+    def resume(self) -> None:
+        """Go on processing."""
+        self._set_paused(False)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether processing is paused."""
+        return self._is_paused
 
     # --- start ------------------------------------------------------------------------
-
-    def _plan(self) -> ApplicationPlan:
-        provisioner = Provisioner(self.cluster, self.clock, self.config, self.topology, self.creates_topics)
-        known = provisioner.known()
-        plan = ApplicationPlan.make(
-            self.topology, self.config, self.clock, known, has_lanes=self.is_bounded, grouper=self.grouper
-        )
-        provisioner.provide(plan.internal_topics(), known)
-        if self.is_bounded:
-            provisioner.remove_members()
-        return plan
 
     def _open_globals(self, plan: ApplicationPlan) -> Mapping[str, Any]:
         if not self.topology.global_stores:
             return {}
         consumer = Consumer(
-            self.cluster, client_id=self._client("global"), auto_offset_reset="earliest", clock=self.clock
+            self.cluster,
+            client_id=self._client("global"),
+            auto_offset_reset="earliest",
+            **self._interim_isolation,
+            clock=self.clock,
         )
         self._globals = GlobalStores(plan, consumer, self.metrics, self._fail, self.threads)
         views = self._globals.open(lambda spec: open_store(spec, None))
         self._globals.start(self._client("global"))
         return views
 
-    def _add_thread(self, plan: ApplicationPlan, views: Mapping[str, Any], number: int) -> None:
+    def _add_thread(self) -> StreamThread:
+        with self._lock:
+            taken = {slot.number for slot in self._slots}
+            number = next(number for number in count(1) if number not in taken)
+            stream_thread = self._make_thread(number)
+            stream_thread.is_paused = self._is_paused
+            slot = _Slot(number, stream_thread)
+            self._slots.append(slot)
+            self._share_cache()
+            slot.worker = self.threads.start(stream_thread.name, lambda: self._run(slot))
+        return stream_thread
+
+    def _make_thread(self, number: int) -> StreamThread:
         config = self.config
+        plan = self._plan
+        assert plan is not None
         name = self._client(f"thread-{number}")
-        bundles = plan.bundles()
         assignor = StreamsAssignor(
-            lambda _: bundles,
-            lambda: MemberTasks(self._process_id, tuple(sorted(thread.tasks)), tuple(self.home.tasks())),
+            lambda _: self._blueprint(),
+            lambda: thread.facts(),
+            lambda tasks: _changelog_ends(self._plans, assignor, consumer, tasks),
+            SharingRules(config.num_standby_replicas, config.acceptable_recovery_lag, config.max_warmup_replicas),
         )
-        consumer = Consumer(
+        consumer = self._consumer(name, number, assignor)
+        committer = Committer(
+            consumer,
+            lambda: self._producer(name, number),
+            lambda: thread.task_set.plan,
+            self.metrics,
+            config.is_exactly_once,
+        )
+        restore_consumer = Consumer(
+            self.cluster,
+            client_id=f"{name}-restore",
+            auto_offset_reset="earliest",
+            **self._interim_isolation,
+            clock=self.clock,
+        )
+        restorer = Restorer(restore_consumer, config.max_poll_records, self.restore_listener)
+        task_set = TaskSet(
+            name,
+            plan,
+            config,
+            consumer,
+            restorer,
+            self.home,
+            self._views,
+            self.metrics,
+            RecordCache(config.cache_max_bytes) if config.cache_max_bytes else None,
+            self.bounded,
+            lambda topic: committer.producer.partition_count(topic),
+            lambda tasks: thread.commit(tasks),
+            committer.forget,
+        )
+        thread = StreamThread(
+            name,
+            self._plans,
+            config,
+            self.clock,
+            consumer,
+            committer,
+            restorer,
+            assignor,
+            task_set,
+            self.bounded,
+            ThreadEvents(self._on_settled, self._on_shutdown),
+            self.threads,
+        )
+        consumer.subscribe(self._subscription(plan), thread.listener())
+        return thread
+
+    def _consumer(self, name: str, number: int, assignor: StreamsAssignor) -> Consumer:
+        config = self.config
+        return Consumer(
             self.cluster,
             config.application_id,
             client_id=name,
             assignors=[assignor],
             auto_offset_reset=config.auto_offset_reset,
             enable_auto_commit=False,
+            **self._interim_isolation,
             max_poll_records=config.max_poll_records,
             fetch_max_wait_ms=config.fetch_max_wait_ms,
             session_timeout_ms=config.session_timeout_ms,
@@ -212,65 +350,145 @@ class Instance:
             group_instance_id=f"{config.group_instance_id}-{number}" if config.group_instance_id else None,
             clock=self.clock,
         )
-        thread = StreamThread(
-            name,
-            plan,
-            config,
-            self.clock,
-            consumer,
-            Producer(self.cluster, client_id=name, request_timeout_ms=config.request_timeout_ms, clock=self.clock),
-            Restorer(
-                Consumer(self.cluster, client_id=f"{name}-restore", auto_offset_reset="earliest", clock=self.clock),
-                config.max_poll_records,
-                self.restore_listener,
-            ),
-            self.home,
-            views,
-            self.metrics,
-            RecordCache(config.cache_max_bytes // config.num_stream_threads) if config.cache_max_bytes else None,
-            self.bounded,
-            self._on_rebalance,
-            self.threads,
+
+    def _producer(self, name: str, number: int) -> Producer:
+        config = self.config
+        transactional_id = f"{config.application_id}-{self.home.process_id}-{number}"
+        return Producer(
+            self.cluster,
+            client_id=name,
+            request_timeout_ms=config.request_timeout_ms,
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            **(
+                {"transactional_id": transactional_id, "transaction_timeout_ms": config.transaction_timeout_ms}
+                if config.is_exactly_once
+                else {}
+            ),  # type: ignore[arg-type]
+            clock=self.clock,
         )
-        topics = sorted({item.partition.topic for task in plan.groups for item in plan.inputs(task)})
-        consumer.subscribe(topics, thread.listener())
-        with self._lock:
-            self._running.append((thread, self.threads.start(name, lambda: self._run(thread))))
+
+    def _subscription(self, plan: ApplicationPlan) -> Sequence[str] | re.Pattern[str]:
+        """Return the topics of all tasks; one pattern where a source has one."""
+        topics = sorted({partition.topic for group in plan.partition_groups().values() for partition in group})
+        patterns = [node.pattern.pattern for node in self.topology.sources() if node.pattern is not None]
+        if not patterns:
+            return topics
+        return re.compile("|".join([*(f"(?:{pattern})" for pattern in patterns), *map(re.escape, topics)]))
+
+    @property
+    def _isolation_level(self) -> Literal["read_committed", "read_uncommitted"]:
+        return "read_committed" if self.config.is_exactly_once else "read_uncommitted"
+
+    @property
+    def _interim_isolation(self) -> Any:
+        return {"isolation_level": self._isolation_level} if self.config.is_exactly_once else {}
+
+    def _blueprint(self) -> Blueprint:
+        """Return what there is to share out now: topics are looked up, and made or checked."""
+        known = self._provisioner.known()
+        layout = self._plans.layout(known)
+        plan = self._plans.of(layout)
+        self._provisioner.provide(plan.internal_topics(), known)
+        if not self.is_bounded:
+            check_groups(plan, self._provisioner.committed())
+        return Blueprint(layout, plan.bundles(), plan.stateful())
 
     def _client(self, role: str) -> str:
-        return f"{self.config.client_id or self.config.application_id}-{self._process_id[:8]}-{role}"
+        return f"{self.config.client_id or self.config.application_id}-{self.home.process_id[:8]}-{role}"
 
     # --- life -------------------------------------------------------------------------
 
-    def _run(self, thread: StreamThread) -> None:
+    def _run(self, slot: _Slot) -> None:
         try:
-            thread.run()
+            slot.stream_thread.run()
         except Exception as error:
-            self._fail(error)
+            self._on_failure(slot, error)
         finally:
             with self._lock:
-                if all(not other.is_alive or other.is_current for _, other in self._running):
+                if all(not other.is_alive for other in self._slots if other is not slot):
                     self.ended.set()
 
+    def _on_failure(self, slot: _Slot, error: Exception) -> None:
+        """Ask the user's handler what to do about a thread that has failed; without one the instance ends."""
+        response = ExceptionResponse.SHUTDOWN_CLIENT
+        if self.on_exception is not None and self.bounded is None:
+            try:
+                response = self.on_exception(error)
+            except Exception as second:
+                log.exception("the exception handler of application %s failed itself", self.config.application_id)
+                error = second
+        is_running = self.state in (State.RUNNING, State.REBALANCING)
+        if response is ExceptionResponse.REPLACE_THREAD and is_running:
+            log.warning("%s is replaced: %s", slot.stream_thread.name, error, exc_info=error)
+            with self._lock:
+                self._drop(slot)
+            self._move(State.REBALANCING)
+            self._add_thread()
+            return
+        if response is ExceptionResponse.SHUTDOWN_APPLICATION and is_running:
+            self._announce_shutdown(slot)
+        self._fail(error)
+
+    def _announce_shutdown(self, failed: _Slot) -> None:
+        """Have the group's leader tell all instances to end: said by a member that joins just for that."""
+        with self._lock:
+            herald = self._make_thread(failed.number)
+        herald.wants_shutdown = True
+        try:
+            herald.announce()
+        except StreamsError as error:
+            log.warning("the other instances could not be told to end: %s", error)
+
+    def _on_shutdown(self) -> None:
+        """Another instance has asked for the end of the whole application."""
+        if self.state in (State.RUNNING, State.REBALANCING):
+            log.warning("application %s ends: another instance has asked for it", self.config.application_id)
+            self._move(State.PENDING_SHUTDOWN)
+        self._stop_all()
+
     def _fail(self, error: BaseException) -> None:
-        """One thread's failure ends the instance: its tasks would fail on the next thread too."""
         with self._lock:
             if self.failure is None:
                 self.failure = error
             self._move(State.ERROR)
-            for thread, _ in self._running:
-                thread.stopping.set()
-                thread.wake()
+        self._stop_all()
         if not isinstance(error, StreamsError):
             log.error("application %s failed", self.config.application_id, exc_info=error)
         self.ended.set()
         if self.bounded is not None:
             self.bounded.done.set()
 
-    def _on_rebalance(self) -> None:
+    def _on_settled(self) -> None:
         with self._lock:
-            if self.state is State.REBALANCING:
+            if self.state is State.REBALANCING and all(slot.stream_thread.is_settled for slot in self._slots):
                 self._move(State.RUNNING)
+
+    def _stop_all(self) -> None:
+        with self._lock:
+            for slot in self._slots:
+                _stop(slot)
+
+    def _set_paused(self, is_paused: bool) -> None:
+        with self._lock:
+            self._is_paused = is_paused
+            for slot in self._slots:
+                slot.stream_thread.is_paused = is_paused
+                slot.stream_thread.wake()
+
+    def _drop(self, slot: _Slot) -> None:
+        self._slots.remove(slot)
+        self._share_cache()
+
+    def _share_cache(self) -> None:
+        """Divide the memory for record caches among the threads."""
+        for slot in self._slots:
+            cache = slot.stream_thread.task_set.cache
+            if cache is not None:
+                cache.max_bytes = self.config.cache_max_bytes // len(self._slots)
+
+    def _check_running(self) -> None:
+        if self.state not in (State.RUNNING, State.REBALANCING):
+            raise ClientClosedError(f"application {self.config.application_id!r} is {self.state.value}, not running")
 
     def _move(self, state: State) -> None:
         with self._lock:
@@ -290,3 +508,22 @@ class Instance:
         if self._is_locked:
             self._is_locked = False
             self.home.unlock()
+
+
+def _stop(slot: _Slot) -> None:
+    slot.stream_thread.stopping.set()
+    slot.stream_thread.wake()
+
+
+def _changelog_ends(
+    plans: Plans, assignor: StreamsAssignor, consumer: Consumer, tasks: Collection[TaskId]
+) -> dict[TaskId, int]:
+    """Return the sum of the end offsets of each task's changelogs."""
+    assert assignor.sharing is not None
+    plan = plans.of(assignor.sharing)
+    partitions = {
+        task_id: list(plan.changelogs(task_id, [spec.name for spec in plan.stores_of(task_id)]).values())
+        for task_id in tasks
+    }
+    ends = consumer.end_offsets(sorted({partition for group in partitions.values() for partition in group}))
+    return {task_id: sum(ends[partition] for partition in group) for task_id, group in partitions.items()}

@@ -67,6 +67,7 @@ class ApplicationPlan:
     #: Repartition topic -> its producing tasks in order; filled with ``has_lanes``.
     lanes: dict[str, list[TaskId]] = field(factory=dict)
     _compiled: dict[int, CompiledSubTopology] = field(factory=dict)
+    _read: dict[TaskId, tuple[TopicPartition, ...]] = field(factory=dict)
 
     @classmethod
     def make(
@@ -79,13 +80,16 @@ class ApplicationPlan:
         has_lanes: bool = False,
         is_single_task: bool = False,
         grouper: PartitionGrouper | None = None,
+        existing_groups: Mapping[int, int] | None = None,
     ) -> "ApplicationPlan":
         """Plan an application over topics with the given partition counts.
 
         ``is_single_task`` runs all sub-topologies as one, where every topic has one partition.
+        ``existing_groups`` says of sub-topologies in how many groups their state is divided.
 
         Raises:
-            TopologyError: a source topic is missing, or inputs are not co-partitioned.
+            TopologyError: a source topic is missing, inputs are not co-partitioned, or state that
+                exists does not allow the groups.
         """
         validate(topology)
         subs = sub_topologies(topology, external)
@@ -96,6 +100,8 @@ class ApplicationPlan:
         if is_single_task and not groups:
             # Only pattern sources, whose topics may come later.
             groups = {TaskId(sub.id, 0): () for sub in subs if not sub.is_global}
+        for sub_id, count in (existing_groups or {}).items():
+            groups = _kept_together(groups, sub_id, count, partitions, grouper is None)
         plan = cls(topology, config, clock, partitions, subs, groups, has_lanes, is_single_task)
         _check_groups(plan.groups)
         if has_lanes:
@@ -103,6 +109,23 @@ class ApplicationPlan:
                 writers = {sub.id for sub in subs if topic in sub.sink_topics}
                 plan.lanes[topic] = sorted(task for task in groups if task.sub_topology in writers)
         return plan
+
+    def stateful(self) -> list[TaskId]:
+        """Return the tasks that have a store with a changelog."""
+        subs = {
+            sub.id
+            for sub in self.subs
+            if not sub.is_global and any(self.topology.stores[store].has_changelog for store in sub.stores)
+        }
+        return [task_id for task_id in sorted(self.groups) if task_id.sub_topology in subs]
+
+    def changelogs(self, task_id: TaskId, stores: Iterable[str]) -> dict[str, TopicPartition]:
+        """Return the changelog partition of each of a task's stores that has one."""
+        return {
+            name: TopicPartition(self.changelog(name), task_id.partition)
+            for name in stores
+            if self.topology.stores[name].has_changelog
+        }
 
     def stages(self) -> list[tuple[int, ...]]:
         """Return sub-topologies in order of data flow; a cycle is one stage."""
@@ -192,6 +215,14 @@ class ApplicationPlan:
                 partition = TopicPartition(name, first + lane)
                 result.append(TaskInput(partition, source, logical.topic, logical.partition, seen_as))
         return result
+
+    def partition_groups(self) -> dict[TaskId, tuple[TopicPartition, ...]]:
+        """Return the partitions that each task reads, as they are named on the broker."""
+        if not self._read:
+            self._read = {
+                task_id: tuple(item.partition for item in self.inputs(task_id)) for task_id in sorted(self.groups)
+            }
+        return self._read
 
     def producer_of(self, topic: str, partition: TopicPartition) -> TaskId | None:
         """Return the task that alone writes a lane; None for what is no lane."""
@@ -378,6 +409,36 @@ def changelog_config(spec: StoreSpec) -> dict[str, str]:
     elif spec.kind is StoreKind.VERSIONED:
         config["min.compaction.lag.ms"] = str(spec.history_ms + _CHANGELOG_ADDITIONAL_MS)
     return config | dict(spec.changelog_config)
+
+
+def _kept_together(
+    groups: dict[TaskId, tuple[TopicPartition, ...]],
+    sub_id: int,
+    count: int,
+    partitions: Mapping[str, int],
+    is_default: bool,
+) -> dict[TaskId, tuple[TopicPartition, ...]]:
+    """Let partitions beyond those with state join the groups that have their keys.
+
+    Where a topic grows to a multiple of its partitions, the keys of a new partition come from the
+    one with the same number modulo the old count: Kafka's partitioner takes the hash modulo it.
+    """
+    beyond = [task for task in sorted(groups) if task.sub_topology == sub_id and task.partition >= count]
+    if not beyond:
+        return groups
+    topics = sorted({partition.topic for task in beyond for partition in groups[task]})
+    misfits = [topic for topic in topics if partitions[topic] % count]
+    if misfits or not is_default:
+        listed = ", ".join(f"{topic!r} has {partitions[topic]}" for topic in misfits or topics)
+        raise TopologyError(
+            f"sub-topology {sub_id} has state in {count} partition groups, but {listed} partitions now: keys would "
+            f"leave the group that has their state; grow a topic to a multiple of {count}, or start with a new application id"
+        )
+    result = {task: group for task, group in groups.items() if task not in beyond}
+    for task in beyond:
+        home = TaskId(sub_id, task.partition % count)
+        result[home] = (*result[home], *groups[task])
+    return result
 
 
 def _check_groups(groups: Mapping[TaskId, Sequence[TopicPartition]]) -> None:

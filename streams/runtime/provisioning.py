@@ -7,20 +7,27 @@ from collections.abc import Mapping, Sequence
 
 from attrs import define
 
+from streams.clients.errors import error_for
 from streams.clients.network import ANY_NODE, Network
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import BrokerError, TopologyError
+from streams.core.records import TopicPartition
 from streams.protocol.messages import (
     CreateTopics,
     CreateTopicsResponse,
     DescribeGroup,
     DescribeGroupResponse,
     ErrorCode,
+    FindCoordinator,
+    FindCoordinatorResponse,
     LeaveGroup,
     LeaveGroupResponse,
     Metadata,
     MetadataResponse,
+    OffsetAndMetadata,
+    OffsetFetch,
+    OffsetFetchResponse,
     TopicSpec,
 )
 from streams.protocol.transport import Cluster
@@ -77,6 +84,21 @@ class Provisioner:
                 self._create(network, missing)
             finally:
                 network.close()
+
+    def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Return all committed offsets of the application's group, as they are now."""
+        group_id = self._config.application_id
+        network = self._network()
+        try:
+            found = network.request(ANY_NODE, FindCoordinator(group_id), FindCoordinatorResponse)
+            if found.error is not ErrorCode.NONE:
+                raise error_for(found.error, f"coordinator of group {group_id!r}")
+            response = network.request(found.node_id, OffsetFetch(group_id), OffsetFetchResponse)
+            if response.error is not ErrorCode.NONE:
+                raise error_for(response.error, f"committed offsets of group {group_id!r}")
+            return response.offsets
+        finally:
+            network.close()
 
     def remove_members(self) -> None:
         """Let members of an earlier bounded run leave, which was killed before it could say so itself.

@@ -1,16 +1,18 @@
-"""Restoring of stores from their changelogs, while the thread goes on polling.
+"""Stores and their changelogs: restored when a task opens, followed while it stands by.
 
 A store starts from the changelog position kept with its data, or from the start of the
-changelog if it has none.  Imports clients and state.
+changelog if it has none.  Restoring ends at the end that the changelog had; a standby copy goes
+on for ever, and waits while a task of the same thread restores.  Imports clients and state.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from attrs import define, field
 
 from streams.clients.consumer import Consumer
-from streams.core.records import TaskId, TopicPartition
+from streams.core.records import Block, TaskId, TopicPartition
+from streams.protocol.messages import READ_UNCOMMITTED
 from streams.runtime.task import CHANGELOG_POSITION
 from streams.state.lifecycle import Store
 
@@ -20,37 +22,40 @@ log = logging.getLogger(__name__)
 RestoreListener = Callable[[TaskId, str, int, int], None]
 
 
-def _position(store: Store) -> int:
+def changelog_position(store: Store) -> int:
     """Return the next changelog offset that the committed state of a store does not hold."""
     return int(store.metadata().get(CHANGELOG_POSITION, b"0"))
 
 
 @define(eq=False)
 class _Restoring:
-    """One store on its way to the end of its changelog."""
+    """One store on its way to the end of its changelog; ``end`` None: it follows for ever."""
 
     task_id: TaskId
     store: Store
     start: int
     position: int
-    end: int
+    end: int | None
 
 
 @define(eq=False)
 class Restorer:
-    """Feeds changelogs into the stores of a thread's new tasks."""
+    """Feeds changelogs into the stores of a thread's new tasks and of its standby copies."""
 
     _consumer: Consumer
     _max_records: int
     _listener: RestoreListener | None = None
+    #: Tasks restored from some position to the end, over the restorer's life.
+    completed: int = 0
     _open: dict[TopicPartition, _Restoring] = field(factory=dict)
+    _read: tuple[TopicPartition, ...] = ()
 
     def stale(self, stores: Mapping[str, Store], partitions: Mapping[str, TopicPartition]) -> list[str]:
         """Return the stores that claim to hold more than their changelog has: it is not theirs any more."""
-        kept = {name: _position(stores[name]) for name in partitions}
+        kept = {name: changelog_position(stores[name]) for name in partitions}
         if not any(kept.values()):
             return []
-        ends = self._consumer.end_offsets(partitions.values())
+        ends = self._ends(partitions.values())
         return [name for name, partition in partitions.items() if kept[name] > ends[partition]]
 
     def begin(
@@ -67,26 +72,45 @@ class Restorer:
         """
         if not partitions:
             return
-        ends = self._consumer.end_offsets(partitions.values())
+        ends = self._ends(partitions.values())
         starts = self._consumer.beginning_offsets(partitions.values())
         for name, partition in partitions.items():
             end = min(ends[partition], limits.get(name, ends[partition]))
-            start = max(_position(stores[name]), starts[partition])
+            start = max(changelog_position(stores[name]), starts[partition])
             if start < end:
                 self._open[partition] = _Restoring(task_id, stores[name], start, start, end)
         self._assign()
 
+    def follow(self, task_id: TaskId, stores: Mapping[str, Store], partitions: Mapping[str, TopicPartition]) -> None:
+        """Keep copies of a task's stores up to date until ``forget``."""
+        starts = self._consumer.beginning_offsets(partitions.values()) if partitions else {}
+        for name, partition in partitions.items():
+            start = max(changelog_position(stores[name]), starts[partition])
+            self._open[partition] = _Restoring(task_id, stores[name], start, start, None)
+        self._assign()
+
     def is_restoring(self, task_id: TaskId) -> bool:
         """Whether a store of the task is not at the end of its changelog yet."""
-        return any(item.task_id == task_id for item in self._open.values())
+        return any(item.task_id == task_id and item.end is not None for item in self._open.values())
 
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to restore."""
-        return not self._open
+        return all(item.end is None for item in self._open.values())
+
+    def lag(self, task_id: TaskId) -> int | None:
+        """Return how many records a standby copy is behind, as far as fetches have told; None before the first."""
+        total = 0
+        for partition, item in self._open.items():
+            if item.task_id == task_id:
+                end = self._consumer.known_end(partition) if partition in self._read else None
+                if end is None:
+                    return None
+                total += max(0, end - item.position)
+        return total
 
     def forget(self, task_id: TaskId) -> None:
-        """Stop restoring a task that is given up."""
+        """Leave the stores of a task alone from now on."""
         gone = [partition for partition, item in self._open.items() if item.task_id == task_id]
         for partition in gone:
             del self._open[partition]
@@ -94,44 +118,69 @@ class Restorer:
             self._assign()
 
     def poll(self, timeout_ms: int = 0) -> int:
-        """Restore what has arrived; return the number of records."""
+        """Apply what has arrived; return the number of records."""
         if not self._open:
             return 0
         count = 0
-        done = False
         for partition, blocks in self._consumer.poll_blocks(timeout_ms, self._max_records).items():
             item = self._open.get(partition)
             if item is None:
                 continue
             for block in blocks:
-                if block.offsets[-1] >= item.end:
-                    block = block.slice(0, sum(1 for offset in block.offsets if offset < item.end))
-                if len(block):
-                    item.store.restore(block)
-                    item.position = block.offsets[-1] + 1
-                    count += len(block)
-                else:
-                    item.position = item.end
-            self._report(item)
-        for partition, item in list(self._open.items()):
-            # Compaction leaves holes: the log may end before the offset that was its end.
-            if item.position >= item.end or self._consumer.position(partition) >= item.end:
-                item.store.commit({CHANGELOG_POSITION: str(item.end).encode()})
-                del self._open[partition]
-                done = True
-        if done:
-            self._assign()
+                count += self._apply(item, block)
+            if item.end is None:
+                item.store.commit({CHANGELOG_POSITION: str(item.position).encode()})
+            else:
+                self._report(item)
+        self._finish()
         return count
 
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()
 
+    def _apply(self, item: _Restoring, block: Block) -> int:
+        end = item.end
+        if end is not None and block.offsets[-1] >= end:
+            block = block.slice(0, sum(1 for offset in block.offsets if offset < end))
+        if len(block):
+            item.store.restore(block)
+            item.position = block.offsets[-1] + 1
+        elif end is not None:
+            item.position = end
+        return len(block)
+
+    def _finish(self) -> None:
+        """End the restoring of stores that are at the end."""
+        done: dict[TaskId, None] = {}
+        for partition in self._read:
+            item = self._open.get(partition)
+            if item is None or item.end is None:
+                continue
+            # Compaction and transactions leave holes: the log may end before the offset that was its end.
+            if item.position >= item.end or (self._consumer.known_position(partition) or 0) >= item.end:
+                item.store.commit({CHANGELOG_POSITION: str(item.end).encode()})
+                del self._open[partition]
+                done[item.task_id] = None
+        if done:
+            self.completed += sum(not self.is_restoring(task_id) for task_id in done)
+            self._assign()
+
     def _report(self, item: _Restoring) -> None:
-        if self._listener is not None:
+        if self._listener is not None and item.end is not None:
             self._listener(item.task_id, item.store.spec.name, item.position - item.start, item.end - item.start)
 
+    def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        # What an open transaction has written counts too: who restores waits for its end.
+        return self._consumer.end_offsets(partitions, isolation_level=READ_UNCOMMITTED)
+
     def _assign(self) -> None:
-        self._consumer.assign(self._open)
-        for partition, item in self._open.items():
-            self._consumer.seek(partition, item.position)
+        """Read the changelogs of tasks that restore; with none, those of the standby copies."""
+        restoring = [partition for partition, item in self._open.items() if item.end is not None]
+        wanted = tuple(restoring or self._open)
+        if wanted == self._read:
+            return
+        self._read = wanted
+        self._consumer.assign(wanted)
+        for partition in wanted:
+            self._consumer.seek(partition, self._open[partition].position)

@@ -4,7 +4,7 @@ Between the driver (thread, test driver, simulation, replay), which performs all
 the program of the sub-topology, which it runs.  Pure: no clock, no I/O but its stores.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -179,6 +179,14 @@ class Task:
         queue.is_ended = is_ended
         if queue.fetched is None and queue.position is None and end_offset == 0:
             queue.fetched = queue.position = 0
+
+    def note_position(self, partition: TopicPartition, position: int) -> None:
+        """Tell how far a partition has been read: markers of transactions are read, but never added."""
+        queue = self.queues[partition]
+        if queue.failure is None and (queue.fetched is None or queue.fetched < position):
+            queue.fetched = position
+            if not queue.size:
+                queue.position = position
 
     # --- work -------------------------------------------------------------------------
 
@@ -397,6 +405,7 @@ class Task:
         return Checkpoint(
             self.queues.stream_time_ms,
             {queue.partition: queue.partition_time_ms for queue in self.queues},
+            self.task_id.partition,
             {name: time.ms for name, time in self.operator_times.items() if time.ms != NO_TIMESTAMP},
         )
 
@@ -419,19 +428,20 @@ class Task:
 
     def close(self) -> None:
         """Close user processors and stores; what was not committed is lost."""
+        self._close([*self._closers, *(store.close for store in self.stores.values())])
+
+    def close_processors(self) -> None:
+        """Close user processors, and leave the stores open to whoever goes on with them."""
+        self._close(self._closers)
+
+    def _close(self, closers: Sequence[Callable[[], None]]) -> None:
         errors: list[Exception] = []
-        for callback in _and_stores(self._closers, self.stores):
+        for close in closers:
             try:
-                callback()
+                close()
             except Exception as error:
                 errors.append(error)
         if errors:
             raise ProcessingError(
                 f"task {self.task_id} did not close cleanly: {errors[0]}", task_id=self.task_id
-            ) from (errors[0])
-
-
-def _and_stores(closers: list[Callable[[], None]], stores: Mapping[str, Store]) -> Iterator[Callable[[], None]]:
-    yield from closers
-    for store in stores.values():
-        yield store.close
+            ) from errors[0]

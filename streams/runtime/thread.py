@@ -1,37 +1,40 @@
-"""A stream thread: one consumer, one producer, and the tasks that it was given.
+"""A stream thread: one consumer, one committer, and the tasks that it was given.
 
 The loop polls, adds, processes, sends, punctuates and commits; all of it in one thread, so no
-task needs a lock.  Imports clients.
+task needs a lock.  The group says what the thread should have; ``_reconcile`` opens and closes
+tasks and copies until it has just that.  Imports clients.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from attrs import define, field
 
 from streams.clients.consumer import Consumer
-from streams.clients.delivery import Delivery
-from streams.clients.errors import WakeupError
-from streams.clients.producer import Producer
+from streams.clients.errors import RequestTimeoutError, WakeupError
 from streams.clients.session import RebalanceListener
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
-from streams.core.errors import MemberFencedError, RebalanceInProgressError
-from streams.core.metrics import Metrics
+from streams.core.errors import (
+    MemberFencedError,
+    ProducerFencedError,
+    RebalanceInProgressError,
+    TransactionError,
+)
 from streams.core.records import TaskId, TopicPartition
 from streams.core.threads import Answer, Signal, SystemThreads, Threads
-from streams.protocol.messages import ErrorCode, OffsetAndMetadata
-from streams.runtime.assignment import tasks_of
+from streams.protocol.messages import ErrorCode
+from streams.runtime.assignment import StreamsAssignor
 from streams.runtime.bounded import BoundedProgress
-from streams.runtime.checkpoint import Checkpoint
-from streams.runtime.homes import StateHome
-from streams.runtime.plan import ApplicationPlan
+from streams.runtime.committing import Committer
+from streams.runtime.facts import MemberFacts
+from streams.runtime.layout import Plans
 from streams.runtime.restore import Restorer
-from streams.runtime.task import Task, TaskState
-from streams.state import RecordCache
+from streams.runtime.task import Task
+from streams.runtime.task_set import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -42,41 +45,68 @@ _BOUNDED_POLL_MS = 5
 #: State that waits for a commit, above which one is made early.
 _MAX_UNCOMMITTED_BYTES = 64 << 20
 
+#: Whoever gets these has lost its place, or knows nothing of its transaction: its tasks begin anew.
+_DISPLACED = (MemberFencedError, ProducerFencedError, TransactionError)
+
+
+@define(eq=False)
+class ThreadEvents:
+    """What a thread tells its instance."""
+
+    #: All tasks and copies are what the group has given.
+    settled: Callable[[], None] = lambda: None
+    #: A member has asked for the end of the whole application.
+    shutdown: Callable[[], None] = lambda: None
+
 
 @define(eq=False)
 class StreamThread:
     """The loop of one thread.  ``run`` returns when asked to stop, or raises what ended it."""
 
     name: str
-    plan: ApplicationPlan
+    plans: Plans
     config: StreamsConfig
     clock: Clock
     consumer: Consumer
-    producer: Producer
+    committer: Committer
     restorer: Restorer
-    home: StateHome
-    global_stores: Mapping[str, Any]
-    metrics: Metrics
-    cache: RecordCache | None
+    assignor: StreamsAssignor
+    task_set: TaskSet
     bounded: BoundedProgress | None
-    on_rebalance: Callable[[], None]
+    events: ThreadEvents
     threads: Threads = field(factory=SystemThreads)
-    tasks: dict[TaskId, Task] = field(factory=dict)
     #: Set to end the loop.
     stopping: Signal = field(init=False)
-    #: Positions of tasks that have been given up cannot be committed any more.
-    _owner_of: dict[TopicPartition, Task] = field(factory=dict)
-    _paused: set[TopicPartition] = field(factory=set)
+    #: Records are taken in but not processed.
+    is_paused: bool = False
+    #: Told to the leader at the next rebalance: the whole application is to end.
+    wants_shutdown: bool = False
+    _is_settled: bool = False
+    #: Partitions that the consumer is not to read for now.
+    _held: set[TopicPartition] = field(factory=set)
     #: Tasks of a bounded run whose final flush is done.
     _flushed: set[TaskId] = field(factory=set)
-    #: Changelog blocks sent since a task's last commit, by store: delivery and size of the last one.
-    _changes_sent: dict[TaskId, dict[str, tuple[Delivery, int]]] = field(factory=dict)
     _next_commit_ms: int = 0
+    #: When a leader looks again whether warm-up copies are complete.
+    _probe_at_ms: int | None = None
+    _has_reported_warmup: bool = False
+    #: Since when the broker does not answer.
+    _unanswered_since_ms: int | None = None
     #: Functions that other threads want run here, between two turns.
     _questions: "deque[tuple[Callable[[StreamThread], Any], Answer[Any]]]" = field(factory=deque)
 
     def __attrs_post_init__(self) -> None:
         self.stopping = self.threads.signal()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the tasks and copies here are what the group has given."""
+        return self._is_settled
+
+    @property
+    def tasks(self) -> dict[TaskId, Task]:
+        """The active tasks."""
+        return self.task_set.active
 
     def run(self) -> None:
         """Work until ``stopping`` is set; then commit and close everything.
@@ -89,15 +119,18 @@ class StreamThread:
             while not self.stopping.is_set():
                 try:
                     self.run_once()
+                    self._unanswered_since_ms = None
                 except WakeupError:
                     continue
-                except MemberFencedError as error:
-                    self._rejoin(error)
+                except _DISPLACED as error:
+                    self._start_anew(error)
+                except RequestTimeoutError as error:
+                    self._check_patience(error)
             self._commit_at_last()
         except BaseException:
             self._abandon()
             raise
-        self._close_all()
+        self.task_set.close_all()
         self._close_clients()
 
     def ask(self, question: "Callable[[StreamThread], Any]") -> Answer[Any]:
@@ -119,21 +152,36 @@ class StreamThread:
     def run_once(self) -> int:
         """Do one turn of the loop; return the number of records processed."""
         self._answer()
-        is_busy = any(task.queues.size for task in self.tasks.values()) or not self.restorer.is_idle
-        timeout_ms = 0 if is_busy else self._poll_ms()
+        if not self._is_settled:
+            self._reconcile()
+        is_busy = not self.is_paused and any(task.queues.size for task in self.tasks.values())
+        timeout_ms = 0 if is_busy or not self.restorer.is_idle else self._poll_ms()
         for partition, blocks in self.consumer.poll_blocks(timeout_ms).items():
-            task = self._owner_of.get(partition)
+            task = self.task_set.owner_of.get(partition)
             if task is not None:
                 for block in blocks:
                     task.add(partition, block)
         self._note_ends()
         self.restorer.poll()
-        processed = self._process()
+        self._look_after_warmups()
+        processed = 0 if self.is_paused else self._process()
         self._pause_and_resume()
         if self.bounded is not None:
             self._end_tasks(self.bounded)
         self._commit_if_due()
         return processed
+
+    def announce(self) -> None:
+        """Join the group, tell its leader what this thread has to say, and leave again."""
+        deadline_ms = self.clock.monotonic_ms() + self.config.session_timeout_ms
+        try:
+            while self.assignor.directive is None and self.clock.monotonic_ms() < deadline_ms:
+                try:
+                    self.consumer.poll_blocks(self.config.poll_ms)
+                except WakeupError:
+                    continue
+        finally:
+            self._close_clients()
 
     # --- one turn -----------------------------------------------------------------------
 
@@ -146,10 +194,13 @@ class StreamThread:
         return max(0, min([self.config.poll_ms, commit_in, *(deadline - now for deadline in deadlines)]))
 
     def _note_ends(self) -> None:
-        """Tell the tasks how far their inputs reach, as far as the consumer knows."""
-        bounded = self.bounded
-        for partition, task in self._owner_of.items():
-            end = self.consumer.high_watermark(partition)
+        """Tell the tasks how far their inputs reach and are read, as far as the consumer knows."""
+        bounded, consumer = self.bounded, self.consumer
+        for partition, task in self.task_set.owner_of.items():
+            position = consumer.known_position(partition)
+            if position is not None:
+                task.note_position(partition, position)
+            end = consumer.known_end(partition)
             if bounded is not None:
                 item = task.inputs[partition]
                 final = bounded.end_of(task.task_id, item.topic, partition)
@@ -167,11 +218,11 @@ class StreamThread:
                 continue
             while count := task.process(now, RUN_LIMIT):
                 total += count
-                self._send(task)
+                self.committer.send(task)
                 if task.wants_commit or task.uncommitted_bytes > _MAX_UNCOMMITTED_BYTES:
                     self._try_commit([task])
             if task.punctuate(now):
-                self._send(task)
+                self.committer.send(task)
         return total + (self._process_cycles(self.bounded, now) if self.bounded is not None else 0)
 
     def _in_cycle(self, task: Task) -> bool:
@@ -206,32 +257,39 @@ class StreamThread:
             task = min(heads)[2]
             if not task.process(now, 1):
                 return total
-            if self._send(task) & loops:
-                self.producer.flush()
+            if self.committer.send(task) & loops:
+                self._make_visible()
                 return total + 1
             if not bounded.is_settled(task):
                 return total + 1
         return RUN_LIMIT
 
+    def _make_visible(self) -> None:
+        """Let readers see what was sent."""
+        if self.committer.is_exactly_once:
+            self._try_commit(list(self.tasks.values()))
+        else:
+            self.committer.flush()
+
     def _pause_and_resume(self) -> None:
+        assigned = self.consumer.assignment()
         wanted = {partition for task in self.tasks.values() for partition in task.queues.paused()}
-        wanted |= {
-            partition
-            for task in self.tasks.values()
-            if self.restorer.is_restoring(task.task_id)
-            for partition in task.inputs
-        }
-        wanted &= self.consumer.assignment()
-        if wanted != self._paused:
-            self.consumer.pause(wanted - self._paused)
-            self.consumer.resume((self._paused - wanted) & self.consumer.assignment())
-            self._paused = wanted
+        for task in self.tasks.values():
+            if self.restorer.is_restoring(task.task_id):
+                wanted.update(task.inputs)
+        # What has no task yet would be read in vain.
+        wanted |= assigned - self.task_set.owner_of.keys()
+        wanted &= assigned
+        if wanted != self._held:
+            self.consumer.pause(wanted - self._held)
+            self.consumer.resume((self._held - wanted) & assigned)
+            self._held = wanted
 
     def _end_tasks(self, bounded: BoundedProgress) -> None:
         for task in list(self.tasks.values()):
             if bounded.has_ended(task.task_id) or self.restorer.is_restoring(task.task_id):
                 continue
-            self.producer.flush()
+            self.committer.flush()
             if not bounded.report(task, task.inputs):
                 continue
             if bounded.final_flush and task.task_id not in self._flushed:
@@ -240,14 +298,19 @@ class StreamThread:
             if self._try_commit([task]):
                 bounded.end_task(task.task_id)
 
-    # --- sending and committing -----------------------------------------------------------
+    def _look_after_warmups(self) -> None:
+        """Have the tasks shared out again when a copy is complete, or when the leader is to look."""
+        directive = self.assignor.directive
+        if directive is not None and directive.warmup and not self._has_reported_warmup:
+            lags = [self.restorer.lag(task_id) for task_id in directive.warmup if task_id in self.task_set.copies]
+            if any(lag is not None and lag <= self.config.acceptable_recovery_lag for lag in lags):
+                self._has_reported_warmup = True
+                self.consumer.enforce_rebalance("a warm-up copy has caught up")
+        if self._probe_at_ms is not None and self.clock.monotonic_ms() >= self._probe_at_ms:
+            self._probe_at_ms = None
+            self.consumer.enforce_rebalance("warm-up copies may have caught up")
 
-    def _send(self, task: Task) -> set[TopicPartition]:
-        """Send a task's outputs; return the partitions that got some."""
-        outputs = task.take_outputs()
-        for partition, block in outputs:
-            self.producer.send_block(partition, block)
-        return {partition for partition, _ in outputs}
+    # --- committing -----------------------------------------------------------------------
 
     def _commit_if_due(self) -> None:
         now = self.clock.monotonic_ms()
@@ -258,42 +321,17 @@ class StreamThread:
         if wanting:
             self._try_commit(wanting)
 
-    def _commit(self, tasks: Sequence[Task]) -> None:
-        """Commit tasks, in the one order that loses nothing when it stops between two steps.
-
-        Cache flush (may forward) -> outputs and changelog sent -> producer flush -> offsets ->
-        one engine batch per store, which also holds the changelog position.  Changelog behind
-        offsets would lose state; offsets behind changelog only repeat, which at-least-once allows.
-        """
-        due = [task for task in tasks if task.is_dirty and not self.restorer.is_restoring(task.task_id)]
-        if not due:
-            return
-        for task in due:
-            task.flush_caches()
-            self._send(task)
-            sent = self._changes_sent.setdefault(task.task_id, {})
-            for name, block in task.take_changes():
-                if name not in self.plan.topology.source_changelogs:
-                    partition = TopicPartition(self.plan.changelog(name), task.task_id.partition)
-                    sent[name] = (self.producer.send_block(partition, block), len(block))
-        self.producer.flush()
-        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-        for task in due:
-            positions = task.positions()
-            notes = task.checkpoint().notes(list(positions))
-            offsets |= {tp: OffsetAndMetadata(offset, notes[tp]) for tp, offset in positions.items()}
-        self.consumer.commit_sync(offsets)
-        for task in due:
-            changes = self._changes_sent.pop(task.task_id)
-            done = {name: delivery.base_offset() + size for name, (delivery, size) in changes.items()}
-            done |= self._source_positions(task)
-            task.write_state(done)
-            self.metrics.counter("commit-total", task=task.task_id).value += 1
+    def commit(self, tasks: Iterable[Task]) -> None:
+        """Commit those of the tasks that have done anything; a transaction takes all tasks of the thread."""
+        chosen = self.tasks.values() if self.committer.is_exactly_once else tasks
+        self.committer.commit(
+            [task for task in chosen if task.is_dirty and not self.restorer.is_restoring(task.task_id)]
+        )
 
     def _try_commit(self, tasks: Sequence[Task]) -> bool:
         """Commit unless the group is rebalancing: then what was sent waits for the next attempt."""
         try:
-            self._commit(tasks)
+            self.commit(tasks)
         except RebalanceInProgressError:
             return False
         return True
@@ -301,22 +339,15 @@ class StreamThread:
     def _commit_at_last(self) -> None:
         """Commit everything before the end, through a rebalance if there is one."""
         deadline_ms = self.clock.monotonic_ms() + self.config.session_timeout_ms
-        while not self._try_commit(list(self.tasks.values())):
-            if self.clock.monotonic_ms() > deadline_ms:
-                log.warning("%s: ends without a last commit: the group did not settle in time", self.name)
-                return
-            # What this brings is not processed: positions are the tasks'.
-            self.consumer.poll_blocks(self.config.poll_ms)
-
-    def _source_positions(self, task: Task) -> dict[str, int]:
-        """Return positions of stores whose changelog is a source topic: those of the input."""
-        by_topic = {item.topic: partition for partition, item in task.inputs.items()}
-        positions = task.positions()
-        return {
-            store: positions[by_topic[topic]]
-            for store, topic in self.plan.topology.source_changelogs.items()
-            if store in task.stores and topic in by_topic and by_topic[topic] in positions
-        }
+        try:
+            while not self._try_commit(list(self.tasks.values())):
+                if self.clock.monotonic_ms() > deadline_ms:
+                    log.warning("%s: ends without a last commit: the group did not settle in time", self.name)
+                    return
+                # What this brings is not processed: positions are the tasks'.
+                self.consumer.poll_blocks(self.config.poll_ms)
+        except _DISPLACED as error:
+            log.warning("%s: ends without a last commit, its tasks are others' already: %s", self.name, error)
 
     # --- rebalances -----------------------------------------------------------------------
 
@@ -324,109 +355,110 @@ class StreamThread:
         """Return what the consumer calls when tasks come and go."""
         return _Listener(self)
 
+    def facts(self) -> MemberFacts:
+        """Return what the leader is to know of this thread and of the state that lies with its process."""
+        task_set = self.task_set
+        return MemberFacts(
+            task_set.home.process_id,
+            tuple(sorted(task_set.active)),
+            tuple(sorted(task_set.copies)),
+            task_set.positions(),
+            self.wants_shutdown,
+        )
+
     def take_over(self, partitions: Sequence[TopicPartition]) -> None:
-        """Open the tasks whose partition groups are now complete."""
-        assigned = self.consumer.assignment()
-        groups = {task_id: [item.partition for item in self.plan.inputs(task_id)] for task_id in self.plan.groups}
-        for task_id in tasks_of(groups, assigned):
-            if task_id not in self.tasks:
-                self._open(task_id)
-        self._paused &= assigned
-        self.on_rebalance()
+        """Note that there is something to open; nothing is read of it before that is done."""
+        self.consumer.pause(partitions)
+        self._held.update(partitions)
+        self._held &= self.consumer.assignment()
+        self._unsettle()
+        # Ends the poll in which this is called.
+        self.consumer.wakeup()
 
     def give_up(self, partitions: Sequence[TopicPartition], *, is_lost: bool) -> None:
         """Commit (unless lost) and close the tasks of these partitions."""
-        gone = {self._owner_of[partition].task_id for partition in partitions if partition in self._owner_of}
+        gone = {
+            self.task_set.owner_of[partition].task_id for partition in partitions if partition in self.task_set.owner_of
+        }
         tasks = [self.tasks[task_id] for task_id in sorted(gone)]
+        is_kept = False
         if not is_lost:
             try:
-                self._commit(tasks)
-            except (MemberFencedError, RebalanceInProgressError) as error:
-                log.warning("%s: tasks %s are given up without a commit: %s", self.name, gone, error)
+                self.commit(tasks)
+                is_kept = True
+            except (*_DISPLACED, RebalanceInProgressError, RequestTimeoutError) as error:
+                log.warning("%s: tasks %s are given up without a commit: %s", self.name, sorted(gone), error)
+        if not is_kept and self.committer.is_exactly_once:
+            # One transaction holds the records of all tasks: they begin anew at their last commit.
+            tasks = list(self.tasks.values())
+            self.committer.renew()
+        directive = self.assignor.directive
+        followed = {*directive.standby, *directive.warmup} if directive is not None and is_kept else set()
         for task in tasks:
-            self._close(task)
-        self.on_rebalance()
+            self.task_set.close(task, keeps_stores=task.task_id in followed)
+        self._unsettle()
 
-    def _rejoin(self, error: MemberFencedError) -> None:
-        """The group has gone on without this thread: its tasks may be others' already, so they are dropped."""
-        if error.code == ErrorCode.FENCED_INSTANCE_ID:
+    def _unsettle(self) -> None:
+        self._is_settled = False
+        self._probe_at_ms = None
+
+    def _start_anew(self, error: Exception) -> None:
+        """The group or the broker has gone on without this thread: its tasks may be others' already, so they are
+        dropped, and opened again at their last commit if they are not.
+        """
+        if isinstance(error, MemberFencedError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
             raise error
-        log.warning("%s: out of the group, joins again: %s", self.name, error)
-        self.give_up(list(self._owner_of), is_lost=True)
-        self.consumer.enforce_rebalance("this member was out of the group")
-
-    def _open(self, task_id: TaskId) -> None:
-        plan = self.plan
-        stores = self.home.open_task(task_id, plan.stores_of(task_id), self)
-        changelogs = {
-            name: TopicPartition(plan.changelog(name), task_id.partition)
-            for name, store in stores.items()
-            if store.spec.has_changelog
-        }
-        for name in self.restorer.stale(stores, changelogs):
-            log.warning(
-                "%s: store %r of task %s is ahead of its changelog, which was made anew: its content is dropped",
-                self.name,
-                name,
-                task_id,
-            )
-            stores[name].close()
-            stores[name] = self.home.renew_store(task_id, plan.topology.stores[name])
-        inputs = plan.inputs(task_id)
-        partitions = [item.partition for item in inputs]
-        committed = self.consumer.committed(partitions)
-        checkpoint = Checkpoint.from_notes({tp: found.metadata for tp, found in committed.items()})
-        task = plan.open_task(
-            task_id,
-            TaskState(stores, self.global_stores, checkpoint),
-            self.metrics,
-            partitions_of=lambda topic: plan.partition_count(topic) or self.producer.partition_count(topic),
-            cache=self.cache,
-            is_bounded=self.bounded is not None,
-        )
-        for item in inputs:
-            found = committed.get(item.partition)
-            position = found.offset if found is not None else self._start_position(item.partition)
-            task.seek(item.partition, position)
-            task.queues[item.partition].is_loop = self.bounded is not None and self.bounded.is_loop(task_id, item.topic)
-            self._owner_of[item.partition] = task
-        self.tasks[task_id] = task
-        limits = {
-            name: committed[tp].offset if tp in committed else 0
-            for name, tp in changelogs.items()
-            if name in plan.topology.source_changelogs
-        }
-        self.restorer.begin(task_id, stores, changelogs, limits)
-
-    def _start_position(self, partition: TopicPartition) -> int:
-        if self.config.auto_offset_reset == "latest":
-            return self.consumer.end_offsets([partition])[partition]
-        return self.consumer.beginning_offsets([partition])[partition]
-
-    def _close(self, task: Task) -> None:
-        self.restorer.forget(task.task_id)
-        self._changes_sent.pop(task.task_id, None)
-        for partition in task.inputs:
-            self._owner_of.pop(partition, None)
-            self._paused.discard(partition)
-        del self.tasks[task.task_id]
-        try:
-            task.close()
-        finally:
-            self.home.release_task(task.task_id, self)
-
-    def _close_all(self) -> None:
+        log.warning("%s: begins anew: %s", self.name, error)
+        self.task_set.metrics.counter("fenced-total").value += 1
+        if self.committer.is_exactly_once:
+            self.committer.renew()
         for task in list(self.tasks.values()):
-            self._close(task)
+            self.task_set.close(task)
+        self._unsettle()
+        if not isinstance(error, TransactionError) or isinstance(error, ProducerFencedError):
+            self.consumer.enforce_rebalance("this member was out of the group")
+
+    def _check_patience(self, error: RequestTimeoutError) -> None:
+        """Go on for a time while the broker does not answer."""
+        now = self.clock.monotonic_ms()
+        if self._unanswered_since_ms is None:
+            self._unanswered_since_ms = now
+        if now - self._unanswered_since_ms > self.config.task_timeout_ms:
+            raise error
+        log.warning("%s: tries again: %s", self.name, error)
+        if self.committer.is_exactly_once and self.committer.has_open_transaction:
+            # Whether it was committed is not known; a fresh producer finds it ended one way or the other.
+            self._start_anew(TransactionError(f"nothing is known of the transaction: {error}"))
+
+    def _reconcile(self) -> None:
+        """Open and close tasks and copies until they are what the group has given."""
+        directive = self.assignor.directive
+        if directive is None:
+            return
+        if directive.is_shutdown:
+            self.events.shutdown()
+            return
+        self.committer.prepare()
+        if not self.task_set.reconcile(self.plans.of(directive.layout), directive):
+            return
+        self._is_settled = True
+        self._has_reported_warmup = False
+        if self.assignor.awaits_warmups:
+            self._probe_at_ms = self.clock.monotonic_ms() + self.config.probing_rebalance_interval_ms
+        self.events.settled()
+
+    # --- the end ----------------------------------------------------------------------------
 
     def _close_clients(self) -> None:
         self.consumer.close()
-        self.producer.close()
+        self.committer.close()
         self.restorer.close()
+        while self._questions:
+            self._questions.popleft()[1].refuse(WakeupError(f"thread {self.name} has ended"))
 
     def _abandon(self) -> None:
         """Close after a failure, without a commit; the failure itself is what gets raised."""
-        for close in (self._close_all, self._close_clients):
+        for close in (self.committer.abort, self.task_set.close_all, self._close_clients):
             try:
                 close()
             except Exception:

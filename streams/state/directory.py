@@ -19,6 +19,7 @@ from streams.core.records import TaskId
 
 _LOCK_FILE = ".lock"
 _PROCESS_FILE = ".process"
+_POSITION_FILE = ".position"
 
 
 @define(eq=False)
@@ -101,6 +102,17 @@ class StateDirectory:
     def is_task_locked(self, task_id: TaskId) -> bool:
         """Tell whether anyone in this instance holds the task's directory."""
         return task_id in self._owners
+
+    def note_position(self, task_id: TaskId, position: int) -> None:
+        """Note how far a task's closed state is: a hint for where the task had better run, no more."""
+        (self.task_path(task_id) / _POSITION_FILE).write_text(f"{position}\n")
+
+    def noted_position(self, task_id: TaskId) -> int:
+        """Return the noted position, 0 without one."""
+        try:
+            return int((self.path / str(task_id) / _POSITION_FILE).read_text())
+        except (OSError, ValueError):
+            return 0
 
     def task_path(self, task_id: TaskId) -> Path:
         """Return a task's directory, making it if it is not there."""

@@ -143,7 +143,7 @@ def test_next_block_is_prefetched_but_the_position_waits(broker, make, cluster):
     fetched = [request.positions.get(P0) for request in cluster.sent if isinstance(request, Fetch)]
     assert fetched == [0, 2]
     assert consumer.position(P0) == 2
-    assert consumer.high_watermark(P0) == 4
+    assert consumer.known_end(P0) == 4
 
 
 def test_idle_partitions_do_not_hold_up_the_busy_one(broker, make):

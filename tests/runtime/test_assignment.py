@@ -1,11 +1,13 @@
-"""Whole partition groups, sticky and even."""
+"""Whole partition groups, sticky and even; state goes ahead of the tasks."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streams import TaskId, TopicPartition
 from streams.group.subscriptions import Subscription
-from streams.runtime.assignment import MemberTasks, StreamsAssignor, share_tasks, tasks_of
+from streams.runtime.assignment import Blueprint, StreamsAssignor, tasks_of
+from streams.runtime.facts import Directive, Layout, MemberFacts
+from streams.runtime.sharing import SharingRules, share, share_tasks
 
 
 def tasks(*sizes):
@@ -13,7 +15,7 @@ def tasks(*sizes):
 
 
 def members(count, process=lambda number: f"p{number}"):
-    return {f"m{number}": MemberTasks(process(number)) for number in range(count)}
+    return {f"m{number}": MemberFacts(process(number)) for number in range(count)}
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 7), st.integers(1, 7))
@@ -21,7 +23,7 @@ def test_every_task_has_one_owner_and_nobody_two_more_than_another(sizes, before
     """Also when members come or go, and then nobody loses what balance does not ask for."""
     all_tasks = tasks(*sizes)
     first = share_tasks(all_tasks, members(before), [f"m{n}" for n in range(before)])
-    facts = {f"m{number}": MemberTasks(f"p{number}", tuple(first.get(f"m{number}", ()))) for number in range(after)}
+    facts = {f"m{number}": MemberFacts(f"p{number}", tuple(first.get(f"m{number}", ()))) for number in range(after)}
     second = share_tasks(all_tasks, facts, sorted(facts))
 
     for shared in (first, second):
@@ -35,25 +37,77 @@ def test_every_task_has_one_owner_and_nobody_two_more_than_another(sizes, before
 
 
 def test_task_that_must_move_prefers_the_process_that_has_its_state():
-    facts = {"a": MemberTasks("p1"), "b": MemberTasks("p2", on_disk=(TaskId(0, 0),))}
+    facts = {"a": MemberFacts("p1"), "b": MemberFacts("p2", positions={TaskId(0, 0): 5})}
 
     assert share_tasks(tasks(2), facts, ["a", "b"]) == {"a": [TaskId(0, 1)], "b": [TaskId(0, 0)]}
+
+
+def test_task_with_much_state_stays_until_a_warm_up_copy_is_complete():
+    """A new member is to get half of the tasks: first it gets copies of them, two at once, then the tasks."""
+    all_tasks = tasks(4)
+    ends = dict.fromkeys(all_tasks, 50_000)
+    old = MemberFacts("p1", tuple(all_tasks))
+
+    first = share(
+        all_tasks, all_tasks, {"a": old, "b": MemberFacts("p2")}, ["a", "b"], ends, SharingRules(max_warmups=1)
+    )
+    assert (first["a"].active, first["b"].active) == (all_tasks, [])
+    [copied] = first["b"].warmup
+
+    behind = MemberFacts("p2", standby=(copied,), positions={copied: 30_000})
+    second = share(all_tasks, all_tasks, {"a": old, "b": behind}, ["a", "b"], ends, SharingRules(max_warmups=1))
+    assert (second["b"].active, second["b"].warmup) == ([], [copied])
+
+    ready = MemberFacts("p2", standby=(copied,), positions={copied: 45_000})
+    third = share(all_tasks, all_tasks, {"a": old, "b": ready}, ["a", "b"], ends, SharingRules(max_warmups=1))
+    assert third["b"].active == [copied]
+    assert third["b"].warmup != [copied]
+
+
+def test_standby_copies_are_on_other_processes_and_spread():
+    """Two members of one process never keep a copy of each other's tasks."""
+    all_tasks = tasks(6)
+    facts = {"a1": MemberFacts("p1"), "a2": MemberFacts("p1"), "b": MemberFacts("p2"), "c": MemberFacts("p3")}
+
+    shares = share(all_tasks, all_tasks, facts, list(facts), {}, SharingRules(standby_replicas=1))
+
+    for task in all_tasks:
+        active = [facts[member].process_id for member, mine in shares.items() if task in mine.active]
+        copies = [facts[member].process_id for member, mine in shares.items() if task in mine.standby]
+        assert len(active) == len(copies) == 1
+        assert active != copies
+    loads = [mine.load for mine in shares.values()]
+    assert max(loads) - min(loads) <= 2
+
+
+def test_standby_takes_over_when_the_owner_is_gone():
+    facts = {
+        "b": MemberFacts("p2", positions={TaskId(0, 0): 10}),
+        "c": MemberFacts("p3", standby=(TaskId(0, 0),), positions={TaskId(0, 0): 90_000}),
+    }
+    ends = {TaskId(0, 0): 90_000}
+
+    shares = share([TaskId(0, 0)], [TaskId(0, 0)], facts, ["b", "c"], ends, SharingRules(standby_replicas=1))
+
+    assert shares["c"].active == [TaskId(0, 0)]
+    assert shares["b"].standby == [TaskId(0, 0)]
 
 
 def test_group_whose_partitions_change_hands_waits_for_its_old_owner():
     """Cooperative: what somebody still owns is free in the next generation only, and groups stay whole."""
     left, right = TopicPartition("left", 0), TopicPartition("right", 0)
     groups = {TaskId(0, 0): (left, right), TaskId(0, 1): (TopicPartition("left", 1), TopicPartition("right", 1))}
-    assignor = StreamsAssignor(lambda _: groups, lambda: MemberTasks("p"))
+    assignor = StreamsAssignor(lambda _: Blueprint(Layout({"left": 2, "right": 2}), groups), lambda: MemberFacts("p"))
     old = Subscription(
         ("left", "right"),
         tuple(tp for group in groups.values() for tp in group),
         1,
-        MemberTasks("p1", tuple(groups)).encode(),
+        MemberFacts("p1", tuple(groups)).encode(),
     )
-    new = Subscription(("left", "right"), (), -1, MemberTasks("p2").encode())
+    new = Subscription(("left", "right"), (), -1, MemberFacts("p2").encode())
 
     given = assignor.assign({"left": 2, "right": 2}, {"old": old, "new": new})
 
     assert [len(given[member].partitions) for member in ("old", "new")] == [2, 0]
     assert tasks_of(groups, given["old"].partitions)
+    assert Directive.decode(given["old"].user_data).layout == Layout({"left": 2, "right": 2})

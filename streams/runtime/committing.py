@@ -1,0 +1,159 @@
+"""Outputs and commits of a thread's tasks, in the one order that loses nothing.
+
+At least once: outputs and changelogs are flushed, then offsets committed, then stores written.
+Exactly once: the first three are one transaction of the thread's producer (KIP-447), so it
+takes in all of the thread's tasks.  Imports clients.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from attrs import define, field
+
+from streams.clients.consumer import Consumer
+from streams.clients.delivery import Delivery
+from streams.clients.producer import Producer
+from streams.core.metrics import Metrics
+from streams.core.records import TaskId, TopicPartition
+from streams.protocol.messages import OffsetAndMetadata
+from streams.runtime.plan import ApplicationPlan
+from streams.runtime.task import Task
+
+
+@define(eq=False)
+class Committer:
+    """Sends and commits for one thread.
+
+    ``plan`` gives the plan in force.  ``new_producer`` makes a producer; with exactly-once a
+    fresh one fences its predecessor and ends what that left open.
+    """
+
+    _consumer: Consumer
+    _new_producer: Callable[[], Producer]
+    _plan: Callable[[], ApplicationPlan]
+    _metrics: Metrics
+    is_exactly_once: bool
+    producer: Producer = field(init=False)
+    #: Whether the producer has ended what an earlier one with its name left open.
+    _is_initialized: bool = False
+    _has_begun: bool = False
+    #: Changelog blocks sent since a task's last commit, by store: delivery and size of the last one.
+    _changes: dict[TaskId, dict[str, tuple[Delivery, int]]] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.producer = self._new_producer()
+
+    # --- the steps ------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """End what an earlier run left open, before committed offsets and changelogs are read."""
+        if self.is_exactly_once and not self._is_initialized:
+            self.producer.init_transactions()
+            self._is_initialized = True
+
+    def send(self, task: Task) -> set[TopicPartition]:
+        """Send a task's outputs; return the partitions that got some."""
+        outputs = task.take_outputs()
+        if outputs:
+            self._begin()
+        for partition, block in outputs:
+            self.producer.send_block(partition, block)
+        return {partition for partition, _ in outputs}
+
+    def commit(self, tasks: Sequence[Task]) -> None:
+        """Commit tasks; with exactly-once these must be all that have sent anything since the last commit.
+
+        Cache flush (may forward) -> outputs and changelog sent -> producer flush -> offsets ->
+        one engine batch per store, which also holds the changelog position.  Changelog behind
+        offsets would lose state; offsets behind changelog only repeat, which at-least-once allows
+        and which a transaction excludes.
+
+        Raises:
+            RebalanceInProgressError: at-least-once; nothing is lost, the next attempt goes on.
+            MemberFencedError, TransactionError: the tasks may be others' already; close them.
+        """
+        if not tasks:
+            return
+        for task in tasks:
+            task.flush_caches()
+            self.send(task)
+            self._send_changes(task)
+        offsets = _offsets_of(tasks)
+        if self.is_exactly_once:
+            self._begin()
+            self.producer.send_offsets_to_transaction(offsets, self._consumer.group_metadata)
+            self.producer.commit_transaction()
+            self._has_begun = False
+        else:
+            self.producer.flush()
+            self._consumer.commit_sync(offsets)
+        for task in tasks:
+            changes = self._changes.pop(task.task_id)
+            done = {name: delivery.base_offset() + size for name, (delivery, size) in changes.items()}
+            done |= self._source_positions(task)
+            task.write_state(done)
+            self._metrics.counter("commit-total", task=task.task_id).value += 1
+
+    def flush(self) -> None:
+        """Wait until what was sent is acknowledged."""
+        self.producer.flush()
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """Whether records wait for the commit of their transaction."""
+        return self._has_begun
+
+    def forget(self, task_id: TaskId) -> None:
+        """A task is closed without a commit."""
+        self._changes.pop(task_id, None)
+
+    def abort(self) -> None:
+        """Undo what was sent since the last commit, where that is possible."""
+        if self._has_begun:
+            self._has_begun = False
+            self.producer.abort_transaction()
+
+    def renew(self) -> None:
+        """Go on with a fresh producer: the old one was fenced, or nothing is known of its transaction."""
+        old, self.producer = self.producer, self._new_producer()
+        self._is_initialized = self._has_begun = False
+        old.abandon()
+
+    def close(self) -> None:
+        """Close the producer."""
+        self.producer.close()
+
+    # --- inside ---------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self.is_exactly_once and not self._has_begun:
+            self.prepare()
+            self.producer.begin_transaction()
+            self._has_begun = True
+
+    def _send_changes(self, task: Task) -> None:
+        plan = self._plan()
+        sent = self._changes.setdefault(task.task_id, {})
+        for name, block in task.take_changes():
+            if name not in plan.topology.source_changelogs:
+                self._begin()
+                partition = TopicPartition(plan.changelog(name), task.task_id.partition)
+                sent[name] = (self.producer.send_block(partition, block), len(block))
+
+    def _source_positions(self, task: Task) -> dict[str, int]:
+        """Return positions of stores whose changelog is a source topic: those of the input."""
+        by_topic = {item.topic: partition for partition, item in task.inputs.items()}
+        positions = task.positions()
+        return {
+            store: positions[by_topic[topic]]
+            for store, topic in self._plan().topology.source_changelogs.items()
+            if store in task.stores and topic in by_topic and by_topic[topic] in positions
+        }
+
+
+def _offsets_of(tasks: Iterable[Task]) -> dict[TopicPartition, OffsetAndMetadata]:
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    for task in tasks:
+        positions = task.positions()
+        notes = task.checkpoint().notes(list(positions))
+        offsets |= {partition: OffsetAndMetadata(offset, notes[partition]) for partition, offset in positions.items()}
+    return offsets

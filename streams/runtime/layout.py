@@ -1,0 +1,110 @@
+"""Which partition groups an application has, and that state stays where its keys go.
+
+Partition counts may grow while an application runs.  Tasks without state grow with them; state
+that exists is divided in as many groups as its changelog has partitions, and a new partition joins
+the group that has its keys already.  Imports topology.
+"""
+
+from collections.abc import Mapping
+
+from attrs import define, field
+
+from streams.core.clock import Clock
+from streams.core.config import StreamsConfig
+from streams.core.errors import TopologyError
+from streams.core.records import TopicPartition
+from streams.protocol.messages import OffsetAndMetadata
+from streams.runtime.checkpoint import group_of_note
+from streams.runtime.facts import Layout
+from streams.runtime.plan import ApplicationPlan
+from streams.topology.graph import Topology
+from streams.topology.subtopologies import PartitionGrouper, sub_topologies
+
+
+@define(eq=False)
+class Plans:
+    """The plans of one application, by layout: members make the same plan from the same layout."""
+
+    _topology: Topology
+    _config: StreamsConfig
+    _clock: Clock
+    _grouper: PartitionGrouper | None = None
+    _has_lanes: bool = False
+    _made: dict[object, ApplicationPlan] = field(factory=dict)
+
+    def layout(self, known: Mapping[str, int]) -> Layout:
+        """Return the layout for the partition counts of all topics of a cluster.
+
+        Raises:
+            TopologyError: a source topic is missing.
+        """
+        prefix = f"{self._config.application_id}-"
+        own = (*(f"{prefix}{name}" for name in self._topology.internal_topics),)
+        # A pattern that matches everything does not mean what the application itself has made.
+        others = {
+            topic: count
+            for topic, count in known.items()
+            if topic not in own and not (topic.startswith(prefix) and topic.endswith(("-changelog", ".lanes")))
+        }
+        subs = sub_topologies(self._topology, others)
+        sources = dict.fromkeys(topic for sub in subs for topic in sub.source_topics)
+        counts = {topic: others[topic] for topic in sources if topic in others}
+        groups: dict[int, int] = {}
+        if not self._has_lanes:
+            # Repartition topics keep the partitions that they have.
+            counts |= {
+                name: known[f"{prefix}{name}"] for name in self._topology.internal_topics if f"{prefix}{name}" in known
+            }
+            for sub in subs:
+                found = [
+                    known[changelog]
+                    for store in sub.stores
+                    if not sub.is_global
+                    and store not in self._topology.source_changelogs
+                    and (changelog := f"{prefix}{store}-changelog") in known
+                ]
+                if found:
+                    groups[sub.id] = min(found)
+        return Layout(counts, groups)
+
+    def of(self, layout: Layout) -> ApplicationPlan:
+        """Return the plan of a layout.
+
+        Raises:
+            TopologyError: a source topic is missing, inputs are not co-partitioned, or new
+                partitions would take keys away from the groups that have their state.
+        """
+        key = layout.key()
+        plan = self._made.get(key)
+        if plan is None:
+            plan = self._made[key] = ApplicationPlan.make(
+                self._topology,
+                self._config,
+                self._clock,
+                layout.partitions,
+                has_lanes=self._has_lanes,
+                grouper=self._grouper,
+                existing_groups=layout.groups,
+            )
+        return plan
+
+
+def check_groups(plan: ApplicationPlan, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    """Check that partitions are where they were when their offsets were committed.
+
+    The number of its group is in the note of every committed offset.  Tasks without state may be
+    regrouped at will.
+
+    Raises:
+        TopologyError: a partition would leave the group that has the state of its keys.
+    """
+    for task_id in plan.stateful():
+        for item in plan.inputs(task_id):
+            found = committed.get(item.partition)
+            group = None if found is None else group_of_note(found.metadata)
+            if group is not None and group != task_id.partition:
+                raise TopologyError(
+                    f"partition {item.partition} belonged to partition group {group} and would now belong to "
+                    f"{task_id.partition} (task {task_id}), but the state of its keys is with group {group}; go back "
+                    "to the partition grouper and the topology of before, or start with a new application id"
+                )

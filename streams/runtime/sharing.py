@@ -1,0 +1,204 @@
+"""Who runs which task, who keeps a copy of whose state: the decision of the group's leader.
+
+Even, sticky, and without downtime: a task with much state moves only to a process that has it;
+until then the task stays and a warm-up copy is built where it is to go (KIP-441).  Pure.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from attrs import define, field, frozen
+
+from streams.core.records import TaskId
+from streams.runtime.facts import MemberFacts
+
+
+@frozen
+class SharingRules:
+    """Settings of the decision; see ``StreamsConfig`` for their meaning."""
+
+    standby_replicas: int = 0
+    acceptable_lag: int = 10_000
+    max_warmups: int = 2
+
+
+@define(eq=False)
+class Share:
+    """What one member gets."""
+
+    active: list[TaskId] = field(factory=list)
+    standby: list[TaskId] = field(factory=list)
+    warmup: list[TaskId] = field(factory=list)
+
+    @property
+    def load(self) -> int:
+        """Number of tasks and copies."""
+        return len(self.active) + len(self.standby) + len(self.warmup)
+
+
+def share(
+    tasks: Iterable[TaskId],
+    stateful: Collection[TaskId],
+    members: Mapping[str, MemberFacts],
+    order: Sequence[str],
+    changelog_ends: Mapping[TaskId, int],
+    rules: SharingRules,
+) -> dict[str, Share]:
+    """Share tasks and copies of their state out.
+
+    ``changelog_ends`` is the sum of the end offsets of each stateful task's changelogs.
+    """
+    lags = _Lags(members, changelog_ends, rules.acceptable_lag)
+    desired = share_tasks(tasks, members, order, lags)
+    result = {member: Share() for member in order}
+    waiting: list[tuple[TaskId, str]] = []
+    for member in order:
+        for task in desired[member]:
+            holder = member
+            if task in stateful and not lags.is_ready(task, members[member].process_id):
+                holder = _ready_holder(task, members, order, lags, result) or member
+            result[holder].active.append(task)
+            if holder != member:
+                waiting.append((task, member))
+    _copy(waiting, stateful, members, order, lags, rules, result)
+    for given in result.values():
+        given.active.sort()
+        given.standby.sort()
+        given.warmup.sort()
+    return result
+
+
+def share_tasks(
+    tasks: Iterable[TaskId], members: Mapping[str, MemberFacts], order: Sequence[str], lags: "_Lags | None" = None
+) -> dict[str, list[TaskId]]:
+    """Share tasks out: nobody has two more than another, and each stays where it was if that allows.
+
+    A task that cannot stay with its member goes to one that keeps a copy of its state, to one of
+    the same process, to a process whose state of it is nearly complete, to one that has some, then
+    to whoever has the least.
+    """
+    lags = lags or _Lags(members, {}, 0)
+    # By partition first, so that the tasks of one sub-topology spread over the members.
+    open_tasks = sorted(tasks, key=lambda task: (task.partition, task.sub_topology))
+    each, extra = divmod(len(open_tasks), len(order))
+    result: dict[str, list[TaskId]] = {member: [] for member in order}
+    above = 0
+
+    def give(fitting: Callable[[TaskId], Iterable[str]]) -> None:
+        nonlocal open_tasks, above
+        left = []
+        for task in open_tasks:
+            limit = each + 1 if above < extra else each
+            room = [member for member in fitting(task) if len(result[member]) < limit]
+            if room:
+                chosen = min(room, key=lambda member: len(result[member]))
+                result[chosen].append(task)
+                above += len(result[chosen]) > each
+            else:
+                left.append(task)
+        open_tasks = left
+
+    active_of = {task: member for member in order for task in members[member].active}
+    process_of = {task: members[member].process_id for task, member in active_of.items()}
+    copies: dict[TaskId, list[str]] = {}
+    by_process: dict[str, list[str]] = {}
+    for member in order:
+        by_process.setdefault(members[member].process_id, []).append(member)
+        for task in members[member].standby:
+            copies.setdefault(task, []).append(member)
+
+    def in_processes(processes: Iterable[str]) -> list[str]:
+        return [member for process in processes for member in by_process[process]]
+
+    give(lambda task: [active_of[task]] if task in active_of else [])
+    give(lambda task: [member for member in copies.get(task, ()) if lags.is_ready(task, members[member].process_id)])
+    give(lambda task: by_process[process_of[task]] if task in process_of else [])
+    give(lambda task: in_processes(process for process in by_process if lags.is_ready(task, process, known=True)))
+    give(lambda task: in_processes(lags.holders(task)[:1]))
+    give(lambda task: order)
+    assert not open_tasks
+    return result
+
+
+class _Lags:
+    """How far each process's state of a task lies behind its changelogs."""
+
+    def __init__(self, members: Mapping[str, MemberFacts], ends: Mapping[TaskId, int], acceptable: int) -> None:
+        self._ends = ends
+        self._acceptable = acceptable
+        self._running = {(task, facts.process_id) for facts in members.values() for task in facts.active}
+        self._positions: dict[TaskId, dict[str, int]] = {}
+        for facts in members.values():
+            for task, position in facts.positions.items():
+                known = self._positions.setdefault(task, {})
+                known[facts.process_id] = max(position, known.get(facts.process_id, 0))
+
+    def is_ready(self, task: TaskId, process: str, *, known: bool = False) -> bool:
+        """Whether a process could go on with a task at once; with ``known`` only if it has state of it."""
+        if (task, process) in self._running:
+            return True
+        position = self._positions.get(task, {}).get(process)
+        if position is None:
+            return not known and self._ends.get(task, 0) <= self._acceptable
+        return self._ends.get(task, 0) - position <= self._acceptable
+
+    def holders(self, task: TaskId) -> list[str]:
+        """Return the processes that have state of a task, the most complete first."""
+        positions = self._positions.get(task, {})
+        return sorted(positions, key=lambda process: -positions[process])
+
+
+def _ready_holder(
+    task: TaskId,
+    members: Mapping[str, MemberFacts],
+    order: Sequence[str],
+    lags: _Lags,
+    result: Mapping[str, Share],
+) -> str | None:
+    """Return the member with which a task had better stay for now: its owner, a copy, or a process with its state."""
+    ready = [member for member in order if lags.is_ready(task, members[member].process_id, known=True)]
+    return min(
+        ready,
+        key=lambda member: (
+            task not in members[member].active,
+            task not in members[member].standby,
+            result[member].load,
+        ),
+        default=None,
+    )
+
+
+def _copy(
+    waiting: Sequence[tuple[TaskId, str]],
+    stateful: Collection[TaskId],
+    members: Mapping[str, MemberFacts],
+    order: Sequence[str],
+    lags: _Lags,
+    rules: SharingRules,
+    result: dict[str, Share],
+) -> None:
+    """Add warm-up copies where tasks are to go, and standby copies on processes of their own."""
+    taken: dict[TaskId, set[str]] = {task: set() for task in stateful}
+    for member in order:
+        for task in result[member].active:
+            if task in taken:
+                taken[task].add(members[member].process_id)
+    # Those on their way go on first: a warm-up given up is work lost.
+    waiting = sorted(waiting, key=lambda item: item[0] not in members[item[1]].standby)
+    for task, member in waiting[: rules.max_warmups]:
+        result[member].warmup.append(task)
+        taken[task].add(members[member].process_id)
+    for _ in range(rules.standby_replicas):
+        for task in sorted(stateful):
+            free = [member for member in order if members[member].process_id not in taken[task]]
+            chosen = min(
+                free,
+                key=lambda member: (
+                    task not in members[member].standby,
+                    not lags.is_ready(task, members[member].process_id, known=True),
+                    result[member].load,
+                ),
+                default=None,
+            )
+            if chosen is not None:
+                result[chosen].standby.append(task)
+                taken[task].add(members[chosen].process_id)

@@ -1,0 +1,224 @@
+"""The tasks of a thread and the copies it keeps: opened and closed until they are what the group says.
+
+Active tasks process records; a copy only follows the changelogs of a task that runs elsewhere, so
+that it can be taken over quickly.  Stores pass from one to the other without being closed.
+Imports clients and state.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from streams.clients.consumer import Consumer
+from streams.core.config import StreamsConfig
+from streams.core.errors import StateLockedError
+from streams.core.metrics import Metrics
+from streams.core.records import TaskId, TopicPartition
+from streams.runtime.assignment import tasks_of
+from streams.runtime.bounded import BoundedProgress
+from streams.runtime.checkpoint import Checkpoint
+from streams.runtime.facts import Directive
+from streams.runtime.homes import StateHome
+from streams.runtime.plan import ApplicationPlan
+from streams.runtime.restore import Restorer, changelog_position
+from streams.runtime.task import Task, TaskState
+from streams.state import RecordCache
+
+log = logging.getLogger(__name__)
+
+
+@define(eq=False)
+class TaskSet:
+    """What one thread has open.
+
+    ``partition_count`` asks for the count of a topic that no plan knows; ``commit`` commits tasks.
+    """
+
+    name: str
+    plan: ApplicationPlan
+    config: StreamsConfig
+    consumer: Consumer
+    restorer: Restorer
+    home: StateHome
+    global_stores: Mapping[str, Any]
+    metrics: Metrics
+    cache: RecordCache | None
+    bounded: BoundedProgress | None
+    partition_count: Callable[[str], int]
+    commit: Callable[[Sequence[Task]], None]
+    #: Called when a task is closed, before its stores are.
+    on_close: Callable[[TaskId], None]
+    active: dict[TaskId, Task] = field(factory=dict)
+    #: Stores of tasks that others run.
+    copies: dict[TaskId, dict[str, Any]] = field(factory=dict)
+    owner_of: dict[TopicPartition, Task] = field(factory=dict)
+
+    def reconcile(self, plan: ApplicationPlan, directive: Directive) -> bool:
+        """Open and close until everything is as directed; False while another thread still holds something."""
+        self.plan = plan
+        wanted = tasks_of(plan.partition_groups(), self.consumer.assignment())
+        followed = [task for task in (*directive.standby, *directive.warmup) if task not in wanted]
+        self._close_changed(wanted)
+        for task_id in [task_id for task_id in self.copies if task_id not in wanted and task_id not in followed]:
+            self.close_copy(task_id)
+        is_complete = True
+        for open_one, task_ids in ((self._open, wanted), (self._open_copy, followed)):
+            for task_id in task_ids:
+                try:
+                    open_one(task_id)
+                except StateLockedError:
+                    # Another thread of this process has not closed it yet.
+                    is_complete = False
+        return is_complete
+
+    def positions(self) -> dict[TaskId, int]:
+        """Return the sum of changelog positions of each task whose state here may be behind its changelog."""
+        positions = dict(self.home.positions())
+        for task_id, task in self.active.items():
+            if self.restorer.is_restoring(task_id):
+                positions[task_id] = _position_sum(task.stores)
+        return positions | {task_id: _position_sum(stores) for task_id, stores in self.copies.items()}
+
+    def _close_changed(self, wanted: Sequence[TaskId]) -> None:
+        """Close tasks that read other partitions from now on, to open them again."""
+        groups = self.plan.partition_groups()
+        changed = [
+            task
+            for task_id, task in self.active.items()
+            if task_id not in wanted or tuple(task.inputs) != tuple(groups[task_id])
+        ]
+        if not changed:
+            return
+        self.commit(changed)
+        for task in changed:
+            self.close(task)
+
+    def _open(self, task_id: TaskId) -> None:
+        if task_id in self.active:
+            return
+        plan = self.plan
+        stores = self.copies.pop(task_id, None)
+        if stores is None:
+            stores = self.home.open_task(task_id, plan.stores_of(task_id), self)
+        else:
+            self.restorer.forget(task_id)
+            self.metrics.counter("standby-takeover-total").value += 1
+        try:
+            changelogs = plan.changelogs(task_id, stores)
+            self._drop_stale(task_id, stores, changelogs)
+            partitions = [item.partition for item in plan.inputs(task_id)]
+            committed = self.consumer.committed(partitions)
+            checkpoint = Checkpoint.from_notes({tp: found.metadata for tp, found in committed.items()})
+            starts = {tp: self._start_position(tp) for tp in partitions if tp not in committed}
+            limits = {
+                name: committed[tp].offset if tp in committed else 0
+                for name, tp in changelogs.items()
+                if name in plan.topology.source_changelogs
+            }
+            self.restorer.begin(task_id, stores, changelogs, limits)
+            task = plan.open_task(
+                task_id,
+                TaskState(stores, self.global_stores, checkpoint),
+                self.metrics,
+                partitions_of=lambda topic: plan.partition_count(topic) or self.partition_count(topic),
+                cache=self.cache,
+                is_bounded=self.bounded is not None,
+            )
+        except BaseException:
+            self.restorer.forget(task_id)
+            self._release(task_id, stores)
+            raise
+        for item in plan.inputs(task_id):
+            found = committed.get(item.partition)
+            position = starts[item.partition] if found is None else found.offset
+            task.seek(item.partition, position)
+            self.consumer.seek(item.partition, position)
+            task.queues[item.partition].is_loop = self.bounded is not None and self.bounded.is_loop(task_id, item.topic)
+            self.owner_of[item.partition] = task
+        self.active[task_id] = task
+
+    def _drop_stale(self, task_id: TaskId, stores: dict[str, Any], changelogs: Mapping[str, TopicPartition]) -> None:
+        for name in self.restorer.stale(stores, changelogs):
+            log.warning(
+                "%s: store %r of task %s is ahead of its changelog, which was made anew: its content is dropped",
+                self.name,
+                name,
+                task_id,
+            )
+            stores[name].close()
+            stores[name] = self.home.renew_store(task_id, self.plan.topology.stores[name])
+
+    def _start_position(self, partition: TopicPartition) -> int:
+        """Return where to begin without a committed offset.
+
+        A partition that was added to a topic which the application reads already begins at its
+        beginning, whatever the reset policy: nobody could have read it before.
+        """
+        if self.config.auto_offset_reset == "latest":
+            others = [tp for tp in self.consumer.partitions_for(partition.topic) if tp != partition]
+            if not self.consumer.committed(others):
+                return self.consumer.end_offsets([partition])[partition]
+        return self.consumer.beginning_offsets([partition])[partition]
+
+    def _open_copy(self, task_id: TaskId) -> None:
+        if task_id in self.copies or task_id in self.active:
+            return
+        stores = self.home.open_task(task_id, self.plan.stores_of(task_id), self)
+        try:
+            self._follow(task_id, stores)
+        except BaseException:
+            self._release(task_id, stores)
+            raise
+
+    def _follow(self, task_id: TaskId, stores: dict[str, Any]) -> None:
+        changelogs = self.plan.changelogs(task_id, stores)
+        self._drop_stale(task_id, stores, changelogs)
+        # A store whose changelog is a source topic must not run ahead of the commits: it is restored at take-over.
+        own = {name: tp for name, tp in changelogs.items() if name not in self.plan.topology.source_changelogs}
+        self.restorer.follow(task_id, stores, own)
+        self.copies[task_id] = stores
+
+    def close(self, task: Task, *, keeps_stores: bool = False) -> None:
+        """Close a task without a commit; with ``keeps_stores`` (all committed) they go on as a copy."""
+        task_id = task.task_id
+        self.restorer.forget(task_id)
+        self.on_close(task_id)
+        for partition in task.inputs:
+            self.owner_of.pop(partition, None)
+        del self.active[task_id]
+        try:
+            task.close_processors()
+        except BaseException:
+            self._release(task_id, task.stores)
+            raise
+        if keeps_stores:
+            self._follow(task_id, dict(task.stores))
+        else:
+            self._release(task_id, task.stores)
+
+    def close_copy(self, task_id: TaskId) -> None:
+        """Stop following a task."""
+        self.restorer.forget(task_id)
+        self._release(task_id, self.copies.pop(task_id))
+
+    def close_all(self) -> None:
+        """Close everything, without a commit."""
+        for task in list(self.active.values()):
+            self.close(task)
+        for task_id in list(self.copies):
+            self.close_copy(task_id)
+
+    def _release(self, task_id: TaskId, stores: Mapping[str, Any]) -> None:
+        position = _position_sum(stores)
+        try:
+            for store in stores.values():
+                store.close()
+        finally:
+            self.home.release_task(task_id, self, position)
+
+
+def _position_sum(stores: Mapping[str, Any]) -> int:
+    """Return the sum of the changelog positions of a task's stores (KIP-441's task offset sum)."""
+    return sum(changelog_position(store) for store in stores.values() if store.spec.has_changelog)
