@@ -109,7 +109,8 @@ class Block:
 
     ``headers`` is None where no record of the block has any.  ``offsets`` ascend
     strictly; a ``range`` where they have no holes.  ``producer`` is None for records of
-    producers that are neither idempotent nor transactional.
+    producers that are neither idempotent nor transactional.  ``compression`` names the codec
+    that its producer asks for, wherever the block becomes bytes.
     """
 
     keys: Sequence[bytes | None]
@@ -118,6 +119,7 @@ class Block:
     headers: Sequence[Headers] | None = None
     offsets: Sequence[int] = field(default=range(0))
     producer: ProducerStamp | None = None
+    compression: str = "none"
 
     def __len__(self) -> int:
         return len(self.values)
@@ -132,6 +134,7 @@ class Block:
             None if self.headers is None else self.headers[part],
             self.offsets[part],
             self.producer,
+            self.compression,
         )
 
     def rows(self) -> Iterator[tuple[int, bytes | None, bytes | None, int, Headers]]:

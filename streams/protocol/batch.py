@@ -1,8 +1,8 @@
 """Record batch v2: blocks to Kafka's bytes and back.
 
 Used by whatever leaves the process or goes to disk; in process, blocks travel as they
-are.  Uncompressed so far: batches with compression bits are refused by name.  Layout as
-in Kafka's protocol guide ("Record Batch").  Imports core only.
+are.  The records behind the header are compressed where the batch's attributes say so
+(``compression``).  Layout as in Kafka's protocol guide ("Record Batch").  Imports core only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,8 @@ import google_crc32c
 
 from streams.core.errors import BrokerError
 from streams.core.records import Block, Headers
+from streams.protocol import compression
+from streams.protocol.compression import CODECS, CompressionError
 from streams.protocol.messages import ErrorCode
 
 #: Attribute bits of a batch.
@@ -31,7 +33,6 @@ LENGTH_PREFIX = 12
 
 _MAGIC = 2
 _MIN_RECORD_SIZE = 7
-_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _HEADER = Struct(">qiibIhiqqqhii")
 _LEAD = Struct(">qiibI")
 _CHECKED = Struct(">hiqqqhii")
@@ -47,13 +48,6 @@ class CorruptBatchError(BrokerError):
 
 class IncompleteBatchError(CorruptBatchError):
     """A batch that ends before its announced length."""
-
-
-class CompressedBatchError(BrokerError):
-    """A batch in a compression that is not supported."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, code=ErrorCode.CORRUPT_MESSAGE)
 
 
 class BatchHeader(NamedTuple):
@@ -81,7 +75,7 @@ class BatchHeader(NamedTuple):
     def compression(self) -> str:
         """Name of the codec, "none" for plain bytes."""
         bits = self.attributes & COMPRESSION_MASK
-        return _COMPRESSIONS[bits] if bits < len(_COMPRESSIONS) else f"unknown ({bits})"
+        return CODECS[bits] if bits < len(CODECS) else f"unknown ({bits})"
 
     @property
     def is_control(self) -> bool:
@@ -165,18 +159,15 @@ def encode(
     """Return the block as one record batch that starts at ``base_offset``.
 
     Holes between the block's offsets (left by compaction) are kept.  ``attributes`` are
-    the batch's bits; compression bits are refused.
+    the batch's bits; its compression bits say how the records are compressed.
 
     Raises:
-        CompressedBatchError: ``attributes`` ask for compression.
+        CompressionError: ``attributes`` ask for a compression that Kafka does not have.
         ValueError: the block is empty, or above 2 GiB.
     """
     count = len(block)
     if count == 0:
         raise ValueError("an empty block makes no record batch: leave it out")
-    if attributes & COMPRESSION_MASK:
-        name = _COMPRESSIONS[min(attributes & COMPRESSION_MASK, 4)]
-        raise CompressedBatchError(f"compression {name!r} of record batches is not supported: encode with 'none'")
     deltas = _offset_deltas(block)
     base_timestamp = block.timestamps[0]
     records = (
@@ -184,6 +175,8 @@ def encode(
         if block.headers is None
         else _encode_with_headers(block, base_timestamp, deltas)
     )
+    if attributes & COMPRESSION_MASK:
+        records = compression.compress(attributes & COMPRESSION_MASK, records)
     if len(records) > _INT32_MAX - HEADER_SIZE:
         raise ValueError(f"record batch of {len(records)} bytes: at most 2 GiB fit; send smaller blocks")
     checked = _CHECKED.pack(
@@ -344,7 +337,6 @@ def decode(data: bytes, position: int = 0, header: BatchHeader | None = None, *,
     Raises:
         IncompleteBatchError: the batch ends beyond ``data``.
         CorruptBatchError: damaged bytes.
-        CompressedBatchError: the batch is compressed.
     """
     if verify:
         header = check(data, position, header)
@@ -353,13 +345,15 @@ def decode(data: bytes, position: int = 0, header: BatchHeader | None = None, *,
     end = position + header.size
     if end > len(data):
         raise IncompleteBatchError(f"record batch at byte {position}: the last {end - len(data)} bytes are missing")
-    if header.attributes & COMPRESSION_MASK:
-        raise CompressedBatchError(
-            f"record batch at offset {header.base_offset} is compressed with {header.compression}, "
-            "which is not supported: produce with compression.type=none"
-        )
+    records = data[position + HEADER_SIZE : end]
     try:
-        return _decode_records(data[position + HEADER_SIZE : end], header)
+        if header.attributes & COMPRESSION_MASK:
+            records = compression.decompress(header.attributes & COMPRESSION_MASK, records)
+        block = _decode_records(records, header)
+        block.compression = header.compression
+        return block
+    except CompressionError as error:
+        raise CorruptBatchError(f"record batch at byte {position} (offset {header.base_offset}): {error}") from error
     except (IndexError, UnicodeDecodeError, OverflowError, struct_error) as error:
         raise CorruptBatchError(
             f"record batch at byte {position} (offset {header.base_offset}): a record is malformed or too long"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from streams.core.records import Block
 from streams.protocol import batch
-from streams.protocol.batch import CompressedBatchError, CorruptBatchError, IncompleteBatchError
+from streams.protocol.batch import CorruptBatchError, IncompleteBatchError
+from streams.protocol.compression import CompressionError, codec_number
 from streams.protocol.messages import ErrorCode
 
 _bytes = st.none() | st.binary(max_size=300)
@@ -128,17 +129,35 @@ def test_producer_fields_and_flags_are_carried():
     assert batch.decode_all(data) == []
 
 
-@pytest.mark.parametrize(("bits", "name"), [(1, "gzip"), (2, "snappy"), (3, "lz4"), (4, "zstd")])
-def test_compression_is_refused_by_name(bits, name):
-    data = bytearray(batch.encode(plain(), 0))
-    data[22] = bits
+@pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches_are_read_again(name):
+    data = batch.encode(plain(1000), 7, attributes=codec_number(name))
+
+    assert batch.read_header(data).compression == name
+    assert len(data) < len(batch.encode(plain(1000), 7))
+    assert list(batch.decode(data).rows()) == list(batch.decode(batch.encode(plain(1000), 7)).rows())
+
+
+@pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
+def test_damage_behind_a_right_checksum_is_an_error_that_names_the_offset(name):
+    data = bytearray(batch.encode(plain(1000), 7, attributes=codec_number(name)))
+    data[61:] = data[61:][::-1]
     data[17:21] = struct.pack(">I", google_crc32c.value(bytes(data[21:])))
 
-    with pytest.raises(CompressedBatchError, match=name) as caught:
+    with pytest.raises(CorruptBatchError, match=rf"offset 7.*{name}") as caught:
         batch.decode(bytes(data))
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
-    with pytest.raises(CompressedBatchError, match=name):
-        batch.encode(plain(), 0, attributes=bits)
+
+
+def test_a_compression_that_kafka_does_not_have_is_refused():
+    data = bytearray(batch.encode(plain(), 0))
+    data[22] = 5
+    data[17:21] = struct.pack(">I", google_crc32c.value(bytes(data[21:])))
+
+    with pytest.raises(CorruptBatchError, match="number 5"):
+        batch.decode(bytes(data))
+    with pytest.raises(CompressionError, match="number 6"):
+        batch.encode(plain(), 0, attributes=6)
 
 
 def test_another_magic_is_refused():
