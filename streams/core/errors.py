@@ -94,3 +94,35 @@ class ClientClosedError(StreamsError):
 
 class RecordTooLargeError(BrokerError):
     """A record above ``max_message_bytes`` of its topic."""
+
+
+class TransactionError(BrokerError):
+    """A transaction that cannot be committed any more: ``abort_transaction`` is the only way on.
+
+    Fields: ``code``, ``transactional_id``; the cause, where there is one, says what was refused.
+    """
+
+    def __init__(self, message: str, *, code: int = -1, transactional_id: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.transactional_id = transactional_id
+
+
+class ProducerFencedError(BrokerError):
+    """Another producer has taken this one's place, or its transaction was ended for it: close it, make a new one.
+
+    Fields: ``code``, ``transactional_id``, ``producer_id``, ``producer_epoch``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int = -1,
+        transactional_id: str | None = None,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
