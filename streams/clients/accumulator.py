@@ -1,45 +1,48 @@
-"""What a producer has yet to send: a queue per partition, in the order of its calls.
+"""What a producer has yet to get acknowledged: a queue per partition, in the order of its calls.
 
-Records gather in open batches, whole blocks queue as they are.  While a request of a
-partition is under way nothing else of it is sent: that keeps its order over retries.  Not
-locked; the producer does that.  Imports protocol and core.
+Records gather in open batches, whole blocks queue as they are.  What goes out is a parcel: the
+batches that one request carries of a partition, with one stamp of the producer, sent again as it
+is until it is answered.  An idempotent producer has several parcels of a partition under way, any
+other one, which is what keeps the order over retries.  Not locked; the producer does that.
+Imports protocol and core.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from attrs import define, field
 
 from streams.clients.delivery import Delivery
 from streams.core.errors import BrokerError
-from streams.core.records import Block, Headers, TopicPartition
+from streams.core.records import Block, Headers, ProducerStamp, TopicPartition
 
-# One request carries at most so many records of a partition, however many wait.
-_MAX_RECORDS_PER_REQUEST: Final = 100_000
+# A parcel carries at most so many records and bytes, unless one block alone has more.
+_MAX_PARCEL_RECORDS: Final = 100_000
 
 # What a record costs beside its key and value.
-_RECORD_OVERHEAD_BYTES: Final = 32
+RECORD_OVERHEAD_BYTES: Final = 32
 
 
 @define(eq=False)
 class Batch:
-    """Consecutive records of one partition with one fate; ``deliveries`` is one per record, or one for a block."""
+    """Consecutive records of one partition; ``deliveries`` is one per record, or one for a whole block."""
 
-    sequence: int
+    number: int
     partition: TopicPartition
     created_ms: int
     block: Block
     deliveries: list[Delivery]
     is_open: bool
     size_bytes: int = 0
-    goes_alone: bool = False
     _keys: list[bytes | None] = field(factory=list)
     _values: list[bytes | None] = field(factory=list)
     _timestamps: list[int] = field(factory=list)
     _headers: list[Headers] | None = None
 
-    def append(self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers) -> None:
+    def append(
+        self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers, size_bytes: int
+    ) -> None:
         """Add a record to an open batch."""
         if headers and self._headers is None:
             self._headers = [()] * len(self._keys)
@@ -48,7 +51,7 @@ class Batch:
         self._keys.append(key)
         self._values.append(value)
         self._timestamps.append(timestamp_ms)
-        self.size_bytes += len(key or b"") + len(value or b"") + _RECORD_OVERHEAD_BYTES
+        self.size_bytes += size_bytes
 
     def seal(self) -> None:
         """Make the block of what has gathered."""
@@ -56,59 +59,130 @@ class Batch:
             self.is_open = False
             self.block = Block(self._keys, self._values, self._timestamps, self._headers, range(len(self._keys)))
 
-    def halves(self) -> "tuple[Batch, Batch] | None":
-        """Return two batches of half the records each; None where there is one delivery to fulfil as a whole."""
-        count = len(self.deliveries)
-        if count < 2:
-            return None
-        middle = count // 2
-        first, second = (
-            Batch(self.sequence, self.partition, self.created_ms, block, deliveries, is_open=False, goes_alone=True)
-            for block, deliveries in (
-                (self.block.slice(0, middle), self.deliveries[:middle]),
-                (self.block.slice(middle), self.deliveries[middle:]),
-            )
-        )
-        return first, second
+
+@define(eq=False)
+class Parcel:
+    """What one request carries of a partition; ``places`` are the indices of the deliveries' records.
+
+    ``was_next``: when it was last sent, all before it had been acknowledged.  ``is_abandoned``: its
+    answer interests nobody any more.
+    """
+
+    partition: TopicPartition
+    created_ms: int
+    block: Block
+    deliveries: list[Delivery]
+    places: Sequence[int]
+    numbers: tuple[int, ...]
+    size_bytes: int
+    attempts: int = 0
+    is_in_flight: bool = False
+    was_next: bool = False
+    is_abandoned: bool = False
+
+    def stamp(self, stamp: ProducerStamp | None) -> None:
+        """Say whose it is; in a block of its own, for the broker may hold the one that it was sent."""
+        block = self.block
+        self.block = Block(block.keys, block.values, block.timestamps, block.headers, block.offsets, stamp)
 
     def acknowledge(self, base_offset: int) -> None:
-        """Fulfil the deliveries."""
-        for index, delivery in enumerate(self.deliveries):
-            delivery.fulfil(base_offset + index)
+        """Fulfil the deliveries; -1 where the broker has the records but forgot their place."""
+        if base_offset < 0:
+            for delivery in self.deliveries:
+                delivery.fulfil(-1)
+            return
+        for place, delivery in zip(self.places, self.deliveries, strict=True):
+            delivery.fulfil(base_offset + place)
 
     def fail(self, error: BrokerError) -> None:
         """Fail the deliveries."""
         for delivery in self.deliveries:
             delivery.fail(error)
 
+    def halves(self) -> "tuple[Parcel, Parcel] | None":
+        """Return two parcels of half the deliveries each; None where there is only one to fulfil."""
+        count = len(self.deliveries)
+        if count < 2:
+            return None
+        middle = count // 2
+        start = self.places[middle]
+        parts = (
+            (self.block.slice(0, start), self.deliveries[:middle], self.places[:middle]),
+            (self.block.slice(start), self.deliveries[middle:], [place - start for place in self.places[middle:]]),
+        )
+        first, second = (
+            Parcel(
+                self.partition,
+                self.created_ms,
+                block,
+                deliveries,
+                places,
+                tuple(dict.fromkeys(delivery.sequence for delivery in deliveries)),
+                self.size_bytes // 2,
+            )
+            for block, deliveries, places in parts
+        )
+        stamp = self.block.producer
+        if stamp is not None:
+            second.stamp(stamp._replace(sequence=stamp.sequence + start))
+        return first, second
+
 
 @define(eq=False)
 class PartitionQueue:
-    """Batches of one partition that wait, the oldest first."""
+    """What waits and what is under way of one partition, the oldest first: parcels, then batches.
 
+    ``identity`` and ``next_sequence`` say how the next parcel is stamped.  ``is_held``: something
+    has to be found out before anything may go.  ``needs_restart``: a number is missing at the
+    broker for good, so the numbers begin anew in a new epoch once nothing is under way.
+    """
+
+    parcels: list[Parcel] = field(factory=list)
     batches: deque[Batch] = field(factory=deque)
-    is_in_flight: bool = False
+    in_flight: int = 0
     retry_at_ms: int = 0
+    is_held: bool = False
+    needs_restart: bool = False
+    identity: tuple[int, int] = (-1, -1)
+    next_sequence: int = 0
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether there is something that is not under way."""
+        return bool(self.batches) or self.in_flight < len(self.parcels)
 
 
 class Accumulator:
-    """All batches that are not acknowledged yet."""
+    """Everything that is not acknowledged yet.
 
-    def __init__(self, *, linger_ms: int, batch_size: int) -> None:
+    ``max_in_flight`` bounds the parcels of one partition that are under way at once.
+    """
+
+    def __init__(self, *, linger_ms: int, batch_size: int, max_in_flight: int = 1, max_request_size: int = 1 << 20):
         self._linger_ms = linger_ms
         self._batch_size = batch_size
+        self._max_in_flight = max_in_flight
+        self._max_parcel_bytes = max_request_size
         self._queues: dict[TopicPartition, PartitionQueue] = {}
-        # Partitions with something waiting and nothing in flight, in the order in which they got so.
+        # Queues that may send something, in the order in which they came to.
         self._waiting: dict[TopicPartition, PartitionQueue] = {}
-        # How many parts of each batch are under way, in the order of their numbers.
+        # How many pieces of each batch are not finished, in the order of their numbers.
         self._unfinished: dict[int, int] = {}
-        self._sequence = 0
+        self._number = 0
         self._flush_through = 0
+        self._restarts = 0
+        #: Bytes of all that is not finished.
+        self.used_bytes = 0
 
     @property
     def last_sequence(self) -> int:
         """Number of the youngest batch."""
-        return self._sequence
+        return self._number
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left to be acknowledged."""
+        return not self._unfinished
 
     def is_finished_through(self, sequence: int) -> bool:
         """Whether all batches up to this one have been acknowledged or have failed."""
@@ -118,9 +192,16 @@ class Accumulator:
         """Let batches up to this one linger no more."""
         self._flush_through = max(self._flush_through, sequence)
 
-    def add_block(self, partition: TopicPartition, block: Block, delivery: Delivery, now_ms: int) -> None:
+    # --- in ---------------------------------------------------------------------------
+
+    def add_block(
+        self, partition: TopicPartition, block: Block, delivery: Delivery, now_ms: int, size_bytes: int
+    ) -> None:
         """Queue a whole block."""
-        self._append(self._new_batch(partition, block, [delivery], now_ms, is_open=False))
+        batch = self._new_batch(partition, block, [delivery], now_ms, is_open=False)
+        batch.size_bytes = size_bytes
+        self.used_bytes += size_bytes
+        self._append(batch)
 
     def add_record(
         self,
@@ -130,6 +211,7 @@ class Accumulator:
         timestamp_ms: int,
         headers: Headers,
         now_ms: int,
+        size_bytes: int,
         new_delivery: Callable[[int], Delivery],
     ) -> tuple[Delivery, bool]:
         """Queue a record; return its delivery and whether the sender should look (a batch began or is full)."""
@@ -139,9 +221,10 @@ class Accumulator:
         if is_new or batch is None:
             batch = self._new_batch(partition, _EMPTY, [], now_ms, is_open=True)
             self._append(batch)
-        delivery = new_delivery(batch.sequence)
+        delivery = new_delivery(batch.number)
         batch.deliveries.append(delivery)
-        batch.append(key, value, timestamp_ms, headers)
+        batch.append(key, value, timestamp_ms, headers, size_bytes)
+        self.used_bytes += size_bytes
         return delivery, is_new or batch.size_bytes >= self._batch_size
 
     def open_size(self, partition: TopicPartition) -> int:
@@ -149,10 +232,14 @@ class Accumulator:
         queue = self._queues.get(partition)
         return len(queue.batches[-1].deliveries) if queue is not None and queue.batches else 0
 
+    # --- out --------------------------------------------------------------------------
+
     def ready_at_ms(self, now_ms: int) -> int | None:
-        """Return when the next batch may be sent, ``now_ms`` if it may be already; None without any."""
+        """Return when the next parcel may be sent, ``now_ms`` if it may be already; None without any."""
         earliest: int | None = None
         for queue in self._waiting.values():
+            if queue.is_held:
+                continue
             at = max(queue.retry_at_ms, self._due_ms(queue))
             if at <= now_ms:
                 return now_ms
@@ -160,112 +247,250 @@ class Accumulator:
                 earliest = at
         return earliest
 
-    def drain(self, now_ms: int) -> dict[TopicPartition, list[Batch]]:
-        """Take what may be sent now; each partition taken is in flight until ``finish`` or ``retry``."""
-        drained: dict[TopicPartition, list[Batch]] = {}
+    def drain(
+        self, now_ms: int, may_go: Callable[[TopicPartition], bool], begin: Callable[[PartitionQueue, Parcel], None]
+    ) -> dict[TopicPartition, Parcel]:
+        """Take the next parcel of each partition that may send now; ``begin`` stamps one that is new.
+
+        Each is in flight until ``finish`` or ``retry``.  Where ``may_go`` says no the partition is held.
+        """
+        drained: dict[TopicPartition, Parcel] = {}
         for partition, queue in list(self._waiting.items()):
-            if max(queue.retry_at_ms, self._due_ms(queue)) > now_ms:
+            if queue.is_held or max(queue.retry_at_ms, self._due_ms(queue)) > now_ms:
                 continue
-            batches: list[Batch] = []
-            count = 0
-            while queue.batches and count < _MAX_RECORDS_PER_REQUEST:
-                if batches and (queue.batches[0].goes_alone or batches[0].goes_alone):
-                    break
-                batches.append(queue.batches.popleft())
-                batches[-1].seal()
-                count += len(batches[-1].block)
-            queue.is_in_flight = True
-            del self._waiting[partition]
-            drained[partition] = batches
+            if not may_go(partition):
+                queue.is_held = True
+                continue
+            index = next((i for i, parcel in enumerate(queue.parcels) if not parcel.is_in_flight), None)
+            if index is None:
+                parcel = self._new_parcel(queue)
+                begin(queue, parcel)
+                index = len(queue.parcels)
+                queue.parcels.append(parcel)
+            parcel = queue.parcels[index]
+            parcel.attempts += 1
+            parcel.is_in_flight = True
+            parcel.was_next = index == 0
+            queue.in_flight += 1
+            # To the end of the row: the others are served before it is again.
+            self._waiting.pop(partition)
+            self._update(partition, queue)
+            drained[partition] = parcel
         return drained
 
-    def finish(self, partition: TopicPartition, batches: Sequence[Batch]) -> None:
-        """These have been acknowledged or have failed: the next may go."""
-        self._forget(batches)
-        self._release(partition)
+    def release(self) -> None:
+        """Something was found out: look again at the partitions that were held."""
+        for queue in self._waiting.values():
+            queue.is_held = False
 
-    def split(self, batch: Batch) -> list[Batch]:
-        """Return a batch in two, or as it is where it cannot be divided."""
-        halves = batch.halves()
+    def waiting_partitions(self, topic: str) -> list[TopicPartition]:
+        """Return the partitions of a topic that have something to send."""
+        return [partition for partition in self._waiting if partition.topic == topic]
+
+    def land(self, parcel: Parcel) -> None:
+        """Its request is over."""
+        parcel.is_in_flight = False
+        self._queues[parcel.partition].in_flight -= 1
+
+    def finish(self, parcel: Parcel) -> None:
+        """It has been acknowledged or has failed for good: the next may go."""
+        queue = self._queues[parcel.partition]
+        queue.parcels.remove(parcel)
+        self._forget(parcel.numbers)
+        self.used_bytes -= parcel.size_bytes
+        self._update(parcel.partition, queue)
+
+    def retry(self, parcel: Parcel, at_ms: int) -> None:
+        """Have it sent again, not before a time; it keeps its place in the order."""
+        queue = self._queues[parcel.partition]
+        queue.retry_at_ms = max(queue.retry_at_ms, at_ms)
+        self._update(parcel.partition, queue)
+
+    def split(self, parcel: Parcel) -> bool:
+        """Have a parcel sent in two; False where it cannot be divided."""
+        halves = parcel.halves()
         if halves is None:
-            return [batch]
-        self._unfinished[batch.sequence] += 1
-        return list(halves)
+            return False
+        first, second = halves
+        stamp = parcel.block.producer
+        if stamp is not None:
+            first.stamp(stamp)
+        second.size_bytes = parcel.size_bytes - first.size_bytes
+        for number in first.numbers:
+            if number in second.numbers:
+                self._unfinished[number] += 1
+        queue = self._queues[parcel.partition]
+        index = queue.parcels.index(parcel)
+        queue.parcels[index : index + 1] = [first, second]
+        self._update(parcel.partition, queue)
+        return True
 
-    def retry(self, partition: TopicPartition, batches: Sequence[Batch], at_ms: int) -> None:
-        """Put batches back in front, to be sent at a later time."""
+    def restart(self, partition: TopicPartition) -> None:
+        """Let a partition's numbers begin anew, as soon as nothing of it is under way."""
         queue = self._queues[partition]
-        queue.batches.extendleft(reversed(batches))
-        queue.retry_at_ms = at_ms
-        self._release(partition)
+        if not queue.needs_restart:
+            queue.needs_restart = True
+            self._restarts += 1
+        self._update(partition, queue)
 
-    def retry_apart(self, partition: TopicPartition, batches: Sequence[Batch]) -> None:
-        """Put batches back in front, to be sent at once but each in a request of its own."""
-        for batch in batches:
-            batch.goes_alone = True
-        self._queues[partition].batches.extendleft(reversed(batches))
-        self._release(partition)
+    def restartable(self) -> list[tuple[TopicPartition, PartitionQueue]]:
+        """Return what waits for a restart and has nothing under way."""
+        if not self._restarts:
+            return []
+        return [(p, queue) for p, queue in self._queues.items() if queue.needs_restart and not queue.in_flight]
 
-    def take_expired(self, created_before_ms: int) -> list[Batch]:
-        """Remove and return waiting batches that are older than this."""
-        expired: list[Batch] = []
+    def restarted(self, partition: TopicPartition) -> None:
+        """What is left of a partition is numbered anew: it may go."""
+        queue = self._queues[partition]
+        queue.needs_restart = False
+        self._restarts -= 1
+        self._update(partition, queue)
+
+    def take_expired(self, created_before_ms: int) -> list[Parcel]:
+        """Remove and return what waits, is not under way and older than this."""
+        expired: list[Parcel] = []
         for partition, queue in list(self._waiting.items()):
+            old = [p for p in queue.parcels if p.created_ms < created_before_ms and not p.is_in_flight]
+            for parcel in old:
+                queue.parcels.remove(parcel)
+            # Younger parcels stay in front of the batches: these are younger still.
             while queue.batches and queue.batches[0].created_ms < created_before_ms:
-                expired.append(queue.batches.popleft())
-                expired[-1].seal()
-            if not queue.batches:
-                del self._waiting[partition]
-        self._forget(expired)
+                old.append(self._parcel_of([queue.batches.popleft()]))
+            expired += self._remove(partition, queue, old)
         return expired
 
-    def take_all(self) -> list[Batch]:
-        """Remove and return everything that waits."""
-        taken = [batch for queue in self._queues.values() for batch in queue.batches]
-        for queue in self._queues.values():
+    def take_waiting(self, partitions: Iterable[TopicPartition] | None = None) -> list[Parcel]:
+        """Remove and return all that is not under way, of these partitions or of all."""
+        taken: list[Parcel] = []
+        for partition in list(self._queues) if partitions is None else partitions:
+            queue = self._queues[partition]
+            old = [parcel for parcel in queue.parcels if not parcel.is_in_flight]
+            queue.parcels = [parcel for parcel in queue.parcels if parcel.is_in_flight]
+            old += [self._parcel_of([batch]) for batch in queue.batches]
             queue.batches.clear()
-        self._waiting.clear()
-        self._forget(taken)
+            taken += self._remove(partition, queue, old)
         return taken
 
+    def take_all(self) -> list[Parcel]:
+        """Remove and return everything; what is under way is abandoned."""
+        taken: list[Parcel] = []
+        for partition, queue in self._queues.items():
+            old, queue.parcels = queue.parcels, []
+            queue.in_flight = 0
+            for parcel in old:
+                parcel.is_abandoned = parcel.is_in_flight
+            taken += self._remove(partition, queue, old)
+        return taken + self.take_waiting()
+
     # --- inside -----------------------------------------------------------------------
+
+    def _remove(self, partition: TopicPartition, queue: PartitionQueue, parcels: list[Parcel]) -> list[Parcel]:
+        for parcel in parcels:
+            self._forget(parcel.numbers)
+            self.used_bytes -= parcel.size_bytes
+        self._update(partition, queue)
+        return parcels
 
     def _new_batch(
         self, partition: TopicPartition, block: Block, deliveries: list[Delivery], now_ms: int, *, is_open: bool
     ) -> Batch:
-        self._sequence += 1
-        self._unfinished[self._sequence] = 1
-        return Batch(self._sequence, partition, now_ms, block, deliveries, is_open)
+        self._number += 1
+        self._unfinished[self._number] = 1
+        return Batch(self._number, partition, now_ms, block, deliveries, is_open)
 
     def _append(self, batch: Batch) -> None:
         queue = self._queues.get(batch.partition)
         if queue is None:
             queue = self._queues[batch.partition] = PartitionQueue()
         queue.batches.append(batch)
-        if not queue.is_in_flight:
-            self._waiting[batch.partition] = queue
+        self._update(batch.partition, queue)
 
-    def _forget(self, batches: Sequence[Batch]) -> None:
+    def _new_parcel(self, queue: PartitionQueue) -> Parcel:
+        batches = [queue.batches.popleft()]
+        batches[0].seal()
+        count, size = len(batches[0].block), batches[0].size_bytes
+        while queue.batches:
+            batch = queue.batches[0]
+            batch.seal()
+            count, size = count + len(batch.block), size + batch.size_bytes
+            if count > _MAX_PARCEL_RECORDS or size > self._max_parcel_bytes:
+                break
+            batches.append(queue.batches.popleft())
+        return self._parcel_of(batches)
+
+    def _parcel_of(self, batches: Sequence[Batch]) -> Parcel:
+        first = batches[0]
+        first.seal()
+        if len(batches) == 1:
+            return Parcel(
+                first.partition,
+                first.created_ms,
+                first.block,
+                first.deliveries,
+                range(len(first.deliveries)),
+                (first.number,),
+                first.size_bytes,
+            )
+        places: list[int] = []
+        deliveries: list[Delivery] = []
+        start = 0
         for batch in batches:
-            self._unfinished[batch.sequence] -= 1
-            if not self._unfinished[batch.sequence]:
-                del self._unfinished[batch.sequence]
+            places += range(start, start + len(batch.deliveries))
+            deliveries += batch.deliveries
+            start += len(batch.block)
+        return Parcel(
+            first.partition,
+            first.created_ms,
+            _joined([batch.block for batch in batches]),
+            deliveries,
+            places,
+            tuple(batch.number for batch in batches),
+            sum(batch.size_bytes for batch in batches),
+        )
 
-    def _release(self, partition: TopicPartition) -> None:
-        queue = self._queues[partition]
-        queue.is_in_flight = False
-        if queue.batches:
+    def _forget(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._unfinished[number] -= 1
+            if not self._unfinished[number]:
+                del self._unfinished[number]
+
+    def _update(self, partition: TopicPartition, queue: PartitionQueue) -> None:
+        """Keep the row of those that may send."""
+        if queue.has_waiting and queue.in_flight < self._max_in_flight and not queue.needs_restart:
             self._waiting[partition] = queue
+        else:
+            self._waiting.pop(partition, None)
+            queue.is_held = False
 
     def _due_ms(self, queue: PartitionQueue) -> int:
-        """Return when the first batch of a queue has lingered enough."""
+        """Return when the next of a queue has lingered enough."""
+        if queue.in_flight < len(queue.parcels):
+            return 0
         batch = queue.batches[0]
         is_due = (
             not batch.is_open
             or len(queue.batches) > 1
             or batch.size_bytes >= self._batch_size
-            or batch.sequence <= self._flush_through
+            or batch.number <= self._flush_through
         )
         return 0 if is_due else batch.created_ms + self._linger_ms
+
+
+def _joined(blocks: Sequence[Block]) -> Block:
+    """Return the records of several blocks as one."""
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    timestamps: list[int] = []
+    for block in blocks:
+        keys += block.keys
+        values += block.values
+        timestamps += block.timestamps
+    headers: list[Headers] | None = None
+    if any(block.headers is not None for block in blocks):
+        headers = []
+        for block in blocks:
+            headers += block.headers if block.headers is not None else [()] * len(block)
+    return Block(keys, values, timestamps, headers, range(len(keys)))
 
 
 _EMPTY: Final = Block((), (), ())

@@ -7,11 +7,10 @@ which callbacks run.  Imports protocol and core.
 from collections.abc import Callable
 from typing import Final, TypeAlias, TypeVar
 
-from attrs import define
+from attrs import define, frozen
 
 from streams.clients.errors import RequestTimeoutError, as_error
 from streams.core.clock import Clock
-from streams.core.errors import BrokerError
 from streams.protocol.messages import Request, Response
 from streams.protocol.transport import Connection
 
@@ -49,6 +48,18 @@ class Patience:
         return max(0, self.deadline_ms - now)
 
 
+@frozen
+class Backoff:
+    """How long to wait before the next attempt: doubled each time, up to a maximum (KIP-580 without jitter)."""
+
+    base_ms: int = 100
+    max_ms: int = 1_000
+
+    def after(self, attempts: int) -> int:
+        """Return the wait after so many failed attempts, the first being 1."""
+        return min(max(self.base_ms, self.max_ms), self.base_ms << min(max(0, attempts - 1), 20))
+
+
 @define(eq=False)
 class _Pending:
     request: Request
@@ -81,7 +92,8 @@ class Network:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         try:
             correlation_id = self._connection.send(node_id, request)
-        except (BrokerError, OSError) as error:
+        except Exception as error:  # noqa: BLE001
+            # Whatever the way to the broker fails with: who asked is told, in his own ``poll``.
             self._unsent.append((on_done, error))
             return
         self._pending[correlation_id] = _Pending(request, node_id, deadline_ms, on_done)

@@ -1,28 +1,44 @@
-"""The producer: appends records and blocks to topics, asynchronously and in order.
+"""The producer: appends records and blocks to topics, asynchronously and in order, in transactions if wanted.
 
-Any thread may send.  Whoever sends, flushes or waits for a result drives the connection, one
-thread at a time; with ``linger_ms`` a background thread does it as well.  Two locks: ``_lock``
-guards the accumulator and is held for moments; ``_io_lock`` belongs to the thread that drives
-and is taken first.  Imports protocol and core.
+Any thread may send.  Whoever sends, flushes or waits for a result drives the sender, one thread
+at a time; with ``linger_ms`` a background thread does it as well.
+
+Locking, stated here and nowhere else: ``_lock`` guards the accumulator and the sender, is held
+for moments and never while anything is waited for.  Who drives is a flag under it, so that nobody
+waits for a lock that a waiting thread holds; the others wait for a signal that is raised after
+each turn.  Callbacks run after a turn, with neither.  Imports protocol and core.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, overload
 
-from streams.clients.accumulator import Accumulator, Batch
+from streams.clients.accumulator import RECORD_OVERHEAD_BYTES, Accumulator
 from streams.clients.catalog import Catalog
 from streams.clients.delivery import Delivery
-from streams.clients.errors import RETRIABLE, PartitionerError, RequestTimeoutError, error_for
-from streams.clients.network import ANY_NODE, Network, Patience
+from streams.clients.errors import PartitionerError, RequestTimeoutError, error_for
+from streams.clients.network import Backoff, Network, Patience
+from streams.clients.records import GroupMetadata
+from streams.clients.sender import Sender
+from streams.clients.transaction import Identity, Transaction, TransactionState
+from streams.clients.transactor import Transactor
 from streams.core.clock import Clock, SystemClock
-from streams.core.errors import BrokerError, ClientClosedError, ConfigError, SerializationError
+from streams.core.errors import (
+    BrokerError,
+    ClientClosedError,
+    ConfigError,
+    RecordTooLargeError,
+    SerializationError,
+    StreamsError,
+)
 from streams.core.partitioning import murmur2, partition_for
-from streams.core.records import Block, TopicPartition
+from streams.core.records import Block, Headers, TopicPartition
+from streams.core.threads import Signal, SystemThreads, Threads, Worker
 from streams.core.topic import Topic
-from streams.protocol.messages import ErrorCode, Metadata, MetadataResponse, Produce, ProduceResponse, Response
+from streams.protocol.messages import ErrorCode, OffsetAndMetadata
 from streams.protocol.transport import Cluster
 
 log = logging.getLogger(__name__)
@@ -33,22 +49,37 @@ V = TypeVar("V")
 #: Chooses a partition: topic, key, value (bytes) and partition count -> number of the partition.
 Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 
-# How long the driving thread waits for answers before it lets others have a turn.
+# How long the driving thread waits for answers before it looks again.
 _TURN_MS: Final = 50
+
+# How long the background thread sleeps where nothing is due: it is woken for more.
+_IDLE_MS: Final = 60_000
+
+# With more requests of a partition under way a broker could not tell a repeated one (KIP-98).
+_MAX_IDEMPOTENT_IN_FLIGHT: Final = 5
 
 
 class Producer:
     """Sends records to topics.
 
     Records with a key go by murmur2 of its bytes, as with every Kafka client; those without
-    stay on one partition until its batch is full or sent.  Times are milliseconds.
+    stay on one partition until its batch is full or sent.  Times are milliseconds.  An
+    idempotent producer's records are appended once and in order, however often they are sent.
 
     Args:
         broker: the embedded broker, or whatever else opens connections.
         linger_ms: how long a batch may wait for more records; above 0 a thread sends it then.
         batch_size: bytes of a batch that is sent at once.
-        max_in_flight: requests that wait for an answer, at most one of each partition.
+        max_in_flight: requests that wait for an answer; at most 5 for an idempotent producer.
+        acks: -1 all, 1 the leader, 0 none.
+        enable_idempotence: None = where acks and max_in_flight allow it.
+        transactional_id: whose transactions these are; one producer at a time has it.
+        transaction_timeout_ms: after which the broker aborts a transaction by itself.
+        buffer_memory_bytes: above it ``send`` waits until some is acknowledged.
+        max_block_ms: how long ``send`` waits for room or metadata, and a transaction for its coordinator.
+        max_request_size: bytes that a record may have.
         delivery_timeout_ms: when a record that cannot be sent fails.
+        retry_backoff_ms: the wait before a first retry, doubled for each up to ``retry_backoff_max_ms``.
 
     Raises:
         ConfigError: a setting is unknown or does not fit.
@@ -63,42 +94,78 @@ class Producer:
         batch_size: int = 16_384,
         max_in_flight: int = 5,
         acks: int = -1,
+        enable_idempotence: bool | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        buffer_memory_bytes: int = 33_554_432,
+        max_block_ms: int = 60_000,
+        max_request_size: int = 1_048_576,
         partitioner: Partitioner | None = None,
         request_timeout_ms: int = 30_000,
         delivery_timeout_ms: int = 120_000,
         retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1_000,
         metadata_max_age_ms: int = 300_000,
         clock: Clock | None = None,
+        threads: Threads | None = None,
     ) -> None:
         if broker is None:
             raise ConfigError("a producer needs a broker to write to; pass broker=EmbeddedBroker() or another cluster")
-        if linger_ms < 0 or batch_size < 1 or max_in_flight < 1:
-            raise ConfigError("linger_ms must not be negative, batch_size and max_in_flight at least 1")
+        if linger_ms < 0 or batch_size < 1 or max_in_flight < 1 or buffer_memory_bytes < 1:
+            raise ConfigError(
+                "linger_ms must not be negative, batch_size, max_in_flight and buffer_memory_bytes at least 1"
+            )
+        is_idempotent = _is_idempotent(enable_idempotence, transactional_id, acks, max_in_flight)
         self._clock: Clock = SystemClock() if clock is None else clock
+        self._threads: Threads = SystemThreads() if threads is None else threads
         self._network = Network(broker.connect(client_id), self._clock, request_timeout_ms=request_timeout_ms)
-        self._max_in_flight = max_in_flight
-        self._acks = acks
         self._partitioner = partitioner
         self._request_timeout_ms = request_timeout_ms
         self._delivery_timeout_ms = delivery_timeout_ms
-        self._retry_backoff_ms = retry_backoff_ms
+        self._max_block_ms = max_block_ms
+        self._max_request_size = max_request_size
+        self._buffer_memory_bytes = buffer_memory_bytes
         self._metadata_max_age_ms = metadata_max_age_ms
         self._catalog = Catalog()
-        self._known_since_ms: dict[str, int] = {}
         self._sticky: dict[str, int] = {}
         self._sticky_start = murmur2(client_id.encode()) & 0x7FFFFFFF
-        self._accumulator = Accumulator(linger_ms=linger_ms, batch_size=batch_size)
-        self._in_flight = 0
+        self._accumulator = Accumulator(
+            linger_ms=linger_ms,
+            batch_size=batch_size,
+            max_in_flight=max_in_flight if is_idempotent else 1,
+            max_request_size=max_request_size,
+        )
+        self._lock = threading.RLock()
+        identity = Identity() if is_idempotent else None
+        self._transaction: Transaction | None = None
+        if transactional_id is not None and identity is not None:
+            self._transaction = Transaction(transactional_id, identity)
+        self._sender = Sender(
+            self._network,
+            self._clock,
+            self._accumulator,
+            self._catalog,
+            self._lock,
+            identity,
+            self._transaction,
+            acks,
+            max_in_flight,
+            delivery_timeout_ms,
+            Backoff(retry_backoff_ms, retry_backoff_max_ms),
+        )
+        self._transactor: Transactor | None = None
+        if self._transaction is not None:
+            self._transactor = Transactor(
+                self._transaction, self._sender, self._clock, self._turn, max_block_ms, transaction_timeout_ms
+            )
         self._failure: BrokerError | None = None
         self._is_closed = False
-        self._lock = threading.RLock()
-        self._io_lock = threading.RLock()
-        self._work = threading.Condition(self._lock)
-        self._thread: threading.Thread | None = None
-        # Only real time passes by itself: under another clock its owner drives.
-        if linger_ms and isinstance(self._clock, SystemClock):
-            self._thread = threading.Thread(target=self._run, name=f"{client_id}-sender", daemon=True)
-            self._thread.start()
+        self._is_driven = False
+        self._waiters: list[Signal] = []
+        self._worker: Worker | None = None
+        # Only real time passes by itself: under another clock its owner drives, or gives the threads.
+        if linger_ms and (threads is not None or isinstance(self._clock, SystemClock)):
+            self._worker = self._threads.start(f"{client_id}-sender", self._run)
 
     # --- sending ----------------------------------------------------------------------
 
@@ -140,8 +207,12 @@ class Producer:
             UnknownTopicError: the topic or the partition does not exist.
             SerializationError: key or value do not fit the topic.
             PartitionerError: the partitioner chose a partition that does not exist.
+            RecordTooLargeError: it is above ``max_request_size``.
+            RequestTimeoutError: there is no room for it within ``max_block_ms``.
+            TransactionError, ProducerFencedError: the transaction has to be aborted, the producer closed.
         """
         self._check_open()
+        self._check_transaction()
         if isinstance(topic, Topic):
             name, suffix = topic.name, topic.key_serde.key_suffix
             key, value = topic.key_serde.serialize(key), topic.value_serde.serialize(value)
@@ -151,36 +222,54 @@ class Producer:
                 raise SerializationError(
                     f"topic {name!r} is given by name: key and value must be bytes; pass a Topic for other types"
                 )
+        given = tuple(headers)
+        size_bytes = _size(key, value, given)
+        if size_bytes > self._max_request_size:
+            raise RecordTooLargeError(
+                f"record of {size_bytes} bytes for topic {name!r}: above max_request_size={self._max_request_size}; "
+                "send less, or raise it",
+                code=ErrorCode.MESSAGE_TOO_LARGE,
+            )
         count = self.partition_count(name)
         timestamp_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
         now = self._clock.monotonic_ms()
+        if self._accumulator.used_bytes + size_bytes > self._buffer_memory_bytes:
+            self._await_room(size_bytes)
         with self._lock:
             target = TopicPartition(name, self._choose(name, key, value, count, partition, suffix))
             delivery, is_due = self._accumulator.add_record(
-                target, key, value, timestamp_ms, tuple(headers), now, partial(Delivery, self, target)
+                target, key, value, timestamp_ms, given, now, size_bytes, partial(Delivery, self, target)
             )
-            if is_due and self._thread is not None:
-                self._work.notify_all()
-        if self._thread is None:
+        if self._worker is None:
             self._drive_if_due()
+        elif is_due:
+            self._network.wakeup()
         return delivery
 
     def send_block(self, partition: TopicPartition, block: Block) -> Delivery:
         """Send a block as it is, offsets aside; the result is the place of its first record.
 
-        The block belongs to the producer from here on.
+        The block's columns belong to the producer from here on.
+
+        Raises:
+            RequestTimeoutError: there is no room for it within ``max_block_ms``.
+            TransactionError, ProducerFencedError: the transaction has to be aborted, the producer closed.
         """
         self._check_open()
+        self._check_transaction()
+        size_bytes = _block_size(block)
+        if self._accumulator.used_bytes + size_bytes > self._buffer_memory_bytes:
+            self._await_room(size_bytes)
         with self._lock:
             delivery = Delivery(self, partition, self._accumulator.last_sequence + 1)
             if not len(block):
                 delivery.fulfil(-1)
                 return delivery
-            self._accumulator.add_block(partition, block, delivery, self._clock.monotonic_ms())
-            if self._thread is not None:
-                self._work.notify_all()
-        if self._thread is None:
+            self._accumulator.add_block(partition, block, delivery, self._clock.monotonic_ms(), size_bytes)
+        if self._worker is None:
             self._drive_if_due()
+        else:
+            self._network.wakeup()
         return delivery
 
     def partition_count(self, topic: str) -> int:
@@ -188,25 +277,25 @@ class Producer:
 
         Raises:
             UnknownTopicError: it does not exist.
+            RequestTimeoutError: nobody answers within ``max_block_ms``.
         """
-        now = self._clock.monotonic_ms()
-        since = self._known_since_ms.get(topic)
+        since = self._sender.known_since_ms.get(topic)
         count = self._catalog.partition_count(topic)
-        if count is None or since is None or now - since > self._metadata_max_age_ms:
-            with self._io_lock:
-                response = self._network.request(ANY_NODE, Metadata((topic,)), MetadataResponse)
-                self._catalog.update(response, (topic,))
+        if count is None or since is None or self._clock.monotonic_ms() - since > self._metadata_max_age_ms:
+            heard: list[BrokerError | None] = []
+            self._sender.look_up(topic, heard.append)
+            self._wait(lambda: bool(heard), self._max_block_ms, f"topic {topic!r}: nothing is known of it in time")
+            if heard[0] is not None:
+                raise heard[0]
             count = self._catalog.partition_count(topic)
             if count is None:
                 raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}")
-            self._known_since_ms[topic] = now
         return count
 
     def poll(self, timeout_ms: int = 0) -> None:
         """Send what is due and take what has been answered, waiting up to the timeout; ``flush`` does it too."""
         self._check_open()
-        with self._io_lock:
-            self._drive(timeout_ms)
+        self._turn(timeout_ms)
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until everything sent so far is acknowledged.
@@ -222,7 +311,7 @@ class Producer:
             raise failure
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Flush and close; harmless when repeated.
+        """Flush and close; an open transaction is aborted; harmless when repeated.
 
         Raises:
             BrokerError: as ``flush``; the producer is closed all the same.
@@ -230,19 +319,19 @@ class Producer:
         if self._is_closed:
             return
         try:
-            self.flush(timeout_ms)
+            if self._transaction is None:
+                self.flush(timeout_ms)
+            else:
+                self._abort_quietly()
         finally:
-            with self._lock:
-                self._is_closed = True
-                self._work.notify_all()
+            self._is_closed = True
             self._network.wakeup()
-            if self._thread is not None and self._thread is not threading.current_thread():
-                self._thread.join()
-            with self._io_lock:
-                self._network.close()
-            with self._lock:
-                for batch in self._accumulator.take_all():
-                    batch.fail(BrokerError(f"{batch.partition}: the producer was closed before this was sent"))
+            worker = self._worker
+            if worker is not None and not worker.is_current:
+                worker.join(2 * _TURN_MS + self._request_timeout_ms)
+            self._network.close()
+            self._sender.drop_all(BrokerError("the producer was closed before this was sent"))
+            self._settle()
 
     def await_delivery(self, delivery: Delivery, timeout_ms: int | None) -> None:
         """Send and receive until a delivery is done; what ``Delivery.result`` does."""
@@ -255,6 +344,102 @@ class Producer:
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
+
+    # --- transactions -----------------------------------------------------------------
+
+    def init_transactions(self) -> None:
+        """Take the transactional id over: its earlier owner is fenced, what that one left open is ended.
+
+        Raises:
+            ConfigError: the producer has no transactional id.
+            RequestTimeoutError: there is no coordinator within ``max_block_ms``; try again.
+        """
+        self._transactional("init_transactions").initialize()
+
+    def begin_transaction(self) -> None:
+        """Let what is sent from here on belong to a new transaction.
+
+        Raises:
+            StreamsError: a transaction is open, or ``init_transactions`` was not called.
+            ProducerFencedError: another producer has this transactional id now.
+        """
+        self._transactional("begin_transaction")
+        self._sender.begin_transaction()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group_metadata: GroupMetadata
+    ) -> None:
+        """Commit a consumer's offsets with the transaction; ``group_metadata`` is the consumer's.
+
+        Raises:
+            TransactionError: the group has gone on without the consumer, or refused for another
+                reason, which is its cause; abort.
+            ProducerFencedError: another producer has this transactional id now.
+            RequestTimeoutError: no answer within ``max_block_ms``; try again or abort.
+        """
+        self._transactional("send_offsets_to_transaction").send_offsets(offsets, group_metadata)
+
+    def commit_transaction(self) -> None:
+        """Wait until everything sent is acknowledged, and let it count, all at once.
+
+        Raises:
+            TransactionError: something could not be written; abort.
+            ProducerFencedError: another producer has this transactional id now.
+            RequestTimeoutError: no answer in time; it is open whether it was committed: call it again.
+        """
+        transactor = self._transactional("commit_transaction")
+        transactor.commit(lambda: self._await(self._accumulator.last_sequence, None))
+
+    def abort_transaction(self) -> None:
+        """Let nothing of the transaction count; what was not sent yet fails.
+
+        Raises:
+            ProducerFencedError: another producer has this transactional id now.
+            RequestTimeoutError: no answer in time; call it again.
+        """
+        self._transactional("abort_transaction").abort()
+        self._failure = None
+
+    @contextmanager
+    def transaction(self) -> Iterator["Producer"]:
+        """Begin a transaction; commit at the end of the block, abort when it raises.
+
+        Raises:
+            TransactionError: it could not be committed, and was aborted.
+            ProducerFencedError, RequestTimeoutError: as ``commit_transaction``.
+        """
+        self.begin_transaction()
+        try:
+            yield self
+            self.commit_transaction()
+        except BaseException as error:
+            assert self._transaction is not None
+            if self._transaction.state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE):
+                try:
+                    self.abort_transaction()
+                except StreamsError as failure:
+                    error.add_note(f"and the transaction could not be aborted: {failure}")
+            raise
+
+    def _transactional(self, verb: str) -> Transactor:
+        self._check_open()
+        if self._transactor is None:
+            raise ConfigError(f"{verb} needs a transactional producer: make it with transactional_id=...")
+        return self._transactor
+
+    def _check_transaction(self) -> None:
+        transaction = self._transaction
+        if transaction is not None and transaction.state is not TransactionState.IN_TRANSACTION:
+            transaction.require("send", TransactionState.IN_TRANSACTION)
+
+    def _abort_quietly(self) -> None:
+        """Abort what is open when the producer is closed; the broker does it otherwise, after the timeout."""
+        assert self._transaction is not None
+        if self._transaction.state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE):
+            try:
+                self.abort_transaction()
+            except StreamsError as error:
+                log.warning("closing with an open transaction: %s", error)
 
     # --- inside: choosing -------------------------------------------------------------
 
@@ -288,152 +473,146 @@ class Producer:
 
     def _run(self) -> None:
         """Send what has lingered enough, until closed."""
-        while True:
-            with self._lock:
-                if self._is_closed:
-                    return
-                now = self._clock.monotonic_ms()
-                ready_at_ms = self._accumulator.ready_at_ms(now)
-                if not self._in_flight and (ready_at_ms is None or ready_at_ms > now):
-                    self._work.wait(None if ready_at_ms is None else (ready_at_ms - now) / 1000)
-                    continue
+        while not self._is_closed:
             try:
-                with self._io_lock:
-                    self._drive(_TURN_MS)
+                self._turn(self._linger_turn_ms())
+            except ClientClosedError:
+                return
             except Exception:
-                # A user's callback has raised; the others' records must not wait for ever.
-                log.exception("a delivery callback has failed")
+                # Nobody else would tell; the others' records must not wait for ever.
+                log.exception("a turn of the sender has failed")
+
+    def _linger_turn_ms(self) -> int:
+        now = self._clock.monotonic_ms()
+        next_ms = self._sender.next_ms(now)
+        # Whoever adds something wakes the network up.
+        return _IDLE_MS if next_ms is None else max(0, min(_IDLE_MS, next_ms - now))
+
+    def _turn(self, timeout_ms: int) -> bool:
+        """Drive the sender, or wait while another thread does; return whether something may have changed."""
+        with self._lock:
+            is_mine = not self._is_driven
+            if is_mine:
+                self._is_driven = True
+            else:
+                signal = self._threads.signal()
+                self._waiters.append(signal)
+        if not is_mine:
+            # Whoever drives may sleep for longer than what is due now.
+            self._network.wakeup()
+            return signal.wait(min(max(1, timeout_ms), _TURN_MS))
+        try:
+            has_progress = self._sender.turn(timeout_ms)
+        finally:
+            with self._lock:
+                self._is_driven = False
+                waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                waiter.set()
+        return self._settle() or has_progress
+
+    def _settle(self) -> bool:
+        """Fulfil or fail what is finished; whoever waits for it may do so in its callback."""
+        finished = self._sender.finished
+        has_any = False
+        while finished:
+            try:
+                parcel, base_offset, error = finished.popleft()
+            except IndexError:
+                break
+            has_any = True
+            if error is None:
+                parcel.acknowledge(base_offset)
+            else:
+                if self._failure is None:
+                    self._failure = error
+                parcel.fail(error)
+        return has_any
 
     def _drive_if_due(self) -> None:
         """Send what is due unless another thread drives: it looks again before it stops."""
-        while self._is_due() and self._io_lock.acquire(blocking=False):
-            try:
-                self._drive(0)
-                if self._in_flight >= self._max_in_flight:
+        while True:
+            with self._lock:
+                now = self._clock.monotonic_ms()
+                if self._is_driven or self._sender.in_flight >= self._sender.max_in_flight:
                     return
-            finally:
-                self._io_lock.release()
-
-    def _is_due(self) -> bool:
-        with self._lock:
-            now = self._clock.monotonic_ms()
-            return self._accumulator.ready_at_ms(now) == now
+                if self._sender.next_ms(now) != now:
+                    return
+            if not self._turn(0):
+                return
 
     def _await(self, sequence: int, timeout_ms: int | None, delivery: Delivery | None = None) -> None:
         timeout_ms = self._delivery_timeout_ms + self._request_timeout_ms if timeout_ms is None else timeout_ms
-        patience = Patience(self._clock, self._clock.monotonic_ms() + timeout_ms)
         with self._lock:
             self._accumulator.request_flush(sequence)
-            self._work.notify_all()
+        self._wait(
+            delivery.done if delivery is not None else partial(self._is_settled, sequence),
+            timeout_ms,
+            "not everything sent is acknowledged in time; is the broker there?",
+        )
+
+    def _is_settled(self, sequence: int) -> bool:
+        return self._accumulator.is_finished_through(sequence) and not self._sender.finished
+
+    def _await_room(self, size_bytes: int) -> None:
+        """Wait until the buffer has room for so much, or is empty."""
+
+        def has_room() -> bool:
+            used_bytes = self._accumulator.used_bytes
+            return not used_bytes or used_bytes + size_bytes <= self._buffer_memory_bytes
+
+        with self._lock:
+            self._accumulator.request_flush(self._accumulator.last_sequence)
+        self._wait(
+            has_room,
+            self._max_block_ms,
+            f"no room for {size_bytes} bytes within max_block_ms={self._max_block_ms}: "
+            f"buffer_memory_bytes={self._buffer_memory_bytes} are waiting to be acknowledged",
+        )
+        self._check_open()
+
+    def _wait(self, is_done: Callable[[], bool], timeout_ms: int, complaint: str) -> None:
+        """Drive until something is so."""
+        patience = Patience(self._clock, self._clock.monotonic_ms() + timeout_ms)
         has_progress = True
-        while not (delivery.done() if delivery is not None else self._accumulator.is_finished_through(sequence)):
+        while not is_done():
             remaining_ms = patience.remaining_ms(has_progress=has_progress)
             if not remaining_ms and not has_progress:
-                raise RequestTimeoutError("not everything sent is acknowledged in time; is the broker there?")
-            with self._io_lock:
-                has_progress = self._drive(min(remaining_ms, _TURN_MS))
-
-    def _drive(self, timeout_ms: int) -> bool:
-        """Send what is due, take answers; the caller holds ``_io_lock``."""
-        now = self._clock.monotonic_ms()
-        with self._lock:
-            expired = self._accumulator.take_expired(now - self._delivery_timeout_ms)
-            drained = self._accumulator.drain(now) if self._in_flight < self._max_in_flight else {}
-            next_ms = self._accumulator.ready_at_ms(now)
-        for batch in expired:
-            self._fail(batch, RequestTimeoutError(f"{batch.partition}: not sent in time; is the broker there?"))
-        if drained:
-            self._send(drained)
-        if next_ms is not None:
-            timeout_ms = min(timeout_ms, max(0, next_ms - now)) if next_ms > now else timeout_ms
-        return self._network.poll(timeout_ms) > 0 or bool(drained)
-
-    def _send(self, drained: dict[TopicPartition, list[Batch]]) -> None:
-        by_node: dict[int, dict[TopicPartition, list[Batch]]] = {}
-        for partition, batches in drained.items():
-            node = self._leader(partition, batches)
-            if node is not None:
-                by_node.setdefault(node, {})[partition] = batches
-        for node, group in by_node.items():
-            request = Produce({p: tuple(batch.block for batch in batches) for p, batches in group.items()}, self._acks)
-            self._in_flight += 1
-            self._network.send(node, request, partial(self._receive, group))
-
-    def _leader(self, partition: TopicPartition, batches: Sequence[Batch]) -> int | None:
-        """Return where to send; without a leader fail what does not exist, and retry the rest."""
-        try:
-            if self._catalog.leader(partition) is None:
-                self._known_since_ms.pop(partition.topic, None)
-                count = self.partition_count(partition.topic)
-                if not 0 <= partition.partition < count:
-                    raise error_for(
-                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition), f"the topic has {count} partitions"
-                    )
-        except BrokerError as error:
-            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._finish(partition, batches, error)
-            else:
-                self._retry(partition, batches)
-            return None
-        node = self._catalog.leader(partition)
-        if node is None:
-            self._retry(partition, batches)
-        return node
-
-    def _receive(self, group: dict[TopicPartition, list[Batch]], response: Response | Exception) -> None:
-        self._in_flight -= 1
-        for partition, batches in group.items():
-            if not isinstance(response, ProduceResponse):
-                log.debug("produce to %s: %s; will be tried again", partition, response)
-                self._catalog.topics.pop(partition.topic, None)
-                self._retry(partition, batches)
-                continue
-            code, base_offset, detail = response.partitions[partition]
-            if code is ErrorCode.NONE:
-                self._acknowledge(partition, batches, base_offset)
-            elif code in RETRIABLE:
-                self._retry(partition, batches)
-            elif code is ErrorCode.MESSAGE_TOO_LARGE and self._split(partition, batches):
-                continue
-            else:
-                if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    self._catalog.topics.pop(partition.topic, None)
-                self._finish(partition, batches, error_for(code, f"produce to {partition}", detail))
-
-    def _acknowledge(self, partition: TopicPartition, batches: Sequence[Batch], base_offset: int) -> None:
-        with self._lock:
-            self._accumulator.finish(partition, batches)
-        for batch in batches:
-            batch.acknowledge(base_offset)
-            base_offset += len(batch.block)
-
-    def _finish(self, partition: TopicPartition, batches: Sequence[Batch], error: BrokerError) -> None:
-        with self._lock:
-            self._accumulator.finish(partition, batches)
-        for batch in batches:
-            self._fail(batch, error)
-
-    def _fail(self, batch: Batch, error: BrokerError) -> None:
-        if self._failure is None:
-            self._failure = error
-        batch.fail(error)
-
-    def _retry(self, partition: TopicPartition, batches: Sequence[Batch]) -> None:
-        with self._lock:
-            self._accumulator.retry(partition, batches, self._clock.monotonic_ms() + self._retry_backoff_ms)
-
-    def _split(self, partition: TopicPartition, batches: Sequence[Batch]) -> bool:
-        """Send the refused batches apart, then their halves: only the record at fault shall fail."""
-        with self._lock:
-            if len(batches) == 1:
-                parts = self._accumulator.split(batches[0])
-                if len(parts) == 1:
-                    return False
-            else:
-                parts = list(batches)
-            self._accumulator.retry_apart(partition, parts)
-        return True
+                raise RequestTimeoutError(complaint)
+            has_progress = self._turn(min(remaining_ms, _TURN_MS))
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosedError("the producer is closed; make a new one")
+
+
+def _is_idempotent(wanted: bool | None, transactional_id: str | None, acks: int, max_in_flight: int) -> bool:
+    fits = acks == -1 and max_in_flight <= _MAX_IDEMPOTENT_IN_FLIGHT
+    is_asked = wanted is True or transactional_id is not None
+    if transactional_id is not None and wanted is False:
+        raise ConfigError(f"transactional_id={transactional_id!r} needs an idempotent producer: leave idempotence on")
+    if is_asked and not fits:
+        raise ConfigError(
+            f"an idempotent or transactional producer needs acks=-1 and max_in_flight up to "
+            f"{_MAX_IDEMPOTENT_IN_FLIGHT}, not acks={acks} and max_in_flight={max_in_flight}"
+        )
+    return is_asked
+
+
+def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    size = RECORD_OVERHEAD_BYTES
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    for name, content in headers:
+        size += len(name) + len(content or b"")
+    return size
+
+
+def _block_size(block: Block) -> int:
+    """Return about how many bytes a block has; of headers only the usual few."""
+    size = len(block) * RECORD_OVERHEAD_BYTES
+    for column in (block.keys, block.values):
+        size += sum(map(len, filter(None, column)))
+    return size

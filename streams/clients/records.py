@@ -30,6 +30,15 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp_ms: int
 
 
+class GroupMetadata(NamedTuple):
+    """A consumer's place in its group, as a transaction that commits its offsets has to know it."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class BadRecord(NamedTuple):
     """Where decoding has stopped, and why."""
 

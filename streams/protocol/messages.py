@@ -509,9 +509,14 @@ class EndTxn:
 
 @frozen
 class EndTxnResponse:
-    """Only an error code."""
+    """With KIP-890 the identity for the producer's next transaction, so that what is late of this one is refused.
+
+    -1 where the producer keeps the one it has.
+    """
 
     error: ErrorCode
+    producer_id: int = -1
+    producer_epoch: int = -1
 
 
 GroupRequest: TypeAlias = (

@@ -1,0 +1,415 @@
+"""The producer's other half: finds out what is needed, sends what is due, and takes the answers.
+
+Driven by one thread at a time, by ``turn``; nothing in here waits but the one poll of the network.
+Finished parcels are left in ``finished``, for their callbacks are the user's and run elsewhere.
+The lock is the producer's: it guards the accumulator and all of this object, and is held for
+moments, never while the network is polled.  Imports protocol and core.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from attrs import define, field
+
+from streams.clients.accumulator import Accumulator, Parcel, PartitionQueue
+from streams.clients.catalog import Catalog
+from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error, error_for
+from streams.clients.network import ANY_NODE, Backoff, Callback, Network
+from streams.clients.transaction import FENCED, Identity, Transaction
+from streams.core.clock import Clock
+from streams.core.errors import BrokerError, TransactionError
+from streams.core.records import ProducerStamp, TopicPartition
+from streams.protocol.messages import (
+    COORDINATOR_TRANSACTION,
+    AddPartitionsToTxnResponse,
+    ErrorCode,
+    FindCoordinator,
+    FindCoordinatorResponse,
+    InitProducerId,
+    InitProducerIdResponse,
+    Metadata,
+    MetadataResponse,
+    Produce,
+    ProduceResponse,
+    Request,
+    Response,
+)
+
+log = logging.getLogger(__name__)
+
+#: Is told when a topic has been looked up: None, or why it is not known.
+LookUp = Callable[[BrokerError | None], None]
+
+# Numbers that a producer id's sequence counts through.
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+
+# After these answers the numbers begin anew (KIP-360): the broker has lost what it knew.
+_LOST_STATE: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+
+
+@define(eq=False)
+class _Question:
+    """Something to be found out before records may go: asked once at a time, again after a backoff."""
+
+    is_asking: bool = False
+    failures: int = 0
+    retry_at_ms: int = 0
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether to ask now."""
+        return not self.is_asking and now_ms >= self.retry_at_ms
+
+    def settle(self, now_ms: int, backoff: Backoff, *, is_answered: bool) -> None:
+        """Take the end of it."""
+        self.is_asking = False
+        self.failures = 0 if is_answered else self.failures + 1
+        self.retry_at_ms = now_ms if is_answered else now_ms + backoff.after(self.failures)
+
+
+@define(eq=False)
+class Sender:
+    """Requests of one producer."""
+
+    network: Network
+    clock: Clock
+    accumulator: Accumulator
+    catalog: Catalog
+    lock: threading.RLock
+    #: None for a producer that is not idempotent.
+    identity: Identity | None
+    transaction: Transaction | None
+    acks: int
+    max_in_flight: int
+    delivery_timeout_ms: int
+    backoff: Backoff
+    #: Parcels that are done: base offset or error.
+    finished: deque[tuple[Parcel, int, BrokerError | None]] = field(factory=deque)
+    in_flight: int = 0
+    known_since_ms: dict[str, int] = field(factory=dict)
+    coordinator: int | None = None
+    _outgoing: deque[tuple[int, Request, Callback]] = field(factory=deque)
+    _look_ups: dict[str, list[LookUp]] = field(factory=dict)
+    _metadata: _Question = field(factory=_Question)
+    _producer_id: _Question = field(factory=_Question)
+    _partitions: _Question = field(factory=_Question)
+    _finding: _Question = field(factory=_Question)
+
+    # --- asked from any thread ----------------------------------------------------------
+
+    def post(self, node_id: int, request: Request, on_done: Callback) -> None:
+        """Have a request sent by whoever drives."""
+        with self.lock:
+            self._outgoing.append((node_id, request, on_done))
+
+    def look_up(self, topic: str, on_done: LookUp) -> None:
+        """Have a topic looked up by whoever drives."""
+        with self.lock:
+            self._look_ups.setdefault(topic, []).append(on_done)
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """Return when there is something to do: ``now_ms`` if there is already, None if nothing is due by itself."""
+        with self.lock:
+            if self._outgoing:
+                return now_ms
+            times: list[int] = []
+            if self.in_flight < self.max_in_flight:
+                ready_ms = self.accumulator.ready_at_ms(now_ms)
+                if ready_ms is not None:
+                    times.append(ready_ms)
+            times += (question.retry_at_ms for question in self._questions())
+            return max(now_ms, min(times)) if times else None
+
+    def _questions(self) -> list[_Question]:
+        """Return what waits to be asked."""
+        due: list[_Question] = []
+        if self._look_ups and not self._metadata.is_asking:
+            due.append(self._metadata)
+        if self.transaction is None:
+            if self._needs_producer_id() and not self._producer_id.is_asking:
+                due.append(self._producer_id)
+        elif self.transaction.add_request() is not None:
+            question = self._finding if self.coordinator is None else self._partitions
+            if not question.is_asking:
+                due.append(question)
+        return due
+
+    # --- driving --------------------------------------------------------------------------
+
+    def turn(self, timeout_ms: int) -> bool:
+        """Send what is due, take what has come within the timeout; return whether there was anything."""
+        now = self.clock.monotonic_ms()
+        with self.lock:
+            outgoing = list(self._outgoing)
+            self._outgoing.clear()
+            for parcel in self.accumulator.take_expired(now - self.delivery_timeout_ms):
+                error = RequestTimeoutError(f"{parcel.partition}: not sent in time; is the broker there?")
+                self._give_up(parcel, error)
+            self._restart_partitions()
+            has_sent = self._produce(now)
+            self._ask(now)
+            next_ms = self.next_ms(now)
+        for node_id, request, on_done in outgoing:
+            self.network.send(node_id, request, on_done)
+        if next_ms is not None:
+            # What is due now but could not go waits for an answer.
+            timeout_ms = min(timeout_ms, max(0, next_ms - now))
+        return self.network.poll(timeout_ms) > 0 or has_sent or bool(outgoing)
+
+    def _produce(self, now: int) -> bool:
+        by_node: dict[int, list[Parcel]] = {}
+        if self.in_flight >= self.max_in_flight:
+            return False
+        for partition, parcel in self.accumulator.drain(now, self._may_go, self._stamp).items():
+            node = self.catalog.leader(partition)
+            assert node is not None, "held until its leader is known"
+            by_node.setdefault(node, []).append(parcel)
+        transactional_id = None if self.transaction is None else self.transaction.transactional_id
+        for node, parcels in by_node.items():
+            request = Produce({parcel.partition: (parcel.block,) for parcel in parcels}, self.acks, transactional_id)
+            self.in_flight += 1
+            self.network.send(node, request, partial(self._receive, parcels))
+        return bool(by_node)
+
+    def _may_go(self, partition: TopicPartition) -> bool:
+        """Whether all is known that a parcel of this partition needs; else have it found out."""
+        if self.catalog.leader(partition) is None:
+            self._look_ups.setdefault(partition.topic, [])
+            return False
+        if self.transaction is not None:
+            return self.transaction.admits(partition)
+        return not self._needs_producer_id()
+
+    def _needs_producer_id(self) -> bool:
+        return self.identity is not None and not self.identity.is_known and not self.accumulator.is_empty
+
+    def _stamp(self, queue: PartitionQueue, parcel: Parcel) -> None:
+        identity = self.identity
+        if identity is None:
+            return
+        if queue.identity != identity.pair and not queue.parcels:
+            queue.identity, queue.next_sequence = identity.pair, 0
+        producer_id, epoch = queue.identity
+        parcel.stamp(ProducerStamp(producer_id, epoch, queue.next_sequence, self.transaction is not None))
+        queue.next_sequence = (queue.next_sequence + len(parcel.block)) & _SEQUENCE_MASK
+
+    def _restart_partitions(self) -> None:
+        """Number what is left of a partition from 0 in a new epoch: what is late of the old one is refused."""
+        identity = self.identity
+        if identity is None or self.transaction is not None or not identity.is_known:
+            return
+        for partition, queue in self.accumulator.restartable():
+            if queue.identity == identity.pair and not identity.bump():
+                # After the last epoch another id is asked for.
+                return
+            queue.identity, queue.next_sequence = identity.pair, 0
+            for parcel in queue.parcels:
+                self._stamp(queue, parcel)
+            self.accumulator.restarted(partition)
+
+    # --- answers to produce requests ------------------------------------------------------
+
+    def _receive(self, parcels: list[Parcel], response: Response | Exception) -> None:
+        with self.lock:
+            self.in_flight -= 1
+            for parcel in parcels:
+                if parcel.is_abandoned:
+                    continue
+                self.accumulator.land(parcel)
+                if isinstance(response, ProduceResponse):
+                    code, base_offset, detail = response.partitions[parcel.partition]
+                    self._take(parcel, code, base_offset, detail)
+                else:
+                    log.debug("produce to %s: %s; will be tried again", parcel.partition, response)
+                    self.catalog.topics.pop(parcel.partition.topic, None)
+                    self._retry(parcel)
+
+    def _take(self, parcel: Parcel, code: ErrorCode, base_offset: int, detail: str) -> None:
+        partition = parcel.partition
+        if code is ErrorCode.NONE or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            self.accumulator.finish(parcel)
+            self.finished.append((parcel, base_offset if code is ErrorCode.NONE else -1, None))
+        elif code in RETRIABLE or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not parcel.was_next):
+            # Out of order behind one that is still to be repeated: it goes after that.
+            self._retry(parcel)
+        elif code is ErrorCode.MESSAGE_TOO_LARGE and self.accumulator.split(parcel):
+            return
+        elif (code in _LOST_STATE or code in FENCED) and self.identity is not None and self.transaction is None:
+            log.warning("produce to %s: %s; its records are numbered anew", partition, code.name)
+            self.accumulator.restart(partition)
+            self._retry(parcel)
+        else:
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self.catalog.topics.pop(partition.topic, None)
+            self.accumulator.finish(parcel)
+            self._give_up(parcel, error_for(code, f"produce to {partition}", detail))
+
+    def _retry(self, parcel: Parcel) -> None:
+        transaction = self.transaction
+        if transaction is not None and transaction.is_failed:
+            self.accumulator.finish(parcel)
+            self._give_up(parcel, transaction.error or BrokerError(f"{parcel.partition}: the transaction is aborted"))
+            return
+        self.accumulator.retry(parcel, self.clock.monotonic_ms() + self.backoff.after(parcel.attempts))
+
+    def _give_up(self, parcel: Parcel, error: BrokerError) -> None:
+        """A parcel that is out of the accumulator fails; its numbers, where it has some, are gone for good."""
+        if parcel.block.producer is not None and self.transaction is None:
+            self.accumulator.restart(parcel.partition)
+        elif parcel.block.producer is not None and self.transaction is not None:
+            self.transaction.needs_new_epoch = True
+        self.finished.append((parcel, -1, error))
+        if self.transaction is not None and not self.transaction.is_failed:
+            self.fail_transaction(error, f"{parcel.partition} could not be written")
+
+    def fail_transaction(self, cause: BrokerError, what: str) -> BrokerError:
+        """The transaction cannot be committed: what waits of it fails with it; return the error that says so."""
+        assert self.transaction is not None
+        with self.lock:
+            error = self.transaction.fail(cause, what)
+            self.drop_waiting(error)
+            return error
+
+    def drop_waiting(self, error: BrokerError) -> None:
+        """Let everything fail that is not under way."""
+        with self.lock:
+            for parcel in self.accumulator.take_waiting():
+                self._give_up(parcel, error)
+
+    def drop_all(self, error: BrokerError) -> None:
+        """Let everything fail, under way or not; the answers are not awaited."""
+        with self.lock:
+            for parcel in self.accumulator.take_all():
+                self._give_up(parcel, error)
+
+    def abandon(self) -> None:
+        """Give up what is under way for the transaction: its answers come to nobody."""
+        assert self.transaction is not None
+        error = TransactionError(
+            f"producer {self.transaction.transactional_id!r}: the transaction is aborted, no answer came in time",
+            transactional_id=self.transaction.transactional_id,
+        )
+        self.drop_all(error)
+
+    def begin_transaction(self) -> None:
+        """Forget what was asked for the transaction before."""
+        with self.lock:
+            assert self.transaction is not None
+            self.transaction.begin()
+            self._partitions = _Question()
+
+    @property
+    def is_adding(self) -> bool:
+        """Whether it is not known yet if a partition was added."""
+        return self._partitions.is_asking or self._partitions.failures > 0
+
+    # --- finding out ----------------------------------------------------------------------
+
+    def _ask(self, now: int) -> None:
+        for question in self._questions():
+            if not question.is_due(now):
+                continue
+            question.is_asking = True
+            if question is self._metadata:
+                topics = tuple(self._look_ups)
+                self.network.send(ANY_NODE, Metadata(topics), partial(self._on_metadata, topics))
+            elif question is self._producer_id:
+                self.network.send(ANY_NODE, InitProducerId(), self._on_producer_id)
+            elif question is self._finding:
+                assert self.transaction is not None
+                find = FindCoordinator(self.transaction.transactional_id, COORDINATOR_TRANSACTION)
+                self.network.send(ANY_NODE, find, self._on_coordinator)
+            else:
+                assert self.transaction is not None
+                assert self.coordinator is not None
+                add = self.transaction.add_request()
+                assert add is not None
+                self.transaction.is_started = True
+                on_done = partial(self._on_partitions, self.transaction.serial, question)
+                self.network.send(self.coordinator, add, on_done)
+
+    def _settle(self, question: _Question, *, is_answered: bool) -> None:
+        question.settle(self.clock.monotonic_ms(), self.backoff, is_answered=is_answered)
+        if is_answered:
+            self.accumulator.release()
+
+    def _on_metadata(self, topics: tuple[str, ...], response: Response | Exception) -> None:
+        with self.lock:
+            if not isinstance(response, MetadataResponse):
+                self._settle(self._metadata, is_answered=False)
+                error = as_error(response, "metadata") if isinstance(response, Exception) else None
+                for topic in topics:
+                    callbacks, self._look_ups[topic] = self._look_ups[topic], []
+                    for callback in callbacks:
+                        callback(error)
+                return
+            self.catalog.update(response, topics)
+            self._settle(self._metadata, is_answered=True)
+            for topic in topics:
+                self._on_topic(topic)
+
+    def _on_topic(self, topic: str) -> None:
+        callbacks = self._look_ups.pop(topic, [])
+        count = self.catalog.partition_count(topic)
+        error: BrokerError | None = None
+        if count is None:
+            error = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}")
+        else:
+            self.known_since_ms[topic] = self.clock.monotonic_ms()
+        for callback in callbacks:
+            callback(error)
+        for partition in self.accumulator.waiting_partitions(topic):
+            if count is None or not 0 <= partition.partition < count:
+                detail = "" if count is None else f"the topic has {count} partitions"
+                refused = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition), detail)
+                for parcel in self.accumulator.take_waiting((partition,)):
+                    self._give_up(parcel, refused)
+            elif self.catalog.leader(partition) is None:
+                # It has none for the moment.
+                self._metadata.settle(self.clock.monotonic_ms(), self.backoff, is_answered=False)
+
+    def _on_producer_id(self, response: Response | Exception) -> None:
+        with self.lock:
+            assert self.identity is not None
+            is_answered = isinstance(response, InitProducerIdResponse) and response.error is ErrorCode.NONE
+            if isinstance(response, InitProducerIdResponse) and is_answered:
+                self.identity.set(response.producer_id, response.producer_epoch)
+            elif isinstance(response, InitProducerIdResponse) and response.error not in RETRIABLE:
+                error = error_for(response.error, "producer id")
+                self.drop_waiting(error)
+            self._settle(self._producer_id, is_answered=is_answered)
+
+    def _on_coordinator(self, response: Response | Exception) -> None:
+        with self.lock:
+            is_found = isinstance(response, FindCoordinatorResponse) and response.error is ErrorCode.NONE
+            if isinstance(response, FindCoordinatorResponse) and is_found:
+                self.coordinator = response.node_id
+            self._settle(self._finding, is_answered=is_found)
+
+    def _on_partitions(self, serial: int, question: _Question, response: Response | Exception) -> None:
+        with self.lock:
+            transaction = self.transaction
+            assert transaction is not None
+            if serial != transaction.serial:
+                # Of a transaction that is over.
+                return
+            if not isinstance(response, AddPartitionsToTxnResponse):
+                self.coordinator = None
+                self._settle(question, is_answered=False)
+                return
+            refused = {p: code for p, code in response.errors.items() if code is not ErrorCode.NONE}
+            if not refused:
+                transaction.on_added(response.errors)
+                self._settle(question, is_answered=True)
+                return
+            self._settle(question, is_answered=False)
+            codes = [code for code in refused.values() if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
+            code = codes[0] if codes else ErrorCode.OPERATION_NOT_ATTEMPTED
+            if code in RETRIABLE:
+                self.coordinator = None
+            elif code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                names = ", ".join(f"{partition}" for partition, found in refused.items() if found is code)
+                self.fail_transaction(error_for(code, f"adding {names}"), "partitions could not be added")

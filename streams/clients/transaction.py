@@ -1,0 +1,222 @@
+"""Where a transactional producer stands: its identity, its state, and what its transaction holds.
+
+Pure state (KIP-98, KIP-360, KIP-890): the sender and the transactor ask it what is allowed and
+tell it what was answered.  Legal changes of state are the table below.  Imports protocol and core.
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final
+
+from attrs import define, field
+
+from streams.core.errors import BrokerError, ProducerFencedError, StreamsError, TransactionError
+from streams.core.records import TopicPartition
+from streams.protocol.messages import AddPartitionsToTxn, ErrorCode
+
+
+class TransactionState(Enum):
+    """What a transactional producer is about."""
+
+    UNINITIALIZED = "uninitialized"
+    READY = "ready"
+    IN_TRANSACTION = "in transaction"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ABORTABLE = "to be aborted"
+    FATAL = "out of use"
+
+
+_S = TransactionState
+_TRANSITIONS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+    _S.UNINITIALIZED: frozenset({_S.READY, _S.FATAL}),
+    _S.READY: frozenset({_S.IN_TRANSACTION, _S.FATAL}),
+    _S.IN_TRANSACTION: frozenset({_S.COMMITTING, _S.ABORTING, _S.ABORTABLE, _S.READY, _S.FATAL}),
+    _S.ABORTABLE: frozenset({_S.ABORTING, _S.FATAL}),
+    # The end may have been heard: from here it can only be asked for again.
+    _S.COMMITTING: frozenset({_S.READY, _S.FATAL}),
+    _S.ABORTING: frozenset({_S.READY, _S.FATAL}),
+    _S.FATAL: frozenset(),
+}
+
+#: Codes that say: somebody else has this transactional id now, or the broker has ended the transaction.
+FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+
+_LAST_EPOCH: Final = 32_767
+
+
+@define(eq=False)
+class Identity:
+    """Producer id and epoch, -1 until the broker has given them."""
+
+    producer_id: int = -1
+    epoch: int = -1
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the broker has given it."""
+        return self.producer_id >= 0
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """Id and epoch."""
+        return self.producer_id, self.epoch
+
+    def set(self, producer_id: int, epoch: int) -> None:
+        """Take what the broker has given."""
+        self.producer_id, self.epoch = producer_id, epoch
+
+    def bump(self) -> bool:
+        """Begin the next epoch (KIP-360); False after the last one: another id has to be got."""
+        if self.epoch >= _LAST_EPOCH:
+            self.set(-1, -1)
+            return False
+        self.epoch += 1
+        return True
+
+
+@define(eq=False)
+class Transaction:
+    """One transactional id's producer and its transaction, if one is open."""
+
+    transactional_id: str
+    identity: Identity
+    state: TransactionState = TransactionState.UNINITIALIZED
+    error: BrokerError | None = None
+    #: Partitions that the coordinator knows of, and those it has yet to be told, in order.
+    added: dict[TopicPartition, None] = field(factory=dict)
+    pending: dict[TopicPartition, None] = field(factory=dict)
+    groups: dict[str, None] = field(factory=dict)
+    #: Whether numbered records were given up: their numbers are missing at the broker for ever.
+    needs_new_epoch: bool = False
+    #: Whether the coordinator may have heard of it.
+    is_started: bool = False
+    #: Number of the transaction, so that late answers are told apart.
+    serial: int = 0
+
+    # --- states -----------------------------------------------------------------------
+
+    def move(self, to: TransactionState) -> None:
+        """Change the state."""
+        assert to in _TRANSITIONS[self.state], f"{self.state} -> {to}"
+        self.state = to
+
+    def require(self, verb: str, *states: TransactionState) -> None:
+        """Refuse a verb that does not fit.
+
+        Raises:
+            ProducerFencedError, BrokerError: the producer is out of use.
+            TransactionError: the transaction has to be aborted first.
+            StreamsError: the verb has no place here; a mistake of the program.
+        """
+        if self.state in states:
+            return
+        if self.error is not None and self.state in (_S.FATAL, _S.ABORTABLE):
+            raise self.again(self.error)
+        wanted = " or ".join(repr(state.value) for state in states)
+        raise StreamsError(
+            f"{verb} of producer {self.transactional_id!r}: it is {self.state.value!r}, not {wanted}; "
+            "the order is init_transactions, then begin, send and commit or abort for each transaction"
+        )
+
+    def begin(self) -> None:
+        """Open a transaction."""
+        self.require("begin_transaction", _S.READY)
+        self.error = None
+        self.serial += 1
+        self.move(_S.IN_TRANSACTION)
+
+    def finish(self) -> None:
+        """The transaction is over."""
+        self.move(_S.READY)
+        self.error = None
+        self.needs_new_epoch = self.is_started = False
+        for known in (self.added, self.pending, self.groups):
+            known.clear()
+
+    def fail(self, cause: BrokerError, what: str) -> BrokerError:
+        """Take a failure: fatal where the producer is fenced, else the transaction has to be aborted."""
+        if cause.code in FENCED or isinstance(cause, ProducerFencedError):
+            return self.fence(cause, what)
+        if self.state is _S.IN_TRANSACTION:
+            error = TransactionError(
+                f"transaction of producer {self.transactional_id!r}: {what}: {cause}; "
+                "abort_transaction is the only way on",
+                code=cause.code,
+                transactional_id=self.transactional_id,
+            )
+            error.__cause__ = cause
+            self.error = error
+            self.move(_S.ABORTABLE)
+        return self.error or cause
+
+    def fence(self, cause: BrokerError, what: str) -> BrokerError:
+        """Another producer has taken over: there is nothing left to do."""
+        if isinstance(self.error, ProducerFencedError):
+            return self.error
+        error = ProducerFencedError(
+            f"producer {self.transactional_id!r} (id {self.identity.producer_id}, epoch {self.identity.epoch}): "
+            f"{what}: "
+            "another producer with this transactional id has begun, or the transaction was ended after its timeout; "
+            "close this producer and make a new one",
+            code=cause.code,
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+        )
+        error.__cause__ = cause
+        self.die(error)
+        return error
+
+    def die(self, error: BrokerError) -> None:
+        """Take a failure after which the producer is out of use."""
+        self.error = error
+        if self.state is not _S.FATAL:
+            self.move(_S.FATAL)
+
+    def again(self, error: BrokerError) -> BrokerError:
+        """Return an error to raise once more: the same thing, with a traceback of its own."""
+        if isinstance(error, ProducerFencedError):
+            copy: BrokerError = ProducerFencedError(
+                str(error),
+                code=error.code,
+                transactional_id=error.transactional_id,
+                producer_id=error.producer_id,
+                producer_epoch=error.producer_epoch,
+            )
+        elif isinstance(error, TransactionError):
+            copy = TransactionError(str(error), code=error.code, transactional_id=error.transactional_id)
+        else:
+            return error
+        copy.__cause__ = error.__cause__
+        return copy
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether nothing more of the transaction can be sent."""
+        return self.state in (_S.ABORTABLE, _S.FATAL, _S.ABORTING)
+
+    # --- partitions -------------------------------------------------------------------
+
+    def admits(self, partition: TopicPartition) -> bool:
+        """Whether records may go there now; else the partition is to be added first."""
+        if self.state is not _S.IN_TRANSACTION:
+            return False
+        if partition in self.added:
+            return True
+        self.pending[partition] = None
+        return False
+
+    def add_request(self) -> AddPartitionsToTxn | None:
+        """Return the request that adds what is pending, None without any."""
+        if not self.pending or self.state is not _S.IN_TRANSACTION:
+            return None
+        return AddPartitionsToTxn(
+            self.transactional_id, self.identity.producer_id, self.identity.epoch, tuple(self.pending)
+        )
+
+    def on_added(self, partitions: Iterable[TopicPartition]) -> None:
+        """The coordinator knows of these."""
+        for partition in partitions:
+            self.pending.pop(partition, None)
+            self.added[partition] = None

@@ -1,0 +1,246 @@
+"""The verbs of a transaction: each asks a coordinator and waits for the answer, as often as it takes.
+
+Every request in here may be repeated: its answer may be lost, or the coordinator may have moved.
+Waiting drives the producer.  Imports protocol and core.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias, TypeVar
+
+from attrs import define, field
+
+from streams.clients.errors import RequestTimeoutError, as_error, error_for
+from streams.clients.network import ANY_NODE, Patience
+from streams.clients.records import GroupMetadata
+from streams.clients.sender import Sender
+from streams.clients.transaction import FENCED, Transaction, TransactionState
+from streams.core.clock import Clock
+from streams.core.errors import TransactionError
+from streams.core.records import TopicPartition
+from streams.protocol.messages import (
+    COORDINATOR_GROUP,
+    COORDINATOR_TRANSACTION,
+    AddOffsetsToTxn,
+    AddOffsetsToTxnResponse,
+    EndTxn,
+    EndTxnResponse,
+    ErrorCode,
+    FindCoordinator,
+    FindCoordinatorResponse,
+    InitProducerId,
+    InitProducerIdResponse,
+    OffsetAndMetadata,
+    Request,
+    Response,
+    TxnOffsetCommit,
+    TxnOffsetCommitResponse,
+)
+
+R = TypeVar("R", bound=Response)
+
+#: Offsets to commit; an int is an offset without metadata.
+Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
+
+_MOVED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+_BUSY: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT})
+# How long one turn of driving waits.
+_TURN_MS: Final = 50
+
+
+@define(eq=False)
+class Transactor:
+    """Begins, ends and fences; ``turn`` drives the producer, waiting up to so many milliseconds."""
+
+    transaction: Transaction
+    sender: Sender
+    clock: Clock
+    turn: Callable[[int], bool]
+    timeout_ms: int
+    transaction_timeout_ms: int
+    _group_coordinators: dict[str, int] = field(factory=dict)
+
+    def initialize(self) -> None:
+        """Get an identity, fencing whoever had the transactional id before."""
+        transaction = self.transaction
+        if transaction.state is TransactionState.READY:
+            return
+        transaction.require("init_transactions", TransactionState.UNINITIALIZED)
+        self._renew(-1, -1)
+        transaction.move(TransactionState.READY)
+
+    def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
+        """Make a group's offsets part of the transaction."""
+        transaction = self.transaction
+        transaction.require("send_offsets_to_transaction", TransactionState.IN_TRANSACTION)
+        if not offsets:
+            return
+        full = {p: OffsetAndMetadata(at) if isinstance(at, int) else at for p, at in offsets.items()}
+        what = f"offsets of group {group.group_id!r}"
+        producer_id, epoch = transaction.identity.pair
+        if group.group_id not in transaction.groups:
+            transaction.is_started = True
+            add = AddOffsetsToTxn(transaction.transactional_id, producer_id, epoch, group.group_id)
+            self._check(self._call(None, add, AddOffsetsToTxnResponse, what), what)
+            transaction.groups[group.group_id] = None
+        commit = TxnOffsetCommit(
+            transaction.transactional_id,
+            group.group_id,
+            producer_id,
+            epoch,
+            full,
+            group.generation_id,
+            group.member_id,
+            group.group_instance_id,
+        )
+        self._check(self._call(group.group_id, commit, TxnOffsetCommitResponse, what), what)
+
+    def commit(self, flush: Callable[[], None]) -> None:
+        """Write all that is left, then have it count."""
+        transaction = self.transaction
+        transaction.require("commit_transaction", TransactionState.IN_TRANSACTION, TransactionState.COMMITTING)
+        if transaction.state is TransactionState.IN_TRANSACTION:
+            flush()
+            transaction.require("commit_transaction", TransactionState.IN_TRANSACTION)
+            if not transaction.is_started:
+                transaction.finish()
+                return
+            transaction.move(TransactionState.COMMITTING)
+        self._end(is_commit=True)
+
+    def abort(self) -> None:
+        """Have nothing of it count."""
+        transaction, states = self.transaction, TransactionState
+        transaction.require("abort_transaction", states.IN_TRANSACTION, states.ABORTABLE, states.ABORTING)
+        if transaction.state is not states.ABORTING:
+            # Records may be on their way to it: only a new epoch keeps a late request out of the next one.
+            transaction.needs_new_epoch |= self.sender.is_adding
+            reason = transaction.error or TransactionError(
+                f"producer {transaction.transactional_id!r}: the transaction is aborted",
+                transactional_id=transaction.transactional_id,
+            )
+            transaction.move(states.ABORTING)
+            self.sender.drop_waiting(reason)
+        patience = self._patience()
+        has_progress = True
+        while not self.sender.accumulator.is_empty:
+            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            if not remaining_ms and not has_progress:
+                # Its answer is not awaited: a new epoch shuts it out.
+                self.sender.abandon()
+                break
+            has_progress = self.turn(min(remaining_ms, _TURN_MS))
+        if transaction.needs_new_epoch:
+            self._renew(*transaction.identity.pair)
+            transaction.finish()
+        elif transaction.is_started:
+            self._end(is_commit=False)
+        else:
+            transaction.finish()
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _renew(self, producer_id: int, epoch: int) -> None:
+        """Get the next epoch, which ends what is open."""
+        transaction = self.transaction
+        request = InitProducerId(transaction.transactional_id, self.transaction_timeout_ms, producer_id, epoch)
+        what = f"identity of producer {transaction.transactional_id!r}"
+        response = self._call(None, request, InitProducerIdResponse, what)
+        if response.error is not ErrorCode.NONE:
+            error = error_for(response.error, what)
+            if response.error in FENCED:
+                raise transaction.fence(error, what)
+            transaction.die(error)
+            raise error
+        transaction.identity.set(response.producer_id, response.producer_epoch)
+
+    def _end(self, *, is_commit: bool) -> None:
+        transaction = self.transaction
+        what = f"{'commit' if is_commit else 'abort'} of the transaction of producer {transaction.transactional_id!r}"
+        request = EndTxn(transaction.transactional_id, *transaction.identity.pair, is_commit)
+        response = self._call(None, request, EndTxnResponse, what)
+        if response.error is not ErrorCode.NONE:
+            error = error_for(response.error, what)
+            if response.error in FENCED:
+                raise transaction.fence(error, what)
+            transaction.die(error)
+            raise error
+        if response.producer_epoch >= 0:
+            transaction.identity.set(response.producer_id, response.producer_epoch)
+        transaction.finish()
+
+    def _check(self, response: AddOffsetsToTxnResponse | TxnOffsetCommitResponse, what: str) -> None:
+        code = _code_of(response)
+        if code is not ErrorCode.NONE:
+            error = self.sender.fail_transaction(error_for(code, what), f"{what} could not be taken in")
+            raise self.transaction.again(error)
+
+    def _call(self, group_id: str | None, request: Request, kind: type[R], what: str) -> R:
+        """Ask the coordinator of a group, None = of the transaction, until it answers for good."""
+        patience = self._patience()
+        failures = 0
+        while True:
+            response = self._attempt(group_id, request, patience, what)
+            if not isinstance(response, Exception):
+                assert isinstance(response, kind), f"{type(request).__name__} was answered by {type(response).__name__}"
+                code = _code_of(response)
+                if code not in _MOVED and code not in _BUSY:
+                    return response
+            if isinstance(response, Exception) or code in _MOVED:
+                self._forget_coordinator(group_id)
+            failures += 1
+            if not patience.remaining_ms(has_progress=False):
+                self.transaction.needs_new_epoch = True
+                cause = response if isinstance(response, Exception) else error_for(code, what)
+                raise RequestTimeoutError(f"{what}: not done in time; try again") from cause
+            self._pause(self.sender.backoff.after(failures), patience)
+
+    def _attempt(self, group_id: str | None, request: Request, patience: Patience, what: str) -> Response | Exception:
+        node = self.sender.coordinator if group_id is None else self._group_coordinators.get(group_id)
+        if node is None:
+            key = self.transaction.transactional_id if group_id is None else group_id
+            kind = COORDINATOR_TRANSACTION if group_id is None else COORDINATOR_GROUP
+            found = self._ask(ANY_NODE, FindCoordinator(key, kind), patience, what)
+            if not isinstance(found, FindCoordinatorResponse):
+                return found
+            if found.error is not ErrorCode.NONE:
+                return error_for(found.error, what)
+            node = found.node_id
+            if group_id is None:
+                self.sender.coordinator = node
+            else:
+                self._group_coordinators[group_id] = node
+        return self._ask(node, request, patience, what)
+
+    def _ask(self, node: int, request: Request, patience: Patience, what: str) -> Response | Exception:
+        answers: list[Response | Exception] = []
+        self.sender.post(node, request, answers.append)
+        has_progress = True
+        while not answers:
+            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            if not remaining_ms and not has_progress:
+                return RequestTimeoutError(f"{what}: no answer in time; is the broker there?")
+            has_progress = self.turn(min(remaining_ms, _TURN_MS))
+        answer = answers[0]
+        return as_error(answer, what) if isinstance(answer, Exception) else answer
+
+    def _pause(self, for_ms: int, patience: Patience) -> None:
+        until = Patience(self.clock, min(patience.deadline_ms, self.clock.monotonic_ms() + for_ms))
+        while remaining_ms := until.remaining_ms(has_progress=False):
+            self.turn(min(remaining_ms, _TURN_MS))
+
+    def _forget_coordinator(self, group_id: str | None) -> None:
+        if group_id is None:
+            self.sender.coordinator = None
+        else:
+            self._group_coordinators.pop(group_id, None)
+
+    def _patience(self) -> Patience:
+        return Patience(self.clock, self.clock.monotonic_ms() + self.timeout_ms)
+
+
+def _code_of(response: object) -> ErrorCode:
+    if isinstance(response, TxnOffsetCommitResponse):
+        return next((code for code in response.errors.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
+    error = getattr(response, "error", ErrorCode.NONE)
+    assert isinstance(error, ErrorCode)
+    return error
