@@ -1,0 +1,240 @@
+"""Applications that change while they run: members, threads, copies, partitions, failures."""
+
+import threading
+
+import pytest
+
+from streams import (
+    Admin,
+    Consumer,
+    EmbeddedBroker,
+    ExceptionResponse,
+    Producer,
+    State,
+    Streams,
+    StreamsBuilder,
+    Topic,
+    TopicPartition,
+    TopologyError,
+)
+from streams.core.partitioning import partition_for
+
+words = Topic("words", key=str, value=str)
+counts = Topic("counts", key=str, value=int)
+FAST = {"commit_interval_ms": 20, "poll_ms": 10, "heartbeat_interval_ms": 10, "metadata_max_age_ms": 20}
+KEYS = [f"w{number}" for number in range(40)]
+
+
+def counting(builder: StreamsBuilder) -> None:
+    builder.stream(words).group_by_key().count("counts-store").to_stream().to(counts)
+
+
+def passing(builder: StreamsBuilder) -> None:
+    builder.stream(words).map_values(len).to(counts)
+
+
+class Cluster:
+    """A broker, something that writes words, and something that waits for counts."""
+
+    def __init__(self, broker, partitions):
+        self.broker = broker
+        self.written = {}
+        self.latest = {}
+        broker.create_topic("words", partitions)
+        broker.create_topic("counts", 1)
+        self.consumer = Consumer(broker, client_id="watch", auto_offset_reset="earliest", fetch_max_wait_ms=50)
+        self.consumer.assign([TopicPartition("counts", 0)], [counts])
+
+    def write(self, keys=KEYS):
+        with Producer(self.broker, client_id="writer", metadata_max_age_ms=0) as producer:
+            for key in keys:
+                producer.send(words, key, key=key, timestamp_ms=len(self.written))
+                self.written[key] = self.written.get(key, 0) + 1
+
+    def until_counted(self):
+        self.until(lambda: self.latest == self.written)
+
+    def until(self, holds, rounds=600):
+        for _ in range(rounds):
+            if holds():
+                return
+            self.latest.update((record.key, record.value) for record in self.consumer.poll(50))
+        raise AssertionError(f"not so in time: {self.latest} of {self.written}")
+
+
+@pytest.fixture
+def cluster():
+    with EmbeddedBroker() as broker:
+        made = Cluster(broker, 2)
+        yield made
+        made.consumer.close()
+
+
+def app(cluster, topology=counting, **settings):
+    return Streams(topology, application_id="app", broker=cluster.broker, cache_max_bytes=0, **(FAST | settings))
+
+
+def both_run(one, two):
+    return lambda: bool(one.tasks()) and bool(two.tasks()) and one.state is two.state is State.RUNNING
+
+
+def test_standby_copy_takes_over_without_a_full_restore(cluster):
+    """The copy has followed the changelog, so only what came since is read."""
+    restored = []
+    one = app(cluster, num_standby_replicas=1)
+    two = app(cluster, num_standby_replicas=1, on_restore=lambda task, store, done, total: restored.append(total))
+    with one, two:
+        cluster.until(both_run(one, two))
+        cluster.until(lambda: bool(one.copies()) and bool(two.copies()))
+        cluster.write()
+        cluster.until_counted()
+        restored.clear()
+        [moved] = one.tasks()
+        ends = cluster.broker.end_offset(TopicPartition("app-counts-store-changelog", moved.partition))
+        # All that the copy can know before the owner leaves is read at the latest in its next poll.
+        cluster.until(lambda: two._instance.ask(lambda thread: thread.restorer.lag(moved)) == [0])
+        one.close()
+        cluster.until(lambda: len(two.tasks()) == 2)
+
+        assert sum(restored) < ends
+        assert two.metrics.sum("standby-takeover-total") == 1
+        cluster.write()
+        cluster.until_counted()
+
+
+def test_new_partitions_join_the_groups_that_have_their_keys(cluster):
+    """From 2 to 4 partitions: the keys that move to partition 2 were counted in group 0."""
+    with app(cluster) as streams:
+        cluster.write()
+        cluster.until_counted()
+        with Admin(cluster.broker) as admin:
+            admin.create_partitions({"words": 4})
+        cluster.until(lambda: streams.tasks() and _inputs(streams) == 4)
+        cluster.write()
+        cluster.until_counted()
+
+        moved = {partition_for(key.encode(), 4) for key in KEYS}
+        assert moved == {0, 1, 2, 3}
+        assert cluster.broker.topics()["app-counts-store-changelog"] == 2
+    # A later instance finds the same groups.
+    with app(cluster) as streams:
+        cluster.write()
+        cluster.until_counted()
+        assert len(streams.tasks()) == 2
+
+
+def _inputs(streams):
+    return sum(streams._instance.ask(lambda thread: sum(len(task.inputs) for task in thread.tasks.values())))
+
+
+def test_partitions_that_would_take_keys_from_their_state_are_refused(cluster):
+    streams = app(cluster)
+    with streams:
+        cluster.write()
+        cluster.until_counted()
+        with Admin(cluster.broker) as admin:
+            admin.create_partitions({"words": 3})
+
+        with pytest.raises(TopologyError, match=r"state in 2 partition groups, but 'words' has 3 partitions"):
+            streams.wait(30_000)
+
+
+def test_tasks_without_state_grow_with_the_partitions(cluster):
+    with app(cluster, passing) as streams:
+        cluster.write()
+        cluster.until(lambda: len(cluster.latest) == len(KEYS))
+        with Admin(cluster.broker) as admin:
+            admin.create_partitions({"words": 5})
+        cluster.until(lambda: len(streams.tasks()) == 5)
+        cluster.latest.clear()
+        cluster.write()
+        cluster.until(lambda: len(cluster.latest) == len(KEYS))
+
+
+def test_threads_come_and_go(cluster):
+    with app(cluster) as streams:
+        cluster.until(lambda: len(streams.tasks()) == 2)
+        name = streams.add_thread()
+        spread = lambda: [len(threads) for threads in streams._instance.ask(lambda thread: list(thread.tasks))]  # noqa: E731
+        cluster.until(lambda: spread() == [1, 1])
+        cluster.write()
+        cluster.until_counted()
+
+        assert streams.remove_thread() == name
+        cluster.until(lambda: spread() == [2])
+        cluster.write()
+        cluster.until_counted()
+
+
+def test_paused_application_keeps_its_tasks_and_processes_nothing(cluster):
+    with app(cluster) as streams:
+        cluster.until(lambda: len(streams.tasks()) == 2)
+        streams.pause()
+        cluster.write()
+        # Everything is read, and waits.
+        cluster.until(lambda: _buffered(streams) == len(KEYS))
+        assert cluster.latest == {}
+
+        streams.resume()
+        cluster.until_counted()
+
+
+def _buffered(streams):
+    return sum(streams._instance.ask(lambda thread: sum(task.queues.size for task in thread.tasks.values())))
+
+
+def failing_once(fails):
+    def topology(builder: StreamsBuilder) -> None:
+        def check(word: str) -> str:
+            if word == KEYS[7] and fails.pop():
+                raise RuntimeError("the seventh word")
+            return word
+
+        builder.stream(words).map_values(check).group_by_key().count("counts-store").to_stream().to(counts)
+
+    return topology
+
+
+def test_failed_thread_is_replaced_and_its_tasks_begin_at_their_last_commit(cluster):
+    asked = []
+
+    def handler(error):
+        asked.append(error)
+        return ExceptionResponse.REPLACE_THREAD
+
+    with app(cluster, failing_once([False, True, True]), on_exception=handler) as streams:
+        cluster.write()
+        cluster.until(lambda: KEYS[7] in cluster.latest)
+
+        assert [error.node for error in asked] == ["KSTREAM-MAPVALUES-0000000001"] * 2
+        assert streams.failure is None
+        cluster.until(lambda: cluster.latest.keys() == cluster.written.keys())
+
+
+def test_one_instance_can_end_them_all(cluster):
+    ended = threading.Event()
+    one = app(cluster)
+    two = app(cluster, failing_once([True] * 5), on_exception=lambda error: ExceptionResponse.SHUTDOWN_APPLICATION)
+    one._instance.on_state = lambda new, old: ended.set() if new is State.PENDING_SHUTDOWN else None
+    with one, two:
+        cluster.until(both_run(one, two))
+        while not ended.is_set() and two.failure is None:
+            cluster.write()
+            cluster.consumer.poll(20)
+        assert one.wait(30_000)
+        assert two.failure is not None
+        assert one.failure is None
+
+
+def test_state_is_deleted_on_request_only(cluster, tmp_path):
+    with app(cluster, state_dir=tmp_path) as streams:
+        cluster.write()
+        cluster.until_counted()
+    assert list((tmp_path / "app").glob("0_*"))
+
+    streams.clean_up()
+    assert not list((tmp_path / "app").glob("0_*"))
+
+    with app(cluster, state_dir=tmp_path):
+        cluster.write()
+        cluster.until_counted()
