@@ -324,14 +324,20 @@ class Producer:
             else:
                 self._abort_quietly()
         finally:
-            self._is_closed = True
-            self._network.wakeup()
-            worker = self._worker
-            if worker is not None and not worker.is_current:
-                worker.join(2 * _TURN_MS + self._request_timeout_ms)
-            self._network.close()
-            self._sender.drop_all(BrokerError("the producer was closed before this was sent"))
-            self._settle()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close at once: what is not sent fails, and an open transaction is left to the producer's successor."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._network.wakeup()
+        worker = self._worker
+        if worker is not None and not worker.is_current:
+            worker.join(2 * _TURN_MS + self._request_timeout_ms)
+        self._network.close()
+        self._sender.drop_all(BrokerError("the producer was closed before this was sent"))
+        self._settle()
 
     def await_delivery(self, delivery: Delivery, timeout_ms: int | None) -> None:
         """Send and receive until a delivery is done; what ``Delivery.result`` does."""
