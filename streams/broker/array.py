@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attrs import define, field
 
-from streams.broker.storage import RECORD_OVERHEAD, Extent, StorageContext, payload_size
-from streams.core.records import NO_TIMESTAMP, Block, Headers
+from streams.broker.storage import RECORD_OVERHEAD, Extent, StorageContext, continues, payload_size
+from streams.core.records import NO_TIMESTAMP, Block, Headers, ProducerStamp
 
 #: Blocks of at least this many records are kept as they came.
 KEEP_RECORDS = 256
@@ -40,11 +40,12 @@ class ArrayStorage:
         if count >= KEEP_RECORDS:
             self._seal()
             self._bases.append(base)
-            kept = Block(block.keys, block.values, block.timestamps, block.headers, range(base, base + count))
-            self._blocks.append(kept)
+            self._blocks.append(numbered(block, base))
             self._open.base_offset = base + count
             self.end_offset = base + count
         elif count:
+            if not self._open.accepts(block):
+                self._seal()
             self._open.add(block, count)
             self.end_offset = base + count
             if len(self._open.values) >= CHUNK_RECORDS:
@@ -59,7 +60,7 @@ class ArrayStorage:
         while max_records > 0 and index < len(self._blocks):
             block = self._blocks[index]
             index += 1
-            first = _index_of(block.offsets, position)
+            first = index_of(block.offsets, position)
             count = len(block) - first
             if count <= 0:
                 continue
@@ -115,7 +116,7 @@ class ArrayStorage:
         below: list[Block] = []
         above: list[Block] = []
         for block in self._blocks:
-            split = _index_of(block.offsets, upto)
+            split = index_of(block.offsets, upto)
             if split < len(block):
                 above.append(block.slice(split) if split else block)
             kept = keep(block.slice(0, split) if split < len(block) else block) if split else None
@@ -166,8 +167,15 @@ class _OpenChunk:
     values: list[bytes | None] = field(factory=list, init=False)
     timestamps: list[int] = field(factory=list, init=False)
     headers: list[Headers] | None = field(default=None, init=False)
+    producer: ProducerStamp | None = field(default=None, init=False)
+
+    def accepts(self, block: Block) -> bool:
+        """Return whether these records may stand in one block with those that are here."""
+        return not self.values or continues(self.producer, len(self.values), block.producer)
 
     def add(self, block: Block, count: int) -> None:
+        if not self.values:
+            self.producer = block.producer
         if block.headers is not None and self.headers is None:
             self.headers = [()] * len(self.values)
         if self.headers is not None:
@@ -190,15 +198,22 @@ class _OpenChunk:
             self.timestamps[first:stop],
             headers,
             range(base + first, base + stop),
+            self.producer,
         )
 
     def whole(self) -> Block:
         """Return the lists themselves: this chunk is given up."""
-        base = self.base_offset
-        return Block(self.keys, self.values, self.timestamps, self.headers, range(base, base + len(self.values)))
+        offsets = range(self.base_offset, self.base_offset + len(self.values))
+        return Block(self.keys, self.values, self.timestamps, self.headers, offsets, self.producer)
 
 
-def _index_of(offsets: Sequence[int], offset: int) -> int:
+def numbered(block: Block, base_offset: int) -> Block:
+    """Return the block's columns with the offsets from ``base_offset`` on."""
+    offsets = range(base_offset, base_offset + len(block))
+    return Block(block.keys, block.values, block.timestamps, block.headers, offsets, block.producer, block.compression)
+
+
+def index_of(offsets: Sequence[int], offset: int) -> int:
     """Return the index of the first offset that is not lower."""
     if isinstance(offsets, range):
         return min(max(offset - offsets.start, 0), len(offsets))
@@ -211,7 +226,7 @@ def joined(blocks: Iterable[Block]) -> Iterable[Block]:
     count = 0
     for block in blocks:
         is_large = len(block) >= KEEP_RECORDS
-        if pending and (is_large or count + len(block) > CHUNK_RECORDS):
+        if pending and (is_large or count + len(block) > CHUNK_RECORDS or not _may_join(pending[0], block)):
             yield concatenate(pending)
             pending, count = [], 0
         if is_large:
@@ -223,8 +238,14 @@ def joined(blocks: Iterable[Block]) -> Iterable[Block]:
         yield concatenate(pending)
 
 
+def _may_join(first: Block, block: Block) -> bool:
+    return first.compression == block.compression and continues(
+        first.producer, block.offsets[0] - first.offsets[0], block.producer
+    )
+
+
 def concatenate(blocks: Sequence[Block]) -> Block:
-    """Return one block of several that ascend in offset."""
+    """Return one block of several that ascend in offset; whose they are is said by the first."""
     if len(blocks) == 1:
         return blocks[0]
     headers: list[Headers] | None = None
@@ -239,6 +260,8 @@ def concatenate(blocks: Sequence[Block]) -> Block:
         [timestamp for block in blocks for timestamp in block.timestamps],
         headers,
         offsets,
+        blocks[0].producer,
+        blocks[0].compression,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from attrs import define, field
 
+from streams.broker.storage import advanced
 from streams.core.records import Block
 
 
@@ -33,6 +34,8 @@ class Cleaner:
 
     def keep(self, block: Block) -> Block | None:
         """Return what stays of a block, the block itself where nothing goes."""
+        if block.producer is not None and block.producer.is_control:
+            return block
         newest = self.newest
         columns = zip(block.keys, block.values, block.offsets, strict=True)
         indexes = [
@@ -50,6 +53,8 @@ class Cleaner:
             [block.timestamps[index] for index in indexes],
             None if block.headers is None else [block.headers[index] for index in indexes],
             [block.offsets[index] for index in indexes],
+            None if block.producer is None else advanced(block.producer, block.offsets[indexes[0]] - block.offsets[0]),
+            block.compression,
         )
 
     def _keeps_tombstone(self, offset: int) -> bool:

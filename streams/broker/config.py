@@ -9,10 +9,21 @@ from typing import Any, Literal, TypeAlias
 
 from attrs import frozen
 
+from streams.clients.partitioners import STRATEGIES
 from streams.core.errors import BrokerError
+from streams.protocol.compression import CODECS
 from streams.protocol.messages import ErrorCode
 
 TimestampType: TypeAlias = Literal["CreateTime", "LogAppendTime"]
+
+#: Settings that Kafka does not have: how the producers of a topic choose partitions, where its
+#: records lie ("" = the broker's default), and how long each of them lives.
+PARTITIONER = "streams.partitioner"
+STORAGE = "streams.storage"
+RECORD_TTL = "streams.record.ttl.ms"
+
+#: Storages of the broker's own, and the word for one of the user's.
+STORAGE_NAMES = ("array", "linked", "file", "custom")
 
 _DAY_MS = 86_400_000
 
@@ -21,7 +32,8 @@ _DAY_MS = 86_400_000
 class TopicConfig:
     """A topic's settings, parsed; times in milliseconds, -1 = without limit.
 
-    ``given`` is what was set for this topic, as text.
+    ``given`` is what was set for this topic, as text.  ``record_ttl_ms`` None: its records have
+    no time to live, whatever their headers say.
     """
 
     given: Mapping[str, str]
@@ -35,11 +47,16 @@ class TopicConfig:
     delete_retention_ms: int
     min_compaction_lag_ms: int
     min_cleanable_dirty_ratio: float
+    compression: str
+    partitioner: str
+    storage: str
+    record_ttl_ms: int | None
 
     @property
     def needs_maintenance(self) -> bool:
-        """True where retention or compaction may ever take records away."""
-        return self.is_compacted or (self.is_deleted and (self.retention_ms >= 0 or self.retention_bytes >= 0))
+        """True where retention, compaction or a time to live may ever take records away."""
+        has_retention = self.is_deleted and (self.retention_ms >= 0 or self.retention_bytes >= 0)
+        return self.is_compacted or has_retention or self.record_ttl_ms is not None
 
     def described(self) -> dict[str, str]:
         """Return every setting that has an effect, and what was given beside."""
@@ -78,6 +95,10 @@ def parse_config(given: Mapping[str, str]) -> TopicConfig:
         delete_retention_ms=values["delete.retention.ms"],
         min_compaction_lag_ms=values["min.compaction.lag.ms"],
         min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
+        compression=values["compression.type"],
+        partitioner=values[PARTITIONER],
+        storage=values[STORAGE],
+        record_ttl_ms=values[RECORD_TTL],
     )
 
 
@@ -88,10 +109,17 @@ def _policies(text: str) -> set[str]:
     return policies
 
 
-def _timestamp_type(text: str) -> str:
-    if text not in ("CreateTime", "LogAppendTime"):
-        raise ValueError("expected 'CreateTime' or 'LogAppendTime'")
-    return text
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def _ttl(text: str) -> int | None:
+    return None if text == "off" else _at_least(-1)(text)
 
 
 def _at_least(lowest: int) -> Callable[[str], int]:
@@ -124,16 +152,19 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
     "retention.ms": ("-1", _at_least(-1)),
     "retention.bytes": ("-1", _at_least(-1)),
     "max.message.bytes": ("1048588", _at_least(0)),
-    "message.timestamp.type": ("CreateTime", _timestamp_type),
+    "message.timestamp.type": ("CreateTime", _one_of("CreateTime", "LogAppendTime")),
     "segment.bytes": (str(1 << 30), _at_least(14)),
     "delete.retention.ms": (str(_DAY_MS), _at_least(0)),
     "min.compaction.lag.ms": ("0", _at_least(0)),
     "min.cleanable.dirty.ratio": ("0.5", _ratio),
+    "compression.type": ("producer", _one_of("producer", *CODECS)),
+    PARTITIONER: ("default", _one_of(*STRATEGIES)),
+    STORAGE: ("", _one_of("", *STORAGE_NAMES)),
+    RECORD_TTL: ("off", _ttl),
 }
 
 _WITHOUT_EFFECT = frozenset(
     {
-        "compression.type",
         "compression.gzip.level",
         "compression.lz4.level",
         "compression.zstd.level",

@@ -16,13 +16,14 @@ from typing import Literal, TypeAlias
 
 from attrs import define, field
 
-from streams.broker.array import ArrayStorage, joined
+from streams.broker.array import ArrayStorage, joined, numbered
 from streams.broker.files import OpenFiles, sync_directory, write_atomically
 from streams.broker.segment import Segment
-from streams.broker.storage import Extent, StorageContext, StorageFactory, payload_size
+from streams.broker.storage import Extent, StorageContext, StorageFactory, advanced, payload_size
 from streams.core.errors import ConfigError
 from streams.core.records import Block
 from streams.protocol import batch
+from streams.protocol.compression import codec_number
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -44,7 +45,8 @@ _CACHE_MARK_BYTES = 65_536
 class FileStorage:
     """Records of one partition in segment files of one directory.
 
-    ``segment_bytes`` is the size at which a new file begins.
+    ``segment_bytes`` is the size at which a new file begins; ``compression`` the codec of all
+    batches, or "producer" for what each block asks for.
     """
 
     directory: Path
@@ -52,6 +54,7 @@ class FileStorage:
     fsync: FsyncPolicy = "never"
     files: OpenFiles = field(factory=OpenFiles)
     cache_bytes: int = CACHE_BYTES
+    compression: str = "producer"
     start_offset: int = field(default=0, init=False)
     end_offset: int = field(default=0, init=False)
     _segments: list[Segment] = field(factory=list, init=False)
@@ -66,6 +69,8 @@ class FileStorage:
     def __attrs_post_init__(self) -> None:
         if self.fsync not in ("never", "commit", "always"):
             raise ConfigError(f"fsync {self.fsync!r}: choose 'never', 'commit' or 'always'")
+        if self.compression != "producer":
+            codec_number(self.compression)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._open()
 
@@ -77,7 +82,7 @@ class FileStorage:
         if not count:
             return base
         # What the writer numbered its records is not theirs to say: offsets follow each other here.
-        block = Block(block.keys, block.values, block.timestamps, block.headers, range(count))
+        block = numbered(block, 0)
         data = self._encoded(block, base)
         active = self._segments[-1]
         if active.size and active.size + len(data) > self.segment_bytes:
@@ -151,7 +156,7 @@ class FileStorage:
         """Force to disk what was appended since the last flush, unless the policy is "never"."""
         for path in sorted(self._unsynced):
             if path.exists():
-                os.fsync(self.files.get(path))
+                self.files.sync(path)
         self._unsynced.clear()
 
     def close(self) -> None:
@@ -290,10 +295,12 @@ class FileStorage:
         if len(block) > 1 and payload_size(block) > BATCH_BYTES:
             half = len(block) // 2
             first, second = block.slice(0, half), block.slice(half)
-            has_offsets = len(block.offsets) == len(block)
-            gap = second.offsets[0] - first.offsets[0] if has_offsets else half
+            gap = second.offsets[0] - first.offsets[0]
+            if block.producer is not None:
+                second.producer = advanced(block.producer, gap)
             return self._encoded(first, base_offset) + self._encoded(second, base_offset + gap)
-        return batch.encode(block, base_offset)
+        wanted = block.compression if self.compression == "producer" else self.compression
+        return batch.encode(block, base_offset, attributes=codec_number(wanted))
 
     def _remember(self, block: Block, size: int) -> None:
         self._cache.append(block)
@@ -335,6 +342,8 @@ def file_storage(data_dir: Path, fsync: FsyncPolicy = "never") -> StorageFactory
 
     def make(context: StorageContext) -> FileStorage:
         segment_bytes = int(context.config.get("segment.bytes", _DEFAULT_SEGMENT_BYTES))
-        return FileStorage(data_dir / str(context.partition), segment_bytes, fsync, files)
+        compression = context.config.get("compression.type", "producer")
+        directory = data_dir / str(context.partition)
+        return FileStorage(directory, segment_bytes, fsync, files, compression=compression)
 
     return make

@@ -33,6 +33,10 @@ class OpenFiles:
             os.close(oldest)
         return descriptor
 
+    def sync(self, path: Path) -> None:
+        """Force what was written to a path to the disk."""
+        os.fsync(self.get(path))
+
     def drop(self, path: Path) -> None:
         """Close the descriptor of a path, if there is one."""
         descriptor = self._descriptors.pop(path, None)

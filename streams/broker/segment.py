@@ -103,7 +103,7 @@ class Segment:
 
     def sync(self) -> None:
         """Make what was written durable."""
-        os.fsync(self.files.get(self.path))
+        self.files.sync(self.path)
 
     def blocks(self, offset: int = 0) -> Iterator[Block]:
         """Yield the batches from the one that holds ``offset`` on."""

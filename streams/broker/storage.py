@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from attrs import frozen
 
-from streams.core.records import Block, TopicPartition
+from streams.core.records import Block, ProducerStamp, TopicPartition
 
 #: Bytes that a record costs beside key, value and headers, at least (record batch v2).
 RECORD_OVERHEAD = 7
@@ -43,7 +43,8 @@ class LogStorage(Protocol):
         """Add the records, whatever their ``offsets`` say, and return the offset of the first.
 
         All or nothing: after an ``OSError`` none of them is there.  The columns may be kept
-        as they are; who appends does not change them afterwards.
+        as they are; who appends does not change them afterwards.  A block's ``producer`` is
+        kept with it.
         """
         ...
 
@@ -103,6 +104,23 @@ class StorageContext:
 
 
 StorageFactory: TypeAlias = Callable[[StorageContext], LogStorage]
+
+
+def continues(first: ProducerStamp | None, distance: int, following: ProducerStamp | None) -> bool:
+    """Return whether records may stand in one block with those that began ``distance`` offsets before.
+
+    They may where the same producer went on numbering them; the end of a transaction stands alone.
+    """
+    if first is None or following is None:
+        return first is following
+    if first.is_control or following.is_control:
+        return False
+    return following == advanced(first, distance)
+
+
+def advanced(stamp: ProducerStamp, distance: int) -> ProducerStamp:
+    """Return the stamp of the record that lies ``distance`` offsets behind the stamp's own."""
+    return stamp if stamp.sequence < 0 or not distance else stamp._replace(sequence=stamp.sequence + distance)
 
 
 def payload_size(block: Block) -> int:

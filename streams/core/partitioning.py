@@ -5,7 +5,10 @@ Keys without bytes are the producer's business.  Imports nothing of ours.
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+#: Chooses a partition: topic, key, value (bytes) and partition count -> number of the partition.
+Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 
 _M: Final = 0x5BD1E995
 _SEED: Final = 0x9747B28C

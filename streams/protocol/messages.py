@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from attrs import field, frozen
 
+from streams.core.partitioning import Partitioner
 from streams.core.records import Block, TopicPartition
 from streams.protocol.error_codes import ErrorCode as ErrorCode
 
@@ -94,13 +95,17 @@ class Metadata:
 
 @frozen
 class TopicMetadata:
-    """Partitions, leaders (node id per partition) and configuration of a topic."""
+    """Partitions, leaders (node id per partition) and configuration of a topic.
+
+    ``partitioner`` is the user's function of a topic with that strategy, known in process only.
+    """
 
     name: str
     error: ErrorCode
     leaders: Sequence[int] = ()
     config: Mapping[str, str] = field(factory=dict)
     is_internal: bool = False
+    partitioner: Partitioner | None = None
 
 
 @frozen

@@ -1,0 +1,162 @@
+"""Log storage in memory as a linked list: one node per append.
+
+An append never moves what is there, whatever the log's length, and dropping the oldest
+records frees them node by node; readers that go on where they stopped find their node
+again at once.  For logs that are short-lived queues; ``array`` is the faster one to look
+anything up in.  Under ``log``.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from attrs import define, field
+
+from streams.broker.array import index_of, joined, numbered
+from streams.broker.storage import RECORD_OVERHEAD, Extent, StorageContext, payload_size
+from streams.core.records import NO_TIMESTAMP, Block
+
+# Readers whose place is remembered.
+_MAX_CURSORS: Final = 64
+
+
+@define(eq=False)
+class _Node:
+    """One block of the list; its offsets are never empty."""
+
+    block: Block
+    next: "_Node | None" = None
+
+    @property
+    def last_offset(self) -> int:
+        return self.block.offsets[-1]
+
+
+@define(eq=False)
+class LinkedStorage:
+    """Records of one partition in a singly linked list of blocks."""
+
+    start_offset: int = field(default=0, init=False)
+    end_offset: int = field(default=0, init=False)
+    _head: _Node | None = field(default=None, init=False)
+    _tail: _Node | None = field(default=None, init=False)
+    # The node where the last read up to an offset ended.
+    _cursors: dict[int, _Node] = field(factory=dict, init=False)
+
+    def append(self, block: Block) -> int:
+        """Add the records; see ``LogStorage.append``."""
+        base, count = self.end_offset, len(block)
+        if count:
+            self._link(numbered(block, base))
+            self.end_offset = base + count
+        return base
+
+    def read(self, offset: int, max_records: int) -> list[Block]:
+        """Return records from ``offset`` on, small neighbours joined into one block."""
+        result: list[Block] = []
+        position = max(offset, self.start_offset)
+        node = self._cursors.pop(position, self._head)
+        while node is not None and max_records > 0:
+            first = index_of(node.block.offsets, position)
+            count = len(node.block) - first
+            if count > 0:
+                block = node.block.slice(first, first + max_records) if first or count > max_records else node.block
+                result.append(block)
+                max_records -= len(block)
+                position = block.offsets[-1] + 1
+            if max_records > 0:
+                if node.next is None:
+                    break
+                node = node.next
+        if node is not None and result:
+            self._remember(position, node)
+        return list(joined(result)) if len(result) > 1 else result
+
+    def truncate_before(self, offset: int) -> None:
+        """Unlink the nodes that lie wholly below ``offset``."""
+        if offset <= self.start_offset:
+            return
+        self.start_offset = min(offset, self.end_offset)
+        node = self._head
+        while node is not None and node.last_offset < self.start_offset:
+            node = node.next
+        self._head = node
+        if node is None:
+            self._tail = None
+        self._cursors.clear()
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return the first record at or after the time, looking through the list."""
+        for node in self._nodes():
+            for offset, timestamp in zip(node.block.offsets, node.block.timestamps, strict=True):
+                if timestamp >= timestamp_ms and offset >= self.start_offset:
+                    return offset, timestamp
+        return None
+
+    def extents(self) -> Sequence[Extent]:
+        """Return one extent per node."""
+        return [_extent(node.block) for node in self._nodes()]
+
+    @property
+    def sealed_offset(self) -> int:
+        """All records in memory may be compacted."""
+        return self.end_offset
+
+    def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
+        """Thin out the nodes below ``upto``; neighbours that became small are joined."""
+        below: list[Block] = []
+        above: list[Block] = []
+        for node in self._nodes():
+            block = node.block
+            split = index_of(block.offsets, upto)
+            kept = keep(block if split == len(block) else block.slice(0, split)) if split else None
+            if kept is not None and len(kept):
+                below.append(kept)
+            if split < len(block):
+                above.append(block.slice(split) if split else block)
+        self._head = self._tail = None
+        self._cursors.clear()
+        for block in (*joined(below), *above):
+            self._link(block)
+        return sum(map(len, below))
+
+    def flush(self) -> None:
+        """Nothing to do: memory is as durable as it gets."""
+
+    def close(self) -> None:
+        """Free the records."""
+        self._head = self._tail = None
+        self._cursors.clear()
+
+    def delete(self) -> None:
+        """Free the records, and begin at 0 again."""
+        self.start_offset = self.end_offset = 0
+        self.close()
+
+    def _link(self, block: Block) -> None:
+        node = _Node(block)
+        if self._tail is None:
+            self._head = node
+        else:
+            self._tail.next = node
+        self._tail = node
+
+    def _nodes(self) -> Iterator[_Node]:
+        node = self._head
+        while node is not None:
+            yield node
+            node = node.next
+
+    def _remember(self, position: int, node: _Node) -> None:
+        self._cursors[position] = node
+        if len(self._cursors) > _MAX_CURSORS:
+            del self._cursors[next(iter(self._cursors))]
+
+
+def _extent(block: Block) -> Extent:
+    size = payload_size(block) + RECORD_OVERHEAD * len(block)
+    return Extent(block.offsets[0], block.offsets[-1] + 1, size, max(block.timestamps, default=NO_TIMESTAMP))
+
+
+def linked_storage(context: StorageContext) -> LinkedStorage:
+    """Factory for topics with ``storage="linked"``."""
+    return LinkedStorage()
