@@ -7,7 +7,7 @@ only ``wakeup`` may be called from another.  Imports group and protocol.
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from streams.clients.catalog import Catalog
 from streams.clients.errors import RETRIABLE, RequestTimeoutError, WakeupError, error_for
@@ -15,7 +15,7 @@ from streams.clients.fetcher import Fetcher
 from streams.clients.network import ANY_NODE, Network, Patience
 from streams.clients.offsets import list_offsets
 from streams.clients.positions import Positions
-from streams.clients.records import BadRecord, ConsumerRecord, OffsetAndTimestamp, decode_block
+from streams.clients.records import BadRecord, ConsumerRecord, GroupMetadata, OffsetAndTimestamp, decode_block
 from streams.clients.session import CommitCallback, GroupSession, RebalanceListener
 from streams.clients.subscription import PartitionState, SubscriptionState
 from streams.clients.watch import TopicWatch
@@ -28,13 +28,12 @@ from streams.group.member import MemberConfig
 from streams.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    READ_COMMITTED,
     READ_UNCOMMITTED,
     ErrorCode,
     Metadata,
     MetadataResponse,
     OffsetAndMetadata,
-    OffsetFetch,
-    OffsetFetchResponse,
 )
 from streams.protocol.transport import Cluster
 
@@ -42,6 +41,13 @@ _RESET_POLICIES: Final[Mapping[str, int | None]] = {
     "earliest": EARLIEST_TIMESTAMP,
     "latest": LATEST_TIMESTAMP,
     "none": None,
+}
+
+IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
+
+_ISOLATION_LEVELS: Final[Mapping[str, int]] = {
+    "read_uncommitted": READ_UNCOMMITTED,
+    "read_committed": READ_COMMITTED,
 }
 
 #: What ``subscribe`` takes: names, topics with their types, or one regular expression.
@@ -64,6 +70,7 @@ class Consumer:
         max_poll_records: the most that one ``poll`` returns.
         fetch_max_records: the most that is prefetched of each partition.
         metadata_max_age_ms: how soon new topics and partitions are noticed.
+        isolation_level: "read_committed" leaves out what belongs to aborted transactions and waits for open ones.
 
     Raises:
         ConfigError: a setting is unknown or does not fit.
@@ -91,12 +98,15 @@ class Consumer:
         metadata_max_age_ms: int = 300_000,
         allow_auto_create_topics: bool = True,
         group_instance_id: str | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
         clock: Clock | None = None,
     ) -> None:
         if broker is None:
             raise ConfigError("a consumer needs a broker to read from; pass broker=EmbeddedBroker() or another cluster")
         if auto_offset_reset not in _RESET_POLICIES:
             raise ConfigError(f"auto_offset_reset={auto_offset_reset!r}: choose 'earliest', 'latest' or 'none'")
+        if isolation_level not in _ISOLATION_LEVELS:
+            raise ConfigError(f"isolation_level={isolation_level!r}: choose 'read_uncommitted' or 'read_committed'")
         if group_id is not None and heartbeat_interval_ms >= session_timeout_ms:
             raise ConfigError(
                 f"heartbeat_interval_ms={heartbeat_interval_ms} must be below session_timeout_ms={session_timeout_ms}; "
@@ -108,6 +118,7 @@ class Consumer:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._network = Network(broker.connect(client_id), self._clock, request_timeout_ms=request_timeout_ms)
         self._group_id = group_id
+        self._isolation_level = _ISOLATION_LEVELS[isolation_level]
         self._max_poll_records = max_poll_records
         self._default_api_timeout_ms = default_api_timeout_ms
         self._retry_backoff_ms = retry_backoff_ms
@@ -123,6 +134,7 @@ class Consumer:
             max_records=fetch_max_records,
             retry_backoff_ms=retry_backoff_ms,
             reset_policy=reset_policy,
+            isolation_level=self._isolation_level,
         )
         self._session: GroupSession | None = None
         if group_id is not None:
@@ -153,6 +165,7 @@ class Consumer:
             group_id=group_id,
             reset_policy=reset_policy,
             retry_backoff_ms=retry_backoff_ms,
+            isolation_level=self._isolation_level,
         )
         self._auto_commit_ms = auto_commit_interval_ms if enable_auto_commit and group_id is not None else None
         self._next_auto_commit_ms = self._clock.monotonic_ms() + auto_commit_interval_ms
@@ -240,11 +253,12 @@ class Consumer:
         self._require_session("enforce_rebalance").member.request_rejoin(reason)
 
     @property
-    def group_metadata(self) -> tuple[str, int, str, str | None]:
-        """Group id, generation, member id and instance id as of now."""
+    def group_metadata(self) -> GroupMetadata:
+        """The place in the group as of now; what a transaction that commits this consumer's offsets has to be given."""
         session = self._require_session("group_metadata")
         member = session.member
-        return member.config.group_id, member.generation_id, member.member_id, member.config.group_instance_id
+        config = member.config
+        return GroupMetadata(config.group_id, member.generation_id, member.member_id, config.group_instance_id)
 
     # --- reading ----------------------------------------------------------------------
 
@@ -361,7 +375,7 @@ class Consumer:
     def known_end(self, partition: TopicPartition) -> int | None:
         """Return the end of what may be read as the last fetch saw it, without asking; None before the first."""
         state = self._state.partitions.get(partition)
-        return None if state is None else state.high_watermark
+        return None if state is None else state.known_end
 
     def known_position(self, partition: TopicPartition) -> int | None:
         """Return the offset of the next record to hand out, without waiting; None while it is not known."""
@@ -380,10 +394,13 @@ class Consumer:
         partitions: Iterable[TopicPartition],
         timeout_ms: int | None = None,
         *,
-        isolation_level: int = READ_UNCOMMITTED,
+        isolation_level: int | None = None,
     ) -> dict[TopicPartition, int]:
-        """Return the offset that is written next of each partition."""
-        found = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms)
+        """Return the end of what may be read of each partition, by default at this consumer's isolation level.
+
+        That is the offset that is written next; READ_COMMITTED: the begin of the oldest open transaction.
+        """
+        found = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms, isolation_level)
         return {partition: offset for partition, (_, offset) in found.items()}
 
     def offsets_for_times(
@@ -432,15 +449,14 @@ class Consumer:
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the group's committed offsets; partitions without one are absent."""
+        """Return the group's committed offsets; partitions without one are absent.
+
+        With "read_committed" it waits for open transactions that commit some of them.
+        """
         session = self._require_session("committed")
-        wanted = tuple(partitions)
-        coordinator = session.ensure_coordinator(self._patience(timeout_ms))
-        request = OffsetFetch(self._group_id or "", wanted)
-        response = self._network.request(coordinator, request, OffsetFetchResponse, timeout_ms)
-        if response.error is not ErrorCode.NONE:
-            raise error_for(response.error, f"committed offsets of group {self._group_id!r}")
-        return dict(response.offsets)
+        return session.fetch_committed(
+            tuple(partitions), self._patience(timeout_ms), require_stable=self._isolation_level == READ_COMMITTED
+        )
 
     # --- the end ----------------------------------------------------------------------
 
@@ -551,10 +567,11 @@ class Consumer:
         }
 
     def _list_offsets(
-        self, times: Mapping[TopicPartition, int], timeout_ms: int | None
+        self, times: Mapping[TopicPartition, int], timeout_ms: int | None, isolation_level: int | None = None
     ) -> dict[TopicPartition, tuple[int, int]]:
         self._check_open()
-        return list_offsets(self._network, self._catalog, times, self._patience(timeout_ms))
+        level = self._isolation_level if isolation_level is None else isolation_level
+        return list_offsets(self._network, self._catalog, times, self._patience(timeout_ms), level)
 
     def _request_reset(self, partitions: Iterable[TopicPartition], to: int) -> None:
         chosen = set(partitions) or set(self._state.partitions)

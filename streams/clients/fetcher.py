@@ -7,9 +7,10 @@ position moves when records are handed out, not when they arrive.  Imports proto
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
-from attrs import define
+from attrs import define, field
 
 from streams.clients.catalog import Catalog
 from streams.clients.errors import error_for
@@ -18,16 +19,29 @@ from streams.clients.subscription import PartitionState, SubscriptionState
 from streams.core.clock import Clock
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
-from streams.protocol.messages import ErrorCode, Fetch, FetchedPartition, FetchResponse, Response
+from streams.protocol.messages import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    AbortedTransaction,
+    ErrorCode,
+    Fetch,
+    FetchedPartition,
+    FetchResponse,
+    Response,
+)
 
 
 @define(eq=False)
 class _Prefetched:
-    """Blocks that continue ``state`` at ``position``."""
+    """Blocks that continue ``state`` at ``position``; ``ends`` are the positions after each of them.
+
+    Those may lie behind the block's last record: markers and aborted records are left out.
+    """
 
     state: PartitionState
     position: int
     blocks: deque[Block]
+    ends: deque[int] = field(factory=deque)
 
 
 class Fetcher:
@@ -44,7 +58,7 @@ class Fetcher:
         max_records: int,
         retry_backoff_ms: int,
         reset_policy: int | None,
-        isolation_level: int = 0,
+        isolation_level: int = READ_UNCOMMITTED,
     ) -> None:
         self._network = network
         self._clock = clock
@@ -133,9 +147,12 @@ class Fetcher:
             if len(block) > limit:
                 entry.blocks.appendleft(block.slice(limit))
                 block = block.slice(0, limit)
+                entry.position = block.offsets[-1] + 1
+            else:
+                entry.position = entry.ends.popleft()
             blocks.append(block)
             limit -= len(block)
-        entry.position = entry.state.position = blocks[-1].offsets[-1] + 1
+        entry.state.position = entry.position
         return blocks, limit
 
     def _send(self, node: int, positions: dict[TopicPartition, int]) -> None:
@@ -168,11 +185,22 @@ class Fetcher:
         self, node: int, partition: TopicPartition, state: PartitionState, position: int, fetched: FetchedPartition
     ) -> None:
         if fetched.error is ErrorCode.NONE:
-            state.high_watermark = fetched.high_watermark
+            state.known_end = fetched.high_watermark
+            if self._isolation_level == READ_COMMITTED and fetched.last_stable_offset >= 0:
+                state.known_end = fetched.last_stable_offset
             state.log_start_offset = fetched.log_start_offset
-            blocks = deque(_from_position(fetched.blocks, position))
-            if blocks:
-                self._prefetched[partition] = _Prefetched(state, position, blocks)
+            entry = _Prefetched(state, position, deque())
+            for block, is_read in _marked(_from_position(fetched.blocks, position), fetched.aborted):
+                if is_read:
+                    entry.blocks.append(block)
+                    entry.ends.append(block.offsets[-1] + 1)
+                elif entry.ends:
+                    entry.ends[-1] = block.offsets[-1] + 1
+                else:
+                    # Nothing of it is handed out: the position moves past it at once.
+                    entry.position = state.position = block.offsets[-1] + 1
+            if entry.blocks:
+                self._prefetched[partition] = entry
         elif fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._reset_policy is not None:
                 state.request_reset(self._reset_policy)
@@ -200,3 +228,20 @@ def _from_position(blocks: Iterable[Block], position: int) -> Iterable[Block]:
             yield block.slice(bisect_left(block.offsets, position))
         else:
             yield block
+
+
+def _marked(blocks: Iterable[Block], aborted: Sequence[AbortedTransaction]) -> Iterable[tuple[Block, bool]]:
+    """Yield each block and whether it is to be read: markers are not, nor what was aborted (KIP-98)."""
+    due = deque(sorted(aborted, key=attrgetter("first_offset")))
+    open_ids: set[int] = set()
+    for block in blocks:
+        stamp = block.producer
+        if stamp is None:
+            yield block, True
+            continue
+        while due and due[0].first_offset <= block.offsets[-1]:
+            open_ids.add(due.popleft().producer_id)
+        if stamp.is_control:
+            # The one marker that ends what is aborted; of others its producer has nothing open.
+            open_ids.discard(stamp.producer_id)
+        yield block, not stamp.is_control and not (stamp.is_transactional and stamp.producer_id in open_ids)

@@ -6,11 +6,22 @@ from streams.clients.catalog import Catalog
 from streams.clients.errors import error_for
 from streams.clients.network import ANY_NODE, Network, Patience
 from streams.core.records import TopicPartition
-from streams.protocol.messages import ErrorCode, ListOffsets, ListOffsetsResponse, Metadata, MetadataResponse
+from streams.protocol.messages import (
+    READ_UNCOMMITTED,
+    ErrorCode,
+    ListOffsets,
+    ListOffsetsResponse,
+    Metadata,
+    MetadataResponse,
+)
 
 
 def list_offsets(
-    network: Network, catalog: Catalog, times: Mapping[TopicPartition, int], patience: Patience
+    network: Network,
+    catalog: Catalog,
+    times: Mapping[TopicPartition, int],
+    patience: Patience,
+    isolation_level: int = READ_UNCOMMITTED,
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Return (timestamp, offset) per partition for times (-2 earliest, -1 latest).
 
@@ -32,7 +43,7 @@ def list_offsets(
     found: dict[TopicPartition, tuple[int, int]] = {}
     for node, asked in by_node.items():
         response = network.request(
-            node, ListOffsets(asked), ListOffsetsResponse, patience.remaining_ms(has_progress=True)
+            node, ListOffsets(asked, isolation_level), ListOffsetsResponse, patience.remaining_ms(has_progress=True)
         )
         for partition, (error, timestamp_ms, offset) in response.partitions.items():
             if error is not ErrorCode.NONE:

@@ -15,6 +15,8 @@ from streams.core.clock import Clock
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.messages import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
     ErrorCode,
     ListOffsets,
     ListOffsetsResponse,
@@ -38,6 +40,7 @@ class Positions:
         group_id: str | None,
         reset_policy: int | None,
         retry_backoff_ms: int,
+        isolation_level: int = READ_UNCOMMITTED,
     ) -> None:
         self._network = network
         self._clock = clock
@@ -47,6 +50,7 @@ class Positions:
         self._group_id = group_id or ""
         self._reset_policy = reset_policy
         self._retry_backoff_ms = retry_backoff_ms
+        self._isolation_level = isolation_level
         self._retry_at_ms = 0
         self._errors: list[BrokerError] = []
         self.needs_metadata = False
@@ -96,7 +100,10 @@ class Positions:
             self._mark(states, is_looked_up=False)
             if not isinstance(response, OffsetFetchResponse) or response.error is not ErrorCode.NONE:
                 self._retry_later()
-                if self._session is not None:
+                is_unstable = (
+                    isinstance(response, OffsetFetchResponse) and response.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
+                )
+                if self._session is not None and not is_unstable:
                     self._session.member.on_commit_error(ErrorCode.NOT_COORDINATOR)
                 return
             missing: dict[TopicPartition, PartitionState] = {}
@@ -108,7 +115,8 @@ class Positions:
                     missing[partition] = state
             self._reset(missing)
 
-        self._network.send(coordinator, OffsetFetch(self._group_id, tuple(states)), receive)
+        require_stable = self._isolation_level == READ_COMMITTED
+        self._network.send(coordinator, OffsetFetch(self._group_id, tuple(states), require_stable), receive)
         return True
 
     def _reset(self, states: Mapping[TopicPartition, PartitionState]) -> None:
@@ -130,7 +138,7 @@ class Positions:
     def _ask_offsets(self, node: int, states: Mapping[TopicPartition, PartitionState]) -> None:
         asked = {partition: state.reset_to for partition, state in states.items() if state.reset_to is not None}
         self._mark(states, is_looked_up=True)
-        self._network.send(node, ListOffsets(asked), self._offsets_receiver(states, asked))
+        self._network.send(node, ListOffsets(asked, self._isolation_level), self._offsets_receiver(states, asked))
 
     def _offsets_receiver(
         self, states: Mapping[TopicPartition, PartitionState], asked: Mapping[TopicPartition, int]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from streams.clients.catalog import Catalog
-from streams.clients.errors import RequestTimeoutError, as_error, error_for
+from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error, error_for
 from streams.clients.fetcher import Fetcher
 from streams.clients.network import ANY_NODE, Network, Patience
 from streams.clients.subscription import SubscriptionState
@@ -33,6 +33,8 @@ from streams.protocol.messages import (
     OffsetAndMetadata,
     OffsetCommit,
     OffsetCommitResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
     Request,
     Response,
     SyncGroup,
@@ -292,6 +294,37 @@ class GroupSession:
             else:
                 self._network.poll(min(remaining_ms, self._config.retry_backoff_ms))
         return self.member.coordinator
+
+    def fetch_committed(
+        self, partitions: Sequence[TopicPartition], patience: Patience, *, require_stable: bool
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Ask for committed offsets as often as it takes; safe to repeat, for it only reads.
+
+        Raises:
+            RequestTimeoutError: no answer, or one of them is part of an open transaction for too long.
+            BrokerError: refused.
+        """
+        what = f"committed offsets of group {self._config.group_id!r}"
+        request = OffsetFetch(self._config.group_id, partitions, require_stable)
+        while True:
+            coordinator = self.ensure_coordinator(patience)
+            remaining_ms = patience.remaining_ms(has_progress=False)
+            try:
+                response = self._network.request(coordinator, request, OffsetFetchResponse, remaining_ms, what=what)
+                if response.error is ErrorCode.NONE:
+                    return dict(response.offsets)
+                failure: BrokerError = error_for(response.error, what)
+                if response.error is not ErrorCode.UNSTABLE_OFFSET_COMMIT and response.error not in RETRIABLE:
+                    raise failure
+                is_moved = response.error in RETRIABLE
+            except RequestTimeoutError as error:
+                failure, is_moved = error, True
+            if is_moved:
+                self.member.on_commit_error(ErrorCode.NOT_COORDINATOR)
+            remaining_ms = patience.remaining_ms(has_progress=False)
+            if not remaining_ms:
+                raise RequestTimeoutError(f"{what}: not known in time") from failure
+            self._network.poll(min(remaining_ms, self._config.retry_backoff_ms))
 
     def commit(self, offsets: Offsets, on_done: Callable[[BrokerError | None], None]) -> None:
         """Send a commit to the known coordinator; ``on_done`` gets None or the error, inside a later poll."""

@@ -24,7 +24,7 @@ class PartitionState:
     is_paused: bool = False
     is_leaving: bool = False
     is_looked_up: bool = False
-    high_watermark: int | None = None
+    known_end: int | None = None
     log_start_offset: int | None = None
 
     @property
