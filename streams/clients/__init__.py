@@ -11,9 +11,10 @@ from streams.clients.errors import (
     TopicExistsError,
     WakeupError,
 )
-from streams.clients.producer import Partitioner, Producer
+from streams.clients.producer import Producer
 from streams.clients.records import ConsumerRecord, OffsetAndTimestamp
 from streams.clients.session import RebalanceListener
+from streams.core.partitioning import Partitioner
 
 __all__ = [
     "Admin",

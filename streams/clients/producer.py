@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 from streams.clients.accumulator import RECORD_OVERHEAD_BYTES, Accumulator
 from streams.clients.catalog import Catalog
 from streams.clients.delivery import Delivery
-from streams.clients.errors import PartitionerError, RequestTimeoutError, error_for
+from streams.clients.errors import RequestTimeoutError, error_for
 from streams.clients.network import Backoff, Network, Patience
+from streams.clients.partitioners import Partitioning
 from streams.clients.records import GroupMetadata
 from streams.clients.sender import Sender
 from streams.clients.transaction import Identity, Transaction, TransactionState
@@ -34,11 +35,11 @@ from streams.core.errors import (
     SerializationError,
     StreamsError,
 )
-from streams.core.partitioning import murmur2, partition_for
+from streams.core.partitioning import Partitioner, murmur2
 from streams.core.records import Block, Headers, TopicPartition
 from streams.core.threads import Signal, SystemThreads, Threads, Worker
 from streams.core.topic import Topic
-from streams.protocol.messages import ErrorCode, OffsetAndMetadata
+from streams.protocol.messages import ErrorCode, OffsetAndMetadata, TopicMetadata
 from streams.protocol.transport import Cluster
 
 log = logging.getLogger(__name__)
@@ -46,8 +47,6 @@ log = logging.getLogger(__name__)
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Chooses a partition: topic, key, value (bytes) and partition count -> number of the partition.
-Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 
 # How long the driving thread waits for answers before it looks again.
 _TURN_MS: Final = 50
@@ -119,7 +118,7 @@ class Producer:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._threads: Threads = SystemThreads() if threads is None else threads
         self._network = Network(broker.connect(client_id), self._clock, request_timeout_ms=request_timeout_ms)
-        self._partitioner = partitioner
+        self._partitioning = Partitioning(partitioner, murmur2(client_id.encode()) & 0x7FFFFFFF)
         self._request_timeout_ms = request_timeout_ms
         self._delivery_timeout_ms = delivery_timeout_ms
         self._max_block_ms = max_block_ms
@@ -127,8 +126,6 @@ class Producer:
         self._buffer_memory_bytes = buffer_memory_bytes
         self._metadata_max_age_ms = metadata_max_age_ms
         self._catalog = Catalog()
-        self._sticky: dict[str, int] = {}
-        self._sticky_start = murmur2(client_id.encode()) & 0x7FFFFFFF
         self._accumulator = Accumulator(
             linger_ms=linger_ms,
             batch_size=batch_size,
@@ -230,13 +227,13 @@ class Producer:
                 "send less, or raise it",
                 code=ErrorCode.MESSAGE_TOO_LARGE,
             )
-        count = self.partition_count(name)
+        described = self._described(name)
         timestamp_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
         now = self._clock.monotonic_ms()
         if self._accumulator.used_bytes + size_bytes > self._buffer_memory_bytes:
             self._await_room(size_bytes)
         with self._lock:
-            target = TopicPartition(name, self._choose(name, key, value, count, partition, suffix))
+            target = TopicPartition(name, self._choose(described, key, value, partition, suffix))
             delivery, is_due = self._accumulator.add_record(
                 target, key, value, timestamp_ms, given, now, size_bytes, partial(Delivery, self, target)
             )
@@ -279,18 +276,21 @@ class Producer:
             UnknownTopicError: it does not exist.
             RequestTimeoutError: nobody answers within ``max_block_ms``.
         """
+        return len(self._described(topic).leaders)
+
+    def _described(self, topic: str) -> TopicMetadata:
         since = self._sender.known_since_ms.get(topic)
-        count = self._catalog.partition_count(topic)
-        if count is None or since is None or self._clock.monotonic_ms() - since > self._metadata_max_age_ms:
+        found = self._catalog.topics.get(topic)
+        if found is None or since is None or self._clock.monotonic_ms() - since > self._metadata_max_age_ms:
             heard: list[BrokerError | None] = []
             self._sender.look_up(topic, heard.append)
             self._wait(lambda: bool(heard), self._max_block_ms, f"topic {topic!r}: nothing is known of it in time")
             if heard[0] is not None:
                 raise heard[0]
-            count = self._catalog.partition_count(topic)
-            if count is None:
+            found = self._catalog.topics.get(topic)
+            if found is None:
                 raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}")
-        return count
+        return found
 
     def poll(self, timeout_ms: int = 0) -> None:
         """Send what is due and take what has been answered, waiting up to the timeout; ``flush`` does it too."""
@@ -450,30 +450,24 @@ class Producer:
     # --- inside: choosing -------------------------------------------------------------
 
     def _choose(
-        self, topic: str, key: bytes | None, value: bytes | None, count: int, wanted: int | None, suffix: int
+        self, described: TopicMetadata, key: bytes | None, value: bytes | None, wanted: int | None, suffix: int
     ) -> int:
         if wanted is not None:
+            count = len(described.leaders)
             if not 0 <= wanted < count:
                 raise error_for(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{wanted}", f"the topic has {count} partitions"
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"{described.name}-{wanted}",
+                    f"the topic has {count} partitions",
                 )
             return wanted
-        if self._partitioner is not None:
-            chosen = self._partitioner(topic, key, value, count)
-            if type(chosen) is not int or not 0 <= chosen < count:
-                raise PartitionerError(
-                    f"the partitioner chose {chosen!r} for a record of topic {topic!r}, "
-                    f"which has {count} partitions; it must return an int from 0 to {count - 1}"
-                )
-            return chosen
-        if key is not None:
-            return partition_for(key[: len(key) - suffix] if suffix else key, count)
-        current = self._sticky.get(topic, self._sticky_start) % count
-        if not self._accumulator.open_size(TopicPartition(topic, current)):
-            # Its batch is full or gone: time for the next partition.
-            current = (current + 1) % count
-        self._sticky[topic] = current
-        return current
+        return self._partitioning.choose(
+            described,
+            key,
+            value,
+            suffix,
+            lambda number: bool(self._accumulator.open_size(TopicPartition(described.name, number))),
+        )
 
     # --- inside: driving --------------------------------------------------------------
 
