@@ -80,10 +80,18 @@ class Parcel:
     was_next: bool = False
     is_abandoned: bool = False
 
-    def stamp(self, stamp: ProducerStamp | None) -> None:
+    def stamp(self, stamp: ProducerStamp | None, compression: str | None = None) -> None:
         """Say whose it is; in a block of its own, for the broker may hold the one that it was sent."""
         block = self.block
-        self.block = Block(block.keys, block.values, block.timestamps, block.headers, block.offsets, stamp)
+        self.block = Block(
+            block.keys,
+            block.values,
+            block.timestamps,
+            block.headers,
+            block.offsets,
+            stamp,
+            compression or block.compression,
+        )
 
     def acknowledge(self, base_offset: int) -> None:
         """Fulfil the deliveries; -1 where the broker has the records but forgot their place."""

@@ -39,6 +39,7 @@ from streams.core.partitioning import Partitioner, murmur2
 from streams.core.records import Block, Headers, TopicPartition
 from streams.core.threads import Signal, SystemThreads, Threads, Worker
 from streams.core.topic import Topic
+from streams.protocol.compression import codec_number
 from streams.protocol.messages import ErrorCode, OffsetAndMetadata, TopicMetadata
 from streams.protocol.transport import Cluster
 
@@ -77,6 +78,7 @@ class Producer:
         buffer_memory_bytes: above it ``send`` waits until some is acknowledged.
         max_block_ms: how long ``send`` waits for room or metadata, and a transaction for its coordinator.
         max_request_size: bytes that a record may have.
+        compression_type: none, gzip, snappy, lz4 or zstd: the codec where records become bytes.
         delivery_timeout_ms: when a record that cannot be sent fails.
         retry_backoff_ms: the wait before a first retry, doubled for each up to ``retry_backoff_max_ms``.
 
@@ -99,6 +101,7 @@ class Producer:
         buffer_memory_bytes: int = 33_554_432,
         max_block_ms: int = 60_000,
         max_request_size: int = 1_048_576,
+        compression_type: str = "none",
         partitioner: Partitioner | None = None,
         request_timeout_ms: int = 30_000,
         delivery_timeout_ms: int = 120_000,
@@ -114,6 +117,7 @@ class Producer:
             raise ConfigError(
                 "linger_ms must not be negative, batch_size, max_in_flight and buffer_memory_bytes at least 1"
             )
+        codec_number(compression_type)
         is_idempotent = _is_idempotent(enable_idempotence, transactional_id, acks, max_in_flight)
         self._clock: Clock = SystemClock() if clock is None else clock
         self._threads: Threads = SystemThreads() if threads is None else threads
@@ -149,6 +153,7 @@ class Producer:
             max_in_flight,
             delivery_timeout_ms,
             Backoff(retry_backoff_ms, retry_backoff_max_ms),
+            compression_type,
         )
         self._transactor: Transactor | None = None
         if self._transaction is not None:

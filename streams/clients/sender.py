@@ -86,6 +86,8 @@ class Sender:
     max_in_flight: int
     delivery_timeout_ms: int
     backoff: Backoff
+    #: Codec of what goes out.
+    compression: str
     #: Parcels that are done: base offset or error.
     finished: deque[tuple[Parcel, int, BrokerError | None]] = field(factory=deque)
     in_flight: int = 0
@@ -189,11 +191,13 @@ class Sender:
     def _stamp(self, queue: PartitionQueue, parcel: Parcel) -> None:
         identity = self.identity
         if identity is None:
+            parcel.stamp(None, self.compression)
             return
         if queue.identity != identity.pair and not queue.parcels:
             queue.identity, queue.next_sequence = identity.pair, 0
         producer_id, epoch = queue.identity
-        parcel.stamp(ProducerStamp(producer_id, epoch, queue.next_sequence, self.transaction is not None))
+        stamp = ProducerStamp(producer_id, epoch, queue.next_sequence, self.transaction is not None)
+        parcel.stamp(stamp, self.compression)
         queue.next_sequence = (queue.next_sequence + len(parcel.block)) & _SEQUENCE_MASK
 
     def _restart_partitions(self) -> None:
