@@ -149,7 +149,6 @@ class StreamsConfig:
     repartition_purge_interval_ms: int = _whole(
         30_000, "ms", "How often consumed records of repartition topics are deleted."
     )
-    state_cleanup_delay_ms: int = _whole(600_000, "ms", "After how long the folder of a task that moved away goes.")
     replication_factor: int = _whole(
         -1, "replicas", "Copies of internal topics; -1 = the broker's default.", minimum=-1
     )

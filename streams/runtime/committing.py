@@ -5,7 +5,7 @@ Exactly once: the first three are one transaction of the thread's producer (KIP-
 takes in all of the thread's tasks.  Imports clients.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attrs import define, field
 
@@ -16,6 +16,7 @@ from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
 from streams.protocol.messages import OffsetAndMetadata
 from streams.runtime.plan import ApplicationPlan
+from streams.runtime.purge import Purger
 from streams.runtime.task import Task
 
 
@@ -32,6 +33,8 @@ class Committer:
     _plan: Callable[[], ApplicationPlan]
     _metrics: Metrics
     is_exactly_once: bool
+    #: Told of committed offsets, to delete what nobody reads again; None keeps everything.
+    _purger: Purger | None = None
     producer: Producer = field(init=False)
     #: Whether the producer has ended what an earlier one with its name left open.
     _is_initialized: bool = False
@@ -86,6 +89,7 @@ class Committer:
         else:
             self.producer.flush()
             self._consumer.commit_sync(offsets)
+        self._purge(offsets)
         for task in tasks:
             changes = self._changes.pop(task.task_id)
             done = {name: delivery.base_offset() + size for name, (delivery, size) in changes.items()}
@@ -118,8 +122,15 @@ class Committer:
         self._is_initialized = self._has_begun = False
         old.abandon()
 
+    def poll(self) -> None:
+        """Do what is due without a commit."""
+        if self._purger is not None:
+            self._purger.poll()
+
     def close(self) -> None:
         """Close the producer."""
+        if self._purger is not None:
+            self._purger.close()
         self.producer.close()
 
     # --- inside ---------------------------------------------------------------------------
@@ -138,6 +149,11 @@ class Committer:
                 self._begin()
                 partition = TopicPartition(plan.changelog(name), task.task_id.partition)
                 sent[name] = (self.producer.send_block(partition, block), len(block))
+
+    def _purge(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        if self._purger is not None:
+            own = self._plan().repartition_topics()
+            self._purger.note({partition: found for partition, found in offsets.items() if partition.topic in own})
 
     def _source_positions(self, task: Task) -> dict[str, int]:
         """Return positions of stores whose changelog is a source topic: those of the input."""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from attrs import define, field
 
 from streams.clients.consumer import Consumer
+from streams.clients.network import Network
 from streams.clients.producer import Producer
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
@@ -32,6 +33,7 @@ from streams.runtime.homes import MemoryHome, StateHome
 from streams.runtime.layout import Plans, check_groups
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.provisioning import Provisioner
+from streams.runtime.purge import Purger
 from streams.runtime.restore import RestoreListener, Restorer
 from streams.runtime.sharing import SharingRules
 from streams.runtime.task_set import TaskSet
@@ -250,7 +252,7 @@ class Instance:
             self.cluster,
             client_id=self._client("global"),
             auto_offset_reset="earliest",
-            **self._interim_isolation,
+            isolation_level=self._isolation_level,
             clock=self.clock,
         )
         self._globals = GlobalStores(plan, consumer, self.metrics, self._fail, self.threads)
@@ -288,12 +290,13 @@ class Instance:
             lambda: thread.task_set.plan,
             self.metrics,
             config.is_exactly_once,
+            self._purger(name, plan),
         )
         restore_consumer = Consumer(
             self.cluster,
             client_id=f"{name}-restore",
             auto_offset_reset="earliest",
-            **self._interim_isolation,
+            isolation_level=self._isolation_level,
             clock=self.clock,
         )
         restorer = Restorer(restore_consumer, config.max_poll_records, self.restore_listener)
@@ -338,7 +341,7 @@ class Instance:
             assignors=[assignor],
             auto_offset_reset=config.auto_offset_reset,
             enable_auto_commit=False,
-            **self._interim_isolation,
+            isolation_level=self._isolation_level,
             max_poll_records=config.max_poll_records,
             fetch_max_wait_ms=config.fetch_max_wait_ms,
             session_timeout_ms=config.session_timeout_ms,
@@ -359,13 +362,16 @@ class Instance:
             client_id=name,
             request_timeout_ms=config.request_timeout_ms,
             delivery_timeout_ms=config.delivery_timeout_ms,
-            **(
-                {"transactional_id": transactional_id, "transaction_timeout_ms": config.transaction_timeout_ms}
-                if config.is_exactly_once
-                else {}
-            ),  # type: ignore[arg-type]
+            transactional_id=transactional_id if config.is_exactly_once else None,
+            transaction_timeout_ms=config.transaction_timeout_ms,
             clock=self.clock,
         )
+
+    def _purger(self, name: str, plan: ApplicationPlan) -> Purger | None:
+        if not plan.repartition_topics():
+            return None
+        network = Network(self.cluster.connect(f"{name}-purge"), self.clock)
+        return Purger(network, self.clock, self.config.repartition_purge_interval_ms)
 
     def _subscription(self, plan: ApplicationPlan) -> Sequence[str] | re.Pattern[str]:
         """Return the topics of all tasks; one pattern where a source has one."""
@@ -378,10 +384,6 @@ class Instance:
     @property
     def _isolation_level(self) -> Literal["read_committed", "read_uncommitted"]:
         return "read_committed" if self.config.is_exactly_once else "read_uncommitted"
-
-    @property
-    def _interim_isolation(self) -> Any:
-        return {"isolation_level": self._isolation_level} if self.config.is_exactly_once else {}
 
     def _blueprint(self) -> Blueprint:
         """Return what there is to share out now: topics are looked up, and made or checked."""

@@ -174,6 +174,10 @@ class ApplicationPlan:
         source = self.topology.source_changelogs.get(store)
         return source if source is not None else f"{self.config.application_id}-{store}-changelog"
 
+    def repartition_topics(self) -> set[str]:
+        """Return the names of the repartition topics on the broker, those of lanes aside."""
+        return set() if self.has_lanes else {self.physical_topic(topic) for topic in self.topology.internal_topics}
+
     def partition_count(self, topic: str) -> int | None:
         """Return the partition count of a topic of the topology, None if it is not known."""
         return self.partitions.get(topic)

@@ -320,6 +320,7 @@ class StreamThread:
             wanting = list(self.tasks.values())
         if wanting:
             self._try_commit(wanting)
+        self.committer.poll()
 
     def commit(self, tasks: Iterable[Task]) -> None:
         """Commit those of the tasks that have done anything; a transaction takes all tasks of the thread."""
