@@ -2,13 +2,17 @@
 
 from streams.broker.array import ArrayStorage
 from streams.broker.embedded import EmbeddedBroker
+from streams.broker.expiry import TTL_HEADER, ttl_header
 from streams.broker.file import FileStorage, FsyncPolicy
+from streams.broker.linked import LinkedStorage
+from streams.broker.serialization import Serialization
 from streams.broker.service import Broker, BrokerConfig
 from streams.broker.storage import CompactableStorage, Extent, LogStorage, StorageContext, StorageFactory
 from streams.broker.topics import OFFSETS_TOPIC, StorageChoice, Storages, Topics
 
 __all__ = [
     "OFFSETS_TOPIC",
+    "TTL_HEADER",
     "ArrayStorage",
     "Broker",
     "BrokerConfig",
@@ -17,10 +21,13 @@ __all__ = [
     "Extent",
     "FileStorage",
     "FsyncPolicy",
+    "LinkedStorage",
     "LogStorage",
+    "Serialization",
     "StorageChoice",
     "StorageContext",
     "StorageFactory",
     "Storages",
     "Topics",
+    "ttl_header",
 ]

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from attrs import define, field
 
-from streams.broker.storage import advanced
+from streams.broker.expiry import expires_ms
+from streams.broker.storage import picked
 from streams.core.records import Block
 
 
@@ -17,15 +18,19 @@ class Cleaner:
 
     ``last_offset`` is the log's last: its record always stays, or a reader before it would
     never get to the end.  ``newest`` has the latest offset of each key of the part that no pass has seen yet;
-    ``horizons`` the time from which each tombstone seen by an earlier pass may go.
+    ``horizons`` the time from which each tombstone seen by an earlier pass may go.  With
+    ``record_ttl_ms`` records that are expired go as well; ``next_expiry_ms`` is when the next
+    of those that stay will be.
     """
 
     now_ms: int
     delete_retention_ms: int
     last_offset: int
     horizons: dict[int, int]
+    record_ttl_ms: int | None = None
     newest: dict[bytes | None, int] = field(factory=dict)
     kept_horizons: dict[int, int] = field(factory=dict, init=False)
+    next_expiry_ms: int | None = field(default=None, init=False)
 
     def learn(self, blocks: Iterable[Block]) -> None:
         """Take note of the keys of blocks that come in offset order."""
@@ -43,19 +48,22 @@ class Cleaner:
             for index, (key, value, offset) in enumerate(columns)
             if (key is None or newest.get(key, -1) <= offset) and (value is not None or self._keeps_tombstone(offset))
         ]
+        if self.record_ttl_ms is not None:
+            indexes = [index for index in indexes if self._is_live(block, index)]
         if len(indexes) == len(block):
             return block
-        if not indexes:
-            return None
-        return Block(
-            [block.keys[index] for index in indexes],
-            [block.values[index] for index in indexes],
-            [block.timestamps[index] for index in indexes],
-            None if block.headers is None else [block.headers[index] for index in indexes],
-            [block.offsets[index] for index in indexes],
-            None if block.producer is None else advanced(block.producer, block.offsets[indexes[0]] - block.offsets[0]),
-            block.compression,
-        )
+        return picked(block, indexes) if indexes else None
+
+    def _is_live(self, block: Block, index: int) -> bool:
+        assert self.record_ttl_ms is not None
+        headers = () if block.headers is None else block.headers[index]
+        due_ms = expires_ms(block.timestamps[index], headers, self.record_ttl_ms)
+        if due_ms is None or block.offsets[index] == self.last_offset:
+            return True
+        if due_ms <= self.now_ms:
+            return False
+        self.next_expiry_ms = due_ms if self.next_expiry_ms is None else min(due_ms, self.next_expiry_ms)
+        return True
 
     def _keeps_tombstone(self, offset: int) -> bool:
         # Its time begins when a pass first sees it: every reader can have met it by then.

@@ -25,14 +25,18 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
+from streams.broker.config import PARTITIONER, RECORD_TTL
 from streams.broker.file import FsyncPolicy
+from streams.broker.serialization import Serialization
 from streams.broker.service import Broker, BrokerConfig
 from streams.broker.topics import StorageChoice, Storages, Topics
+from streams.clients.partitioners import Strategy
 from streams.core.clock import Clock, SystemClock, VirtualClock
 from streams.core.errors import BrokerError, ClientClosedError, StateLockedError
+from streams.core.partitioning import Partitioner
 from streams.core.records import Block, TopicPartition
 from streams.group.coordinator import Coordinator, CoordinatorConfig
-from streams.protocol.messages import ErrorCode, Request, Response
+from streams.protocol.messages import ErrorCode, Request, Response, TopicMetadata
 
 _LOCK_FILE = "broker.lock"
 
@@ -45,7 +49,10 @@ class EmbeddedBroker:
     same directory; two at once are refused.
 
     - ``storage``: where records lie: "array" (memory; the default without ``data_dir``),
-      "file" (the default with it), or a factory of the user's; ``storages`` by topic.
+      "linked" (memory), "file" (the default with it), or a factory of the user's; ``storages``
+      by topic.
+    - ``serializations``, ``partitioners``: the user's own objects by topic; those that topics
+      in ``data_dir`` were created with have to be given again.
     - ``fsync``: when files are forced to disk: "never" (a killed process loses nothing, a
       power failure may), "commit" (with every commit of offsets), "always".
     - ``auto_create_topics``: clients that ask for an unknown topic create it, with
@@ -76,6 +83,8 @@ class EmbeddedBroker:
         default_partitions: int = 1,
         storage: StorageChoice | None = None,
         storages: Mapping[str, StorageChoice] | None = None,
+        serializations: Mapping[str, Serialization] | None = None,
+        partitioners: Mapping[str, Partitioner] | None = None,
         fsync: FsyncPolicy = "never",
         auto_create_topics: bool = True,
         maintenance_interval_ms: int | None = 300_000,
@@ -100,8 +109,9 @@ class EmbeddedBroker:
             default_partitions=default_partitions,
             maintenance_interval_ms=maintenance_interval_ms,
         )
+        own = Storages(storage, dict(storages or {}), directory, fsync, serializations or {}, partitioners or {})
         self._machine = Broker(
-            Topics(Storages(storage, dict(storages or {}), directory, fsync)),
+            Topics(own),
             Coordinator(group_config or CoordinatorConfig(), rng or Random()),
             self._config,
         )
@@ -154,18 +164,49 @@ class EmbeddedBroker:
         config: Mapping[str, str] | None = None,
         *,
         storage: StorageChoice | None = None,
+        partitioner: Strategy | Partitioner | None = None,
+        serialization: Serialization | None = None,
+        ttl_ms: int | None = None,
     ) -> None:
         """Create a topic; ``partitions`` None = the broker's default, ``config`` has Kafka's names.
 
-        A ``storage`` of the user's must be given again (``storages=``) when the broker reopens.
+        - ``storage``: "array", "linked", "file", or a factory of the user's; None = the broker's.
+        - ``partitioner``: how producers without one of their own choose: "default" (murmur2 of
+          the key, sticky without), "round_robin", "explicit" (only where the sender names the
+          partition), or a function of topic, key, value and number of partitions.
+        - ``serialization``: a codec of the user's for what the storage keeps.
+        - ``ttl_ms``: how long a record lives after its timestamp, unless its header says
+          otherwise (``ttl_header``); -1 = for ever unless it does; None = headers mean nothing.
+
+        These go before what ``config`` says.  A factory, function or codec of the user's must be
+        given again (``storages=``, ``partitioners=``, ``serializations=``) when the broker reopens.
 
         Raises:
-            BrokerError: its name is taken or illegal, the count is below 1, a setting is wrong.
+            BrokerError: its name is taken or illegal, the count is below 1, a setting is wrong,
+                or the user's storage failed.
+            ConfigError: its storage cannot be had.
         """
+        given = dict(config or {})
+        if partitioner is not None:
+            given[PARTITIONER] = "custom" if callable(partitioner) else partitioner
+        if ttl_ms is not None:
+            given[RECORD_TTL] = str(ttl_ms)
+        function = partitioner if callable(partitioner) else None
         with self._lock:
             self._check_open()
             count_ = self._config.default_partitions if partitions is None else partitions
-            self._machine.topics.create(name, count_, config, storage)
+            self._machine.topics.create(name, count_, given, storage, serialization, function)
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """Raise the number of a topic's partitions to ``partitions``; groups take the new ones up.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            BrokerError: it has that many already.
+        """
+        with self._lock:
+            self._check_open()
+            self._machine.add_partitions(name, partitions)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and what groups have committed for it.
@@ -184,6 +225,16 @@ class EmbeddedBroker:
             topics = self._machine.topics
             return {topic.name: len(topic.logs) for topic in topics if include_internal or not topic.is_internal}
 
+    def describe_topic(self, name: str) -> TopicMetadata:
+        """Return partitions and settings of a topic.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        with self._lock:
+            self._check_open()
+            return self._machine.describe_topic(name)
+
     def append(self, partition: TopicPartition, block: Block) -> int:
         """Append a block as it is, without a copy, and return the offset of its first record.
 
@@ -200,7 +251,9 @@ class EmbeddedBroker:
             return base
 
     def read(self, partition: TopicPartition, offset: int, max_records: int = 10_000) -> list[Block]:
-        """Return up to ``max_records`` records from ``offset`` on; [] at the end.
+        """Return up to ``max_records`` records from ``offset`` on, whatever their transactions; [] at the end.
+
+        Expired records are left out, as are the ends of transactions.
 
         Raises:
             UnknownTopicError: there is no such partition.
@@ -208,7 +261,13 @@ class EmbeddedBroker:
         """
         with self._lock:
             self._check_open()
-            return self._machine.topics.log(partition).read(offset, max_records)
+            log = self._machine.topics.log(partition)
+            while blocks := log.fetch(offset, max_records, self._now_ms()):
+                records = [block for block in blocks if block.producer is None or not block.producer.is_control]
+                if records:
+                    return records
+                offset = blocks[-1].offsets[-1] + 1
+            return []
 
     def start_offset(self, partition: TopicPartition) -> int:
         """Return the lowest offset that can be read."""
@@ -221,6 +280,31 @@ class EmbeddedBroker:
         with self._lock:
             self._check_open()
             return self._machine.topics.log(partition).high_watermark
+
+    def offset_for_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
+        """Return the offset of the first record at or after a time; None where there is none.
+
+        Raises:
+            UnknownTopicError: there is no such partition.
+            BrokerError: the time is negative.
+        """
+        with self._lock:
+            self._check_open()
+            if timestamp_ms < 0:
+                raise BrokerError(f"time {timestamp_ms} for offsets of {partition}: use epoch milliseconds")
+            offset = self._machine.topics.log(partition).offset_for(timestamp_ms)[1]
+            return None if offset < 0 else offset
+
+    def delete_records(self, partition: TopicPartition, offset: int) -> int:
+        """Delete the records below an offset, -1 = all; return the lowest offset left.
+
+        Raises:
+            UnknownTopicError: there is no such partition.
+            OffsetOutOfRangeError: the offset lies behind the end.
+        """
+        with self._lock:
+            self._check_open()
+            return self._machine.topics.log(partition).delete_records(offset)
 
     def maintain(self, now_ms: int | None = None) -> None:
         """Apply retention and compaction; ``now_ms`` None = by the clock."""

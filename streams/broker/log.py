@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 
 from attrs import define, evolve, field
 
+from streams.broker import expiry
 from streams.broker.compaction import Cleaner
 from streams.broker.config import TopicConfig
 from streams.broker.storage import CompactableStorage, LogStorage
 from streams.core.errors import BrokerError, OffsetOutOfRangeError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
-from streams.protocol.batch import HEADER_SIZE, batch_size
+from streams.protocol.batch import HEADER_SIZE, CorruptBatchError, batch_size
 from streams.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ErrorCode
 
 #: Bytes that lengths, deltas and the batch header add to a record without headers, at most.
@@ -33,6 +34,7 @@ class PartitionLog:
     _first_dirty_offset: int = field(default=0, init=False)
     _clean_records: int = field(default=0, init=False)
     _horizons: dict[int, int] = field(factory=dict, init=False)
+    _next_expiry_ms: int | None = field(default=None, init=False)
 
     @property
     def start_offset(self) -> int:
@@ -90,10 +92,20 @@ class PartitionLog:
             )
         try:
             return storage.read(offset, max_records)
+        except CorruptBatchError as error:
+            raise CorruptBatchError(f"{self.partition} cannot be read from offset {offset} on: {error}") from error
         except BrokerError:
             raise
         except Exception as error:
             raise self._storage_error("read", error) from error
+
+    def fetch(self, offset: int, max_records: int, now_ms: int) -> list[Block]:
+        """Return what a client may see at this time; as ``read``, expired records left out.
+
+        Where the last ones are expired a control record stands in their place (``expiry``).
+        """
+        blocks, ttl_ms = self.read(offset, max_records), self.config.record_ttl_ms
+        return blocks if ttl_ms is None else expiry.without_expired(blocks, ttl_ms, now_ms)
 
     def offset_for(self, timestamp_ms: int) -> tuple[int, int]:
         """Return (timestamp, offset) of the first record at or after a time, (-1, -1) without one.
@@ -150,6 +162,8 @@ class PartitionLog:
                 f"record without a key for {self.partition}: its topic is compacted (cleanup.policy) and needs keys",
                 code=ErrorCode.INVALID_RECORD,
             )
+        if headers is not None and self.config.record_ttl_ms is not None:
+            expiry.check_ttl(block, self.partition)
         limit = self.config.max_message_bytes
         # An upper bound first: usually two passes at C speed settle it.
         if headers is None and _longest(keys) + _longest(values) + _FRAME_BYTES <= limit:
@@ -172,11 +186,13 @@ class PartitionLog:
         record behind a young one stays; records without a time are never too old.
         """
         config, start = self.config, self.start_offset
+        if config.is_deleted and config.record_ttl_ms is not None:
+            self._drop_expired(config.record_ttl_ms, now_ms)
         if not config.is_deleted or (config.retention_ms < 0 and config.retention_bytes < 0):
-            return 0
+            return self.start_offset - start
         extents = self.storage.extents()
         excess = sum(extent.size_bytes for extent in extents) - config.retention_bytes
-        cut = start
+        cut = self.start_offset
         for extent in extents:
             is_old = config.retention_ms >= 0 and 0 <= extent.max_timestamp < now_ms - config.retention_ms
             is_excess = config.retention_bytes >= 0 and extent.size_bytes <= excess
@@ -184,9 +200,18 @@ class PartitionLog:
                 break
             excess -= extent.size_bytes
             cut = extent.end_offset
-        if cut > start:
+        if cut > self.start_offset:
             self.storage.truncate_before(cut)
         return self.start_offset - start
+
+    def _drop_expired(self, ttl_ms: int, now_ms: int) -> None:
+        """Raise the start to the first record that is not expired."""
+        for block in _blocks_between(self.storage, self.start_offset, self.high_watermark):
+            kept = expiry.live(block, ttl_ms, now_ms)
+            if kept is not None:
+                self.storage.truncate_before(kept.offsets[0])
+                return
+            self.storage.truncate_before(block.offsets[-1] + 1)
 
     def compact(self, now_ms: int) -> bool:
         """Keep the latest record per key, where ``cleanup.policy`` and the share of new records ask for it.
@@ -202,12 +227,16 @@ class PartitionLog:
         last_offset = self.high_watermark - 1
         has_old_tombstones = any(due_ms <= now_ms for at, due_ms in self._horizons.items() if at != last_offset)
         ratio = dirty / (dirty + self._clean_records) if dirty > 0 else 0.0
-        if not has_old_tombstones and (dirty <= 0 or ratio < self.config.min_cleanable_dirty_ratio):
+        has_expired = self._next_expiry_ms is not None and self._next_expiry_ms <= now_ms
+        if not has_old_tombstones and not has_expired and (dirty <= 0 or ratio < self.config.min_cleanable_dirty_ratio):
             return False
-        cleaner = Cleaner(now_ms, self.config.delete_retention_ms, last_offset, self._horizons)
+        cleaner = Cleaner(
+            now_ms, self.config.delete_retention_ms, last_offset, self._horizons, self.config.record_ttl_ms
+        )
         cleaner.learn(_blocks_between(storage, first_dirty, upto))
         self._clean_records = storage.compact(upto, cleaner.keep)
         self._horizons = cleaner.kept_horizons
+        self._next_expiry_ms = cleaner.next_expiry_ms
         self._first_dirty_offset = max(upto, first_dirty)
         return True
 

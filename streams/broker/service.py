@@ -160,7 +160,7 @@ class Broker:
     def tick(self, now_ms: int) -> None:
         """Let everything happen that is due: ended fetches, expired sessions, maintenance."""
         for fetch in self._fetches.take_due(now_ms):
-            fetch.answer(self._fetched(fetch.request)[0])
+            fetch.answer(self._fetched(fetch.request, now_ms)[0])
         group_deadline_ms = self.coordinator.next_deadline_ms()
         if group_deadline_ms is not None and group_deadline_ms <= now_ms:
             self._perform(self.coordinator.tick(now_ms), now_ms)
@@ -181,7 +181,7 @@ class Broker:
                     log.compact(now_ms)
                 except (OSError, BrokerError) as error:
                     _LOGGER.error("maintenance of %s failed and will be tried again: %s", log.partition, error)
-        self._wake([log.partition for topic in self.topics for log in topic.logs])
+        self._wake([log.partition for topic in self.topics for log in topic.logs], now_ms)
 
     def close(self) -> None:
         """Flush and close all logs."""
@@ -197,7 +197,7 @@ class Broker:
             OSError: the storage failed.
         """
         base = self._append(self.topics.log(partition), blocks, now_ms)
-        self._wake((partition,))
+        self._wake((partition,), now_ms)
         return base
 
     def _append(self, log: PartitionLog, blocks: Sequence[Block], now_ms: int) -> int:
@@ -222,16 +222,16 @@ class Broker:
                 code, message = _error_of(error)
                 results[partition] = (code, -1, message)
         answer(ProduceResponse(results))
-        self._wake([partition for partition, result in results.items() if result[0] is ErrorCode.NONE])
+        self._wake([partition for partition, result in results.items() if result[0] is ErrorCode.NONE], now_ms)
 
     def _fetch(self, request: Fetch, now_ms: int, answer: Answer) -> None:
-        response, is_ready = self._fetched(request)
+        response, is_ready = self._fetched(request, now_ms)
         if is_ready or request.max_wait_ms <= 0:
             answer(response)
         else:
             self._fetches.add(request, answer, now_ms + request.max_wait_ms)
 
-    def _fetched(self, request: Fetch) -> tuple[FetchResponse, bool]:
+    def _fetched(self, request: Fetch, now_ms: int) -> tuple[FetchResponse, bool]:
         """Return what there is to read, and whether it is worth an answer at once."""
         logs, max_records = self.topics.logs, request.max_records
         is_committed_only = request.isolation_level == _READ_COMMITTED
@@ -245,7 +245,7 @@ class Broker:
                 continue
             end = log.high_watermark
             try:
-                blocks = log.read(offset, max_records)
+                blocks = log.fetch(offset, max_records, now_ms)
             except (BrokerError, OSError) as error:
                 code, message = _error_of(error)
                 if code is not ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -259,9 +259,9 @@ class Broker:
             partitions[partition] = FetchedPartition(ErrorCode.NONE, end, log.start_offset, blocks)
         return FetchResponse(partitions), is_ready or not partitions
 
-    def _wake(self, partitions: Sequence[TopicPartition]) -> None:
+    def _wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
         for fetch in self._fetches.waiting(partitions):
-            response, is_ready = self._fetched(fetch.request)
+            response, is_ready = self._fetched(fetch.request, now_ms)
             if is_ready:
                 self._fetches.finish(fetch)
                 fetch.answer(response)
@@ -284,7 +284,7 @@ class Broker:
             except (BrokerError, OSError) as error:
                 results[partition] = (_error_of(error)[0], -1)
         answer(DeleteRecordsResponse(results))
-        self._wake(list(request.offsets))
+        self._wake(list(request.offsets), now_ms)
 
     # --- topics -------------------------------------------------------------------------------
 
@@ -307,9 +307,19 @@ class Broker:
                 return TopicMetadata(name, _error_of(error)[0])
         return self._described(topic)
 
+    def describe_topic(self, name: str) -> TopicMetadata:
+        """Return partitions and settings of a topic.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        return self._described(self.topics.topic(name))
+
     def _described(self, topic: Topic) -> TopicMetadata:
         leaders = (self.config.node_id,) * len(topic.logs)
-        return TopicMetadata(topic.name, ErrorCode.NONE, leaders, topic.config.described(), topic.is_internal)
+        return TopicMetadata(
+            topic.name, ErrorCode.NONE, leaders, topic.described(), topic.is_internal, topic.partitioner
+        )
 
     def _create_topics(self, request: CreateTopics, now_ms: int, answer: Answer) -> None:
         errors: dict[str, ErrorText] = {}
@@ -319,10 +329,16 @@ class Broker:
         answer(CreateTopicsResponse(errors))
 
     def _create_partitions(self, request: CreatePartitions, now_ms: int, answer: Answer) -> None:
-        errors = {name: _attempt(self._add_partitions, name, count) for name, count in request.counts.items()}
+        errors = {name: _attempt(self.add_partitions, name, count) for name, count in request.counts.items()}
         answer(CreatePartitionsResponse(errors))
 
-    def _add_partitions(self, name: str, partitions: int) -> None:
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """Raise the number of a topic's partitions.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            BrokerError: it has that many already, or is the broker's own.
+        """
         _refuse_internal(name)
         self.topics.add_partitions(name, partitions)
 
@@ -339,7 +355,7 @@ class Broker:
         _refuse_internal(name)
         partitions = self.topics.delete(name)
         self._unflushed.difference_update([log for log in self._unflushed if log.partition.topic == name])
-        self._wake(partitions)
+        self._wake(partitions, now_ms)
         self._perform(self.coordinator.forget_topics([name]), now_ms)
 
     # --- groups -------------------------------------------------------------------------------
@@ -378,7 +394,7 @@ class Broker:
         log.append([block], now_ms)
         log.storage.flush()
         self._schedule_maintenance(now_ms)
-        self._wake((_OFFSETS_PARTITION,))
+        self._wake((_OFFSETS_PARTITION,), now_ms)
 
     def _schedule_maintenance(self, now_ms: int) -> None:
         if self._maintenance_due_ms is None and self.config.maintenance_interval_ms is not None:

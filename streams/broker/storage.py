@@ -123,6 +123,20 @@ def advanced(stamp: ProducerStamp, distance: int) -> ProducerStamp:
     return stamp if stamp.sequence < 0 or not distance else stamp._replace(sequence=stamp.sequence + distance)
 
 
+def picked(block: Block, indexes: Sequence[int]) -> Block:
+    """Return a block of the records with these indexes, at least one, under their offsets."""
+    distance = block.offsets[indexes[0]] - block.offsets[0]
+    return Block(
+        [block.keys[index] for index in indexes],
+        [block.values[index] for index in indexes],
+        [block.timestamps[index] for index in indexes],
+        None if block.headers is None else [block.headers[index] for index in indexes],
+        [block.offsets[index] for index in indexes],
+        None if block.producer is None else advanced(block.producer, distance),
+        block.compression,
+    )
+
+
 def payload_size(block: Block) -> int:
     """Return the bytes of keys, values and headers of a block."""
     size = column_size(block.keys) + column_size(block.values)

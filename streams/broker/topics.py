@@ -14,17 +14,21 @@ from typing import Any, Literal, TypeAlias
 from attrs import define, field, frozen
 
 from streams.broker.array import array_storage
-from streams.broker.config import TopicConfig, parse_config
+from streams.broker.config import PARTITIONER, STORAGE, TopicConfig, parse_config
 from streams.broker.file import FsyncPolicy, file_storage
 from streams.broker.files import write_atomically
+from streams.broker.guarded import guarded
+from streams.broker.linked import linked_storage
 from streams.broker.log import PartitionLog
+from streams.broker.serialization import Serialization, serialized
 from streams.broker.storage import LogStorage, StorageContext, StorageFactory
-from streams.core.errors import BrokerError, ConfigError, UnknownTopicError
+from streams.core.errors import BrokerError, ConfigError, StreamsError, UnknownTopicError
+from streams.core.partitioning import Partitioner
 from streams.core.records import TopicPartition
 from streams.protocol.messages import ErrorCode
 
 #: Where the records of a topic lie: in memory, in files, or in a storage of the user's.
-StorageChoice: TypeAlias = Literal["array", "file"] | StorageFactory
+StorageChoice: TypeAlias = Literal["array", "linked", "file"] | StorageFactory
 
 #: The log of committed offsets and group metadata.
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -37,16 +41,18 @@ _FORMAT_VERSION = 1
 
 @frozen
 class Storages:
-    """Which storage a topic gets.
+    """Which storage a topic gets, and what else of it is the user's own code.
 
     ``default`` serves topics that ``by_topic`` does not name; ``data_dir`` is needed for
-    files, with their ``fsync`` policy.
+    files, with their ``fsync`` policy.  ``serializations`` and ``partitioners`` are by topic.
     """
 
     default: StorageChoice = "array"
     by_topic: Mapping[str, StorageChoice] = field(factory=dict)
     data_dir: Path | None = None
     fsync: FsyncPolicy = "never"
+    serializations: Mapping[str, Serialization] = field(factory=dict)
+    partitioners: Mapping[str, Partitioner] = field(factory=dict)
     _files: StorageFactory | None = field(init=False)
 
     @_files.default
@@ -67,8 +73,12 @@ class Storages:
             return choice
         if choice == "array":
             return array_storage
+        if choice == "linked":
+            return linked_storage
         if choice != "file":
-            raise ConfigError(f"storage {choice!r} of topic {topic!r}: choose 'array', 'file' or a storage factory")
+            raise ConfigError(
+                f"storage {choice!r} of topic {topic!r}: choose 'array', 'linked', 'file' or a storage factory"
+            )
         if self._files is None:
             raise ConfigError(f"topic {topic!r} is to be stored in files: give the broker a data_dir")
         return self._files
@@ -76,17 +86,32 @@ class Storages:
 
 @define(eq=False)
 class Topic:
-    """A topic and the logs of its partitions."""
+    """A topic and the logs of its partitions.
+
+    ``serialization`` None: blocks in memory, record batches in files.  ``partitioner`` is the
+    function of a topic with that strategy.
+    """
 
     name: str
     config: TopicConfig
     storage: StorageChoice
+    serialization: Serialization | None = None
+    partitioner: Partitioner | None = None
     logs: list[PartitionLog] = field(factory=list)
 
     @property
     def is_internal(self) -> bool:
         """True for the broker's own topics."""
         return self.name in INTERNAL_TOPICS
+
+    @property
+    def storage_name(self) -> str:
+        """Name of the storage, "custom" for a factory of the user's."""
+        return "custom" if callable(self.storage) else self.storage
+
+    def described(self) -> dict[str, str]:
+        """Return the settings that are in effect."""
+        return self.config.described() | {STORAGE: self.storage_name}
 
 
 @define(eq=False)
@@ -114,14 +139,34 @@ class Topics:
             raise UnknownTopicError(f"partition {partition}: {what}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return log
 
+    def topic(self, name: str) -> Topic:
+        """Return a topic.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        topic = self.by_name.get(name)
+        if topic is None:
+            raise UnknownTopicError(f"topic {name!r} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic
+
     def create(
-        self, name: str, partitions: int, config: Mapping[str, str] | None = None, storage: StorageChoice | None = None
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, str] | None = None,
+        storage: StorageChoice | None = None,
+        serialization: Serialization | None = None,
+        partitioner: Partitioner | None = None,
     ) -> Topic:
         """Create a topic.
 
+        Objects of the user's that are not given are those that the broker was given for its name.
+
         Raises:
-            BrokerError: its name is taken or illegal, the count is below 1, a setting is wrong.
-            ConfigError: its storage cannot be had.
+            BrokerError: its name is taken or illegal, the count is below 1, a setting is wrong, or
+                the user's storage failed; the topic does not exist then.
+            ConfigError: its storage cannot be had, or its partitioner was not given.
             OSError: its storage failed; the topic does not exist then.
         """
         check_name(name)
@@ -131,7 +176,17 @@ class Topics:
             raise BrokerError(
                 f"topic {name!r} with {partitions} partitions: at least 1 is needed", code=ErrorCode.INVALID_PARTITIONS
             )
-        topic = Topic(name, parse_config(config or {}), self.storages.choice(name) if storage is None else storage)
+        storages, given = self.storages, dict(config or {})
+        partitioner = partitioner or storages.partitioners.get(name)
+        if partitioner is not None:
+            given.setdefault(PARTITIONER, "custom")
+        parsed = parse_config(given)
+        if storage is None:
+            storage = _named(parsed.storage) or storages.choice(name)
+        if parsed.storage == "custom" and not callable(storage):
+            raise ConfigError(f"topic {name!r} is to have a storage of its own: give its factory, as storage=")
+        topic = Topic(name, parsed, storage, serialization or storages.serializations.get(name))
+        topic.partitioner = _partitioner(topic, partitioner)
         self._grow(topic, partitions)
         self.by_name[name] = topic
         try:
@@ -149,7 +204,7 @@ class Topics:
             UnknownTopicError: there is no such topic.
             BrokerError: it has that many already.
         """
-        topic = self._topic(name)
+        topic = self.topic(name)
         count = len(topic.logs)
         if partitions <= count:
             raise BrokerError(
@@ -169,7 +224,7 @@ class Topics:
         Raises:
             UnknownTopicError: there is no such topic.
         """
-        topic = self._topic(name)
+        topic = self.topic(name)
         partitions = [log.partition for log in topic.logs]
         del self.by_name[name]
         try:
@@ -213,22 +268,35 @@ class Topics:
             ) from error
         for name, entry in entries.items():
             topic = Topic(name, parse_config(entry["config"]), self._stored_choice(name, entry["storage"]))
+            topic.partitioner = _partitioner(topic, self.storages.partitioners.get(name))
+            topic.serialization = self._stored_serialization(name, entry.get("serialization"))
             for number in range(entry["partitions"]):
                 partition = TopicPartition(name, number)
                 self._add_log(topic, PartitionLog(partition, self._storage(topic, partition), topic.config))
             self.by_name[name] = topic
 
     def _stored_choice(self, name: str, stored: str) -> StorageChoice:
-        if stored == "array":
-            return "array"
-        if stored == "file":
-            return "file"
+        named = _named(stored)
+        if named is not None:
+            return named
         choice = self.storages.choice(name)
         if not callable(choice):
             raise ConfigError(
                 f"topic {name!r} was created with a storage of its own: give it again, as storages={{{name!r}: ...}}"
             )
         return choice
+
+    def _stored_serialization(self, name: str, stored: str | None) -> Serialization | None:
+        if stored is None:
+            # Records are there already: a codec that was not there when they were written cannot read them.
+            return None
+        serialization = self.storages.serializations.get(name)
+        if serialization is None:
+            raise ConfigError(
+                f"topic {name!r} was created with a serialization of its own: "
+                f"give it again, as serializations={{{name!r}: ...}}"
+            )
+        return serialization
 
     def _save(self) -> None:
         path = self._path()
@@ -238,7 +306,8 @@ class Topics:
             topic.name: {
                 "partitions": len(topic.logs),
                 "config": dict(topic.config.given),
-                "storage": "custom" if callable(topic.storage) else topic.storage,
+                "storage": topic.storage_name,
+                **({} if topic.serialization is None else {"serialization": "custom"}),
             }
             for topic in self.by_name.values()
         }
@@ -251,12 +320,6 @@ class Topics:
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _topic(self, name: str) -> Topic:
-        topic = self.by_name.get(name)
-        if topic is None:
-            raise UnknownTopicError(f"topic {name!r} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return topic
-
     def _grow(self, topic: Topic, partitions: int) -> None:
         count = len(topic.logs)
         try:
@@ -268,7 +331,7 @@ class Topics:
                     storage.delete()
                     storage = self._storage(topic, partition)
                 self._add_log(topic, PartitionLog(partition, storage, topic.config))
-        except OSError:
+        except Exception:
             self._shrink(topic, count)
             raise
 
@@ -284,10 +347,46 @@ class Topics:
 
     def _storage(self, topic: Topic, partition: TopicPartition) -> LogStorage:
         factory = self.storages.factory(topic.name, topic.storage)
-        return factory(StorageContext(partition, dict(topic.config.given)))
+        context = StorageContext(partition, dict(topic.config.given))
+        is_own = callable(topic.storage)
+        try:
+            storage = factory(context)
+        except StreamsError:
+            raise
+        except Exception as error:
+            if not is_own:
+                raise
+            raise BrokerError(
+                f"topic {topic.name!r}: its storage factory failed for {partition}: {error!r}",
+                code=ErrorCode.STORAGE_ERROR,
+            ) from error
+        if is_own:
+            storage = guarded(storage, partition)
+        return storage if topic.serialization is None else serialized(storage, topic.serialization)
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
+
+
+def _named(storage: str) -> StorageChoice | None:
+    return storage if storage in ("array", "linked", "file") else None  # type: ignore[return-value]
+
+
+def _partitioner(topic: Topic, given: Partitioner | None) -> Partitioner | None:
+    """Return the partitioner of a topic whose strategy is the user's own."""
+    if topic.config.partitioner != "custom":
+        if given is not None:
+            raise ConfigError(
+                f"topic {topic.name!r} has the partitioning strategy {topic.config.partitioner!r}, "
+                "yet a partitioner is given for it: leave out one of them"
+            )
+        return None
+    if given is None:
+        raise ConfigError(
+            f"topic {topic.name!r} has a partitioning strategy of its own: "
+            f"give its function, as partitioner= or partitioners={{{topic.name!r}: ...}}"
+        )
+    return given
 
 
 def check_name(name: str) -> None:

@@ -6,7 +6,7 @@ batches are open.  Imports protocol and core.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from attrs import define, field
 
@@ -21,6 +21,9 @@ PARTITIONER_CONFIG: Final = "streams.partitioner"
 #: (Kafka's default, KIP-480); one partition after the other; only where the sender names it;
 #: by a function of the user's.
 STRATEGIES: Final = ("default", "round_robin", "explicit", "custom")
+
+#: The strategies that have a name of their own.
+Strategy: TypeAlias = Literal["default", "round_robin", "explicit"]
 
 
 @define(eq=False)

@@ -1,0 +1,108 @@
+"""Time to live of single records.
+
+A record of a topic with ``streams.record.ttl.ms`` expires when the time of the broker reaches
+its timestamp plus its time to live: that of its header ``streams.ttl.ms``, else the topic's; -1
+is for ever, as is a record without timestamp.  Expired records are not handed out, and go with
+the next compaction, or when no live record lies before them.  Offsets stay.
+Pure: blocks and the time in, blocks out.  Under ``log``.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from streams.broker.storage import picked
+from streams.core.errors import BrokerError
+from streams.core.records import Block, Headers, ProducerStamp
+from streams.protocol.messages import ErrorCode
+
+#: Header with a record's own time to live: milliseconds in decimal digits, -1 = for ever.
+TTL_HEADER: Final = "streams.ttl.ms"
+
+# Stands where records were passed over at the end of what is handed out, so that a reader gets
+# behind them: a control record of a type that readers do not know and therefore skip.
+_GAP_KEY: Final = b"\x00\x00\x7f\xff"
+_NOBODY: Final = ProducerStamp(-1, -1, is_control=True)
+
+
+def ttl_header(ttl_ms: int) -> tuple[str, bytes]:
+    """Return the header that gives a record its own time to live, -1 = for ever.
+
+    >>> ttl_header(5000)
+    ('streams.ttl.ms', b'5000')
+    """
+    if ttl_ms < -1:
+        raise ValueError(f"time to live of {ttl_ms} ms: use -1 for ever, or 0 and more")
+    return TTL_HEADER, b"%d" % ttl_ms
+
+
+def check_ttl(block: Block, place: object) -> None:
+    """Refuse headers that say no time to live.
+
+    Raises:
+        BrokerError: a header's content is no number of milliseconds (``INVALID_RECORD``).
+    """
+    for headers in block.headers or ():
+        for name, content in headers:
+            if name == TTL_HEADER and _parsed(content) is None:
+                raise BrokerError(
+                    f"record for {place}: header {TTL_HEADER} is {content!r}; use decimal milliseconds, or -1",
+                    code=ErrorCode.INVALID_RECORD,
+                )
+
+
+def expires_ms(timestamp_ms: int, headers: Headers, topic_ttl_ms: int) -> int | None:
+    """Return from when on a record is expired, None = never."""
+    ttl_ms = topic_ttl_ms
+    for name, content in headers:
+        if name == TTL_HEADER:
+            own = _parsed(content)
+            ttl_ms = topic_ttl_ms if own is None else own
+    return None if ttl_ms < 0 or timestamp_ms < 0 else timestamp_ms + ttl_ms
+
+
+def live_indexes(block: Block, topic_ttl_ms: int, now_ms: int) -> list[int]:
+    """Return the indexes of the records that are not expired."""
+    if block.headers is None:
+        if topic_ttl_ms < 0:
+            return list(range(len(block)))
+        limit_ms = now_ms - topic_ttl_ms
+        return [index for index, timestamp in enumerate(block.timestamps) if timestamp > limit_ms or timestamp < 0]
+    live = []
+    for index, (timestamp, headers) in enumerate(zip(block.timestamps, block.headers, strict=True)):
+        due_ms = expires_ms(timestamp, headers, topic_ttl_ms)
+        if due_ms is None or due_ms > now_ms:
+            live.append(index)
+    return live
+
+
+def live(block: Block, topic_ttl_ms: int, now_ms: int) -> Block | None:
+    """Return what is not expired of a block, the block itself where nothing is."""
+    if block.producer is not None and block.producer.is_control:
+        return block
+    indexes = live_indexes(block, topic_ttl_ms, now_ms)
+    if len(indexes) == len(block):
+        return block
+    return picked(block, indexes) if indexes else None
+
+
+def without_expired(blocks: Iterable[Block], topic_ttl_ms: int, now_ms: int) -> list[Block]:
+    """Return what a reader may see, and a control record in place of expired ones at the end."""
+    result: list[Block] = []
+    last_offset = next_offset = -1
+    for block in blocks:
+        last_offset = block.offsets[-1]
+        kept = live(block, topic_ttl_ms, now_ms)
+        if kept is not None:
+            result.append(kept)
+            next_offset = kept.offsets[-1]
+    if last_offset > next_offset:
+        result.append(Block([_GAP_KEY], [None], [now_ms], None, range(last_offset, last_offset + 1), _NOBODY))
+    return result
+
+
+def _parsed(content: bytes | None) -> int | None:
+    try:
+        ttl_ms = int(content or b"")
+    except ValueError:
+        return None
+    return ttl_ms if ttl_ms >= -1 else None
