@@ -7,7 +7,7 @@ is replaced as a whole.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -243,8 +243,7 @@ class Topics:
 
     def close(self) -> None:
         """Close every log."""
-        for log in self.logs.values():
-            log.storage.close()
+        _each(self.logs.values(), lambda log: log.storage.close())
 
     # --- the topics' file -------------------------------------------------------------------
 
@@ -336,10 +335,11 @@ class Topics:
             raise
 
     def _shrink(self, topic: Topic, partitions: int) -> None:
-        for log in topic.logs[partitions:]:
-            self.logs.pop(log.partition, None)
-            log.storage.delete()
+        gone = topic.logs[partitions:]
         del topic.logs[partitions:]
+        for log in gone:
+            self.logs.pop(log.partition, None)
+        _each(gone, lambda log: log.storage.delete())
 
     def _add_log(self, topic: Topic, log: PartitionLog) -> None:
         topic.logs.append(log)
@@ -387,6 +387,18 @@ def _partitioner(topic: Topic, given: Partitioner | None) -> Partitioner | None:
             f"give its function, as partitioner= or partitioners={{{topic.name!r}: ...}}"
         )
     return given
+
+
+def _each(logs: Iterable[PartitionLog], act: Callable[[PartitionLog], None]) -> None:
+    """Act on every log, whichever fails, and raise the first failure at the end."""
+    failure: Exception | None = None
+    for log in logs:
+        try:
+            act(log)
+        except (BrokerError, OSError) as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 def check_name(name: str) -> None:

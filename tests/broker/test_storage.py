@@ -1,5 +1,6 @@
-"""Storages: array and file keep the same promise."""
+"""Storages: array, linked list, files, and a codec over each keep the same promise."""
 
+import ast
 import time
 
 import pytest
@@ -8,7 +9,10 @@ from hypothesis import strategies as st
 
 from streams.broker.array import ArrayStorage
 from streams.broker.file import FileStorage
-from streams.core.records import Block
+from streams.broker.linked import LinkedStorage
+from streams.broker.serialization import serialized
+from streams.broker.storage import picked
+from streams.core.records import Block, ProducerStamp
 
 
 def block(*values, time_ms=0, keys=None):
@@ -24,9 +28,31 @@ def values(blocks):
     return [value for part in blocks for value in part.values]
 
 
-@pytest.fixture(params=["array", "file"])
+class Rows:
+    """A codec as a user might write it."""
+
+    def encode(self, block):
+        return repr((block.keys, block.values, block.timestamps, block.headers)).encode()
+
+    def decode(self, data):
+        return Block(*ast.literal_eval(data.decode()))
+
+
+def make(kind, directory, segment_bytes=2000, cache_bytes=0):
+    kind, _, over = kind.partition(" ")
+    if over:
+        return serialized(make(over, directory, segment_bytes, cache_bytes), Rows())
+    if kind == "file":
+        return FileStorage(directory, segment_bytes, cache_bytes=cache_bytes)
+    return ArrayStorage() if kind == "array" else LinkedStorage()
+
+
+KINDS = ["array", "linked", "file", "codec array", "codec linked", "codec file"]
+
+
+@pytest.fixture(params=KINDS)
 def storage(request, tmp_path):
-    storage = ArrayStorage() if request.param == "array" else FileStorage(tmp_path, 2000, cache_bytes=0)
+    storage = make(request.param, tmp_path)
     yield storage
     storage.close()
 
@@ -82,12 +108,15 @@ def test_compaction_keeps_offsets_and_reads_jump_over_holes(storage):
         storage.append(block(b"%d" % number * 30, keys=[b"k"]))
     sealed = storage.sealed_offset
 
-    left = storage.compact(sealed, lambda part: part.slice(0, 1) if part.offsets[0] % 2 == 0 else None)
+    def keep(part):
+        even = [index for index, offset in enumerate(part.offsets) if offset % 2 == 0]
+        return picked(part, even) if even else None
 
-    found = [row[0] for row in rows(storage.read(0, 1000))]
-    assert left == sum(1 for offset in found if offset < sealed)
-    assert found == sorted(set(found))
-    assert found[-1] == (0 if sealed == 100 else 99)
+    assert storage.compact(sealed, keep) == (sealed + 1) // 2
+
+    found = [(row[0], row[2]) for row in rows(storage.read(0, 1000))]
+    assert found == [(n, b"%d" % n * 30) for n in range(100) if n >= sealed or n % 2 == 0]
+    assert [row[0] for row in rows(storage.read(3, 2))] == [item[0] for item in found if item[0] >= 3][:2]
     assert storage.end_offset == 100
     assert storage.append(block(b"next")) == 100
 
@@ -114,10 +143,9 @@ _operations = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(_operations, st.sampled_from([0, 3000, 1 << 20]))
-def test_array_and_file_answer_alike(tmp_path_factory, operations, cache_bytes):
-    """A list of rows is the model of both."""
-    directory = tmp_path_factory.mktemp("log")
-    array, file = ArrayStorage(), FileStorage(directory, 3000, cache_bytes=cache_bytes)
+def test_all_storages_answer_alike(tmp_path_factory, operations, cache_bytes):
+    """A list of rows is the model of all; those over files are opened again in between."""
+    storages = {kind: make(kind, tmp_path_factory.mktemp("log"), 3000, cache_bytes) for kind in KINDS}
     model, start, written = [], 0, 0
     for verb, first, second in operations:
         if verb == "append":
@@ -132,23 +160,56 @@ def test_array_and_file_answer_alike(tmp_path_factory, operations, cache_bytes):
                 if with_headers
                 else None,
             )
-            assert array.append(appended) == file.append(appended) == base
+            assert {storage.append(appended) for storage in storages.values()} == {base}
             model += [(base + index, *row[1:]) for index, row in enumerate(_numbered(appended))]
         elif verb == "read":
             expected = [row for row in model if row[0] >= max(first, start)][:second]
-            assert rows(array.read(first, second)) == rows(file.read(first, second)) == expected
+            for storage in storages.values():
+                assert rows(storage.read(first, second)) == expected
         elif verb == "truncate":
-            array.truncate_before(first)
-            file.truncate_before(first)
+            for storage in storages.values():
+                storage.truncate_before(first)
             start = max(start, min(first, written))
         elif verb == "time":
             expected_time = next(((row[0], row[3]) for row in model if row[3] >= first and row[0] >= start), None)
-            assert array.offset_for_timestamp(first) == file.offset_for_timestamp(first) == expected_time
+            for storage in storages.values():
+                assert storage.offset_for_timestamp(first) == expected_time
         else:
-            file.close()
-            file = FileStorage(directory, 3000, cache_bytes=cache_bytes)
-        assert (array.start_offset, array.end_offset) == (file.start_offset, file.end_offset) == (start, written)
-    file.close()
+            for kind in ("file", "codec file"):
+                inner = getattr(storages[kind], "inner", storages[kind])
+                storages[kind].close()
+                storages[kind] = make(kind, inner.directory, 3000, cache_bytes)
+        for kind, storage in storages.items():
+            assert (kind, storage.start_offset, storage.end_offset) == (kind, start, written)
+            extents = storage.extents()
+            assert all(extent.base_offset < extent.end_offset for extent in extents)
+            assert not extents or extents[-1].end_offset == written
+    for storage in storages.values():
+        storage.close()
+
+
+def test_records_of_different_producers_and_the_ends_of_transactions_stay_apart(storage):
+    stamps = [
+        None,
+        ProducerStamp(1, 0, 0),
+        ProducerStamp(1, 0, 1),
+        ProducerStamp(1, 0, 5),
+        ProducerStamp(2, 0, 0, is_transactional=True),
+        ProducerStamp(2, 0, -1, is_transactional=True, is_control=True),
+        ProducerStamp(2, 0, -1, is_transactional=True, is_control=True),
+        None,
+        None,
+    ]
+    for stamp in stamps:
+        storage.append(Block([b"k"], [b"v"], [0], producer=stamp))
+
+    blocks = storage.read(0, 100)
+
+    assert [stamp._replace(sequence=-1) if stamp else None for stamp in stamps] == [
+        block.producer._replace(sequence=-1) if block.producer else None for block in blocks for _ in block.values
+    ]
+    assert {block.offsets[0]: block.producer.sequence for block in blocks if block.producer}[3] == 5
+    assert all(len(block) == 1 for block in blocks if block.producer and block.producer.is_control)
 
 
 def _numbered(appended):
