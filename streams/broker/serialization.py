@@ -147,8 +147,6 @@ class SerializedStorage:
             else:
                 self._bases.append(base)
                 self._numbers.append(number)
-        if self._bases:
-            self.start_offset = max(self.start_offset, self._bases[0])
 
     def _index_of(self, offset: int) -> int:
         return max(bisect_right(self._bases, offset) - 1, 0)
