@@ -3,7 +3,7 @@
 Pure: blocks and the time in, blocks out.  Offsets never change.  Under ``log``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from attrs import define, field
 
@@ -28,6 +28,8 @@ class Cleaner:
     last_offset: int
     horizons: dict[int, int]
     record_ttl_ms: int | None = None
+    #: Tells which blocks belong to an aborted transaction: they go, and count for nothing.
+    is_aborted: Callable[[Block], bool] = lambda _: False
     newest: dict[bytes | None, int] = field(factory=dict)
     kept_horizons: dict[int, int] = field(factory=dict, init=False)
     next_expiry_ms: int | None = field(default=None, init=False)
@@ -35,12 +37,16 @@ class Cleaner:
     def learn(self, blocks: Iterable[Block]) -> None:
         """Take note of the keys of blocks that come in offset order."""
         for block in blocks:
-            self.newest.update(zip(block.keys, block.offsets, strict=True))
+            if not _is_control(block) and not self.is_aborted(block):
+                self.newest.update(zip(block.keys, block.offsets, strict=True))
 
     def keep(self, block: Block) -> Block | None:
         """Return what stays of a block, the block itself where nothing goes."""
-        if block.producer is not None and block.producer.is_control:
-            return block
+        if _is_control(block):
+            # A marker is a tombstone of its transaction: readers that are on their way still need it.
+            return block if self._keeps_tombstone(block.offsets[0]) else None
+        if self.is_aborted(block) and block.offsets[-1] != self.last_offset:
+            return None
         newest = self.newest
         columns = zip(block.keys, block.values, block.offsets, strict=True)
         indexes = [
@@ -72,3 +78,7 @@ class Cleaner:
             return False
         self.kept_horizons[offset] = horizon_ms
         return True
+
+
+def _is_control(block: Block) -> bool:
+    return block.producer is not None and block.producer.is_control

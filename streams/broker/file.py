@@ -19,7 +19,7 @@ from attrs import define, field
 from streams.broker.array import ArrayStorage, joined, numbered
 from streams.broker.files import OpenFiles, sync_directory, write_atomically
 from streams.broker.segment import Segment
-from streams.broker.storage import Extent, StorageContext, StorageFactory, advanced, payload_size
+from streams.broker.storage import Extent, Stamped, StorageContext, StorageFactory, advanced, payload_size
 from streams.core.errors import ConfigError
 from streams.core.records import Block
 from streams.protocol import batch
@@ -121,6 +121,11 @@ class FileStorage:
                 max_records -= len(block)
         # Batches of single records, as they were appended, are no blocks to work with.
         return list(joined(result)) if len(result) > 1 else result
+
+    def stamped(self) -> Iterator[Stamped]:
+        """Yield what producers have written, from the headers of the batches."""
+        for segment in self._segments:
+            yield from segment.stamped()
 
     def truncate_before(self, offset: int) -> None:
         """Raise the start, remember it on disk, and delete the files wholly below it."""

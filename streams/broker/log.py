@@ -11,15 +11,25 @@ from attrs import define, evolve, field
 from streams.broker import expiry
 from streams.broker.compaction import Cleaner
 from streams.broker.config import TopicConfig
-from streams.broker.storage import CompactableStorage, LogStorage
+from streams.broker.producers import ProducerLedger
+from streams.broker.storage import CompactableStorage, LogStorage, Stamped, stamps_of
 from streams.core.errors import BrokerError, OffsetOutOfRangeError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.batch import HEADER_SIZE, CorruptBatchError, batch_size
-from streams.protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ErrorCode
+from streams.protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    AbortedTransaction,
+    ErrorCode,
+)
 
 #: Bytes that lengths, deltas and the batch header add to a record without headers, at most.
 _FRAME_BYTES = HEADER_SIZE + 32
 _COMPACTION_READ_RECORDS = 50_000
+#: After this time without a record a producer is forgotten (Kafka's producer.id.expiration.ms).
+_PRODUCER_EXPIRATION_MS = 86_400_000
 
 
 @define(eq=False)
@@ -35,6 +45,15 @@ class PartitionLog:
     _clean_records: int = field(default=0, init=False)
     _horizons: dict[int, int] = field(factory=dict, init=False)
     _next_expiry_ms: int | None = field(default=None, init=False)
+    _producers: ProducerLedger = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._producers = ProducerLedger(self.partition)
+
+    def load(self, now_ms: int) -> None:
+        """Learn from a storage that held records before who wrote them."""
+        for stamped in stamps_of(self.storage):
+            self._producers.appended(stamped, now_ms)
 
     @property
     def start_offset(self) -> int:
@@ -49,30 +68,55 @@ class PartitionLog:
     @property
     def last_stable_offset(self) -> int:
         """Offset behind the last record that read_committed may see."""
-        return self.storage.end_offset
+        return self._producers.last_stable_offset(self.storage.end_offset)
+
+    def is_open(self, producer_id: int) -> bool:
+        """Whether a producer has records here whose transaction has not ended."""
+        return self._producers.is_open(producer_id)
+
+    def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
+        """Return the aborted transactions with records from ``start`` up to ``end``."""
+        return self._producers.aborted_between(start, end)
 
     # --- records --------------------------------------------------------------------------
 
     def append(self, blocks: Sequence[Block], now_ms: int) -> int:
-        """Append blocks, all or none, and return the offset of the first record.
+        """Append blocks and return the offset of the first record.
+
+        What an idempotent producer repeats is there already: its place is returned.  Where the
+        storage fails between two blocks the first one stays; its producer repeats both, the others
+        may find it twice.
 
         Raises:
-            RecordTooLargeError: a record is above ``max.message.bytes``.
-            BrokerError: columns of different length, no key in a compacted topic, or the
-                storage failed (``STORAGE_ERROR``).
+            RecordTooLargeError: a record is above ``max.message.bytes``; nothing is appended.
+            BrokerError: columns of different length, no key in a compacted topic, sequence or epoch
+                of the producer do not fit, or the storage failed (``STORAGE_ERROR``).
         """
         for block in blocks:
             self._check(block)
-        base = self.storage.end_offset
+        base: int | None = None
         for block in blocks:
-            if self.config.timestamp_type == "LogAppendTime":
-                block = evolve(block, timestamps=[now_ms] * len(block))
-            try:
-                self.storage.append(block)
-            except Exception as error:
-                # Whatever a storage of the user's raises, the producer gets a named refusal.
-                raise self._storage_error("append to", error) from error
-        return base
+            at = self._producers.repeated(block)
+            if at is None:
+                at = self.storage.end_offset
+                self._store(block, now_ms)
+            base = at if base is None else base
+        return self.storage.end_offset if base is None else base
+
+    def _store(self, block: Block, now_ms: int) -> None:
+        offset = self.storage.end_offset
+        if self.config.timestamp_type == "LogAppendTime":
+            block = evolve(block, timestamps=[now_ms] * len(block))
+        try:
+            self.storage.append(block)
+        except BrokerError:
+            raise
+        except Exception as error:
+            # Whatever a storage of the user's raises, the producer gets a named refusal.
+            raise self._storage_error("append to", error) from error
+        stamped = Stamped.of(block, offset)
+        if stamped is not None:
+            self._producers.appended(stamped, now_ms)
 
     def read(self, offset: int, max_records: int) -> list[Block]:
         """Return up to ``max_records`` records from ``offset`` on; [] at the end.
@@ -107,7 +151,7 @@ class PartitionLog:
         blocks, ttl_ms = self.read(offset, max_records), self.config.record_ttl_ms
         return blocks if ttl_ms is None else expiry.without_expired(blocks, ttl_ms, now_ms)
 
-    def offset_for(self, timestamp_ms: int) -> tuple[int, int]:
+    def offset_for(self, timestamp_ms: int, isolation_level: int = READ_UNCOMMITTED) -> tuple[int, int]:
         """Return (timestamp, offset) of the first record at or after a time, (-1, -1) without one.
 
         -2 asks for the start, -1 for the end (``ListOffsets`` of Kafka's protocol guide).
@@ -115,7 +159,7 @@ class PartitionLog:
         if timestamp_ms == EARLIEST_TIMESTAMP:
             return -1, self.start_offset
         if timestamp_ms == LATEST_TIMESTAMP:
-            return -1, self.high_watermark
+            return -1, self.last_stable_offset if isolation_level == READ_COMMITTED else self.high_watermark
         if timestamp_ms < 0:
             raise BrokerError(
                 f"timestamp {timestamp_ms} for the offsets of {self.partition}: use a time in epoch milliseconds, "
@@ -186,6 +230,8 @@ class PartitionLog:
         record behind a young one stays; records without a time are never too old.
         """
         config, start = self.config, self.start_offset
+        self._producers.expire(now_ms - _PRODUCER_EXPIRATION_MS)
+        self._producers.truncated(start)
         if config.is_deleted and config.record_ttl_ms is not None:
             self._drop_expired(config.record_ttl_ms, now_ms)
         if not config.is_deleted or (config.retention_ms < 0 and config.retention_bytes < 0):
@@ -222,7 +268,8 @@ class PartitionLog:
         if not self.config.is_compacted or not isinstance(storage, CompactableStorage):
             return False
         first_dirty = max(self._first_dirty_offset, self.start_offset)
-        upto = self._compactable_end(storage, now_ms)
+        # What may yet be aborted must not take the place of what counts.
+        upto = min(self._compactable_end(storage, now_ms), self.last_stable_offset)
         dirty = upto - first_dirty
         last_offset = self.high_watermark - 1
         has_old_tombstones = any(due_ms <= now_ms for at, due_ms in self._horizons.items() if at != last_offset)
@@ -231,7 +278,12 @@ class PartitionLog:
         if not has_old_tombstones and not has_expired and (dirty <= 0 or ratio < self.config.min_cleanable_dirty_ratio):
             return False
         cleaner = Cleaner(
-            now_ms, self.config.delete_retention_ms, last_offset, self._horizons, self.config.record_ttl_ms
+            now_ms,
+            self.config.delete_retention_ms,
+            last_offset,
+            self._horizons,
+            self.config.record_ttl_ms,
+            self._producers.is_aborted,
         )
         cleaner.learn(_blocks_between(storage, first_dirty, upto))
         self._clean_records = storage.compact(upto, cleaner.keep)

@@ -6,15 +6,17 @@ limits or time; ``log`` above them does.  They are called under the broker's loc
 by two threads at once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from attrs import frozen
 
 from streams.core.records import Block, ProducerStamp, TopicPartition
+from streams.protocol.markers import is_commit_marker
 
 #: Bytes that a record costs beside key, value and headers, at least (record batch v2).
 RECORD_OVERHEAD = 7
+_SCAN_RECORDS = 50_000
 
 
 class Extent(NamedTuple):
@@ -93,6 +95,46 @@ class CompactableStorage(LogStorage, Protocol):
         order, none of them reaching beyond ``upto``.
         """
         ...
+
+
+class Stamped(NamedTuple):
+    """Records of one producer that follow each other in a log; ``is_commit`` says it of a marker."""
+
+    stamp: ProducerStamp
+    offset: int
+    length: int
+    is_commit: bool = False
+
+    @classmethod
+    def of(cls, block: Block, offset: int) -> "Stamped | None":
+        """Return what a block at an offset says of its producer, None if it does not name one."""
+        stamp = block.producer
+        if stamp is None:
+            return None
+        return cls(stamp, offset, len(block), stamp.is_control and is_commit_marker(block))
+
+
+@runtime_checkable
+class StampedStorage(LogStorage, Protocol):
+    """A storage that tells who wrote its records without reading these."""
+
+    def stamped(self) -> Iterator[Stamped]:
+        """Yield what producers have written, in offset order."""
+        ...
+
+
+def stamps_of(storage: LogStorage) -> Iterator[Stamped]:
+    """Yield what producers have written to a log, in offset order."""
+    if isinstance(storage, StampedStorage):
+        yield from storage.stamped()
+        return
+    offset = storage.start_offset
+    while blocks := storage.read(offset, _SCAN_RECORDS):
+        for block in blocks:
+            stamped = Stamped.of(block, block.offsets[0])
+            if stamped is not None:
+                yield stamped
+        offset = blocks[-1].offsets[-1] + 1
 
 
 @frozen

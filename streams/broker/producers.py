@@ -1,0 +1,190 @@
+"""What a log knows of its producers: sequences, epochs, open and aborted transactions (KIP-98).
+
+Each log keeps one ledger; it is told of every block that is appended, and is made again from the
+log when that is opened.  Pure: time is an argument.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from attrs import define, field
+
+from streams.broker.storage import Stamped
+from streams.core.errors import BrokerError
+from streams.core.records import Block, ProducerStamp, TopicPartition
+from streams.protocol.messages import AbortedTransaction, ErrorCode
+
+#: Batches of a producer that a repetition is recognized by, as many as may be in flight.
+_REMEMBERED = 5
+_SEQUENCE_MASK = 0x7FFFFFFF
+
+
+class _Appended(NamedTuple):
+    """Records of one producer in a row: their sequences and the offset of the first."""
+
+    first: int
+    length: int
+    offset: int
+
+
+@define(eq=False)
+class _Producer:
+    epoch: int
+    last_ms: int
+    recent: deque[_Appended] = field(factory=lambda: deque(maxlen=_REMEMBERED))
+
+    @property
+    def next_sequence(self) -> int:
+        last = self.recent[-1]
+        return (last.first + last.length) & _SEQUENCE_MASK
+
+
+class _Aborted(NamedTuple):
+    """An aborted transaction in this log: its first record and its marker."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+
+
+@define(eq=False)
+class ProducerLedger:
+    """Producers of one log."""
+
+    partition: TopicPartition
+    _producers: dict[int, _Producer] = field(factory=dict)
+    #: First offset of each producer's open transaction, the oldest first.
+    _open: dict[int, int] = field(factory=dict)
+    #: Ended ones that were aborted, by the offsets of their markers.
+    _aborted: list[_Aborted] = field(factory=list)
+
+    # --- appending ------------------------------------------------------------------------
+
+    def repeated(self, block: Block) -> int | None:
+        """Check a block that is to be appended; return its offset if it is there already.
+
+        Raises:
+            BrokerError: its producer was fenced (``INVALID_PRODUCER_EPOCH``), or records before it
+                are missing (``OUT_OF_ORDER_SEQUENCE_NUMBER``).
+        """
+        stamp = block.producer
+        if stamp is None:
+            return None
+        known = self._producers.get(stamp.producer_id)
+        if known is None:
+            return None
+        if stamp.epoch < known.epoch:
+            raise BrokerError(
+                f"producer {stamp.producer_id} of epoch {stamp.epoch} writes to {self.partition}, but epoch "
+                f"{known.epoch} has begun: another producer has taken its place",
+                code=ErrorCode.INVALID_PRODUCER_EPOCH,
+            )
+        if stamp.sequence < 0:
+            return None
+        if stamp.epoch > known.epoch or not known.recent:
+            if stamp.sequence != 0 and stamp.epoch > known.epoch:
+                raise self._out_of_order(stamp, 0)
+            return None
+        for appended in known.recent:
+            distance = (stamp.sequence - appended.first) & _SEQUENCE_MASK
+            if distance + len(block) <= appended.length:
+                return appended.offset + distance
+        if stamp.sequence != known.next_sequence:
+            raise self._out_of_order(stamp, known.next_sequence)
+        return None
+
+    def appended(self, stamped: Stamped, now_ms: int) -> None:
+        """Take note of records that were appended."""
+        stamp, base_offset, length, is_commit = stamped
+        if stamp.is_control:
+            self._end(stamp, base_offset, is_commit, now_ms)
+            return
+        known = self._producer(stamp, now_ms)
+        if stamp.sequence >= 0:
+            last = known.recent[-1] if known.recent else None
+            if (
+                last is not None
+                and (last.first + last.length) & _SEQUENCE_MASK == stamp.sequence
+                and (last.offset + last.length == base_offset)
+            ):
+                # One after the other in the log: as good as one batch.
+                known.recent[-1] = _Appended(last.first, last.length + length, last.offset)
+            else:
+                known.recent.append(_Appended(stamp.sequence, length, base_offset))
+        if stamp.is_transactional:
+            self._open.setdefault(stamp.producer_id, base_offset)
+
+    def fence(self, producer_id: int, epoch: int, now_ms: int) -> None:
+        """Refuse a producer's earlier epochs from now on."""
+        self._producer(ProducerStamp(producer_id, epoch), now_ms)
+
+    # --- transactions ---------------------------------------------------------------------
+
+    def last_stable_offset(self, end: int) -> int:
+        """Return the first offset of the oldest open transaction, ``end`` without one."""
+        return next(iter(self._open.values()), end)
+
+    def is_open(self, producer_id: int) -> bool:
+        """Whether a producer has a transaction open here."""
+        return producer_id in self._open
+
+    def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
+        """Return the aborted transactions that have records from ``start`` up to ``end``, by first offset."""
+        if not self._aborted:
+            return ()
+        found = [item for item in self._aborted if item.marker_offset >= start and item.first_offset < end]
+        return tuple(
+            AbortedTransaction(item.producer_id, item.first_offset)
+            for item in sorted(found, key=lambda item: item.first_offset)
+        )
+
+    def is_aborted(self, block: Block) -> bool:
+        """Whether the records of a block belong to an aborted transaction."""
+        stamp = block.producer
+        if stamp is None or not stamp.is_transactional or stamp.is_control:
+            return False
+        offset = block.offsets[0]
+        return any(
+            item.producer_id == stamp.producer_id and item.first_offset <= offset <= item.marker_offset
+            for item in self._aborted
+        )
+
+    # --- upkeep ---------------------------------------------------------------------------
+
+    def truncated(self, start: int) -> None:
+        """Forget aborted transactions that lie before the log's start."""
+        if self._aborted and self._aborted[0].marker_offset < start:
+            self._aborted = [item for item in self._aborted if item.marker_offset >= start]
+
+    def expire(self, idle_since_ms: int) -> None:
+        """Forget producers that have not written since a time."""
+        idle = [
+            producer_id
+            for producer_id, known in self._producers.items()
+            if known.last_ms < idle_since_ms and producer_id not in self._open
+        ]
+        for producer_id in idle:
+            del self._producers[producer_id]
+
+    # --- inside ---------------------------------------------------------------------------
+
+    def _producer(self, stamp: ProducerStamp, now_ms: int) -> _Producer:
+        known = self._producers.get(stamp.producer_id)
+        if known is None or stamp.epoch > known.epoch:
+            known = self._producers[stamp.producer_id] = _Producer(stamp.epoch, now_ms)
+        known.last_ms = now_ms
+        return known
+
+    def _end(self, stamp: ProducerStamp, offset: int, is_commit: bool, now_ms: int) -> None:
+        self._producer(stamp, now_ms)
+        first = self._open.pop(stamp.producer_id, None)
+        if first is not None and not is_commit:
+            self._aborted.append(_Aborted(stamp.producer_id, first, offset))
+
+    def _out_of_order(self, stamp: ProducerStamp, expected: int) -> BrokerError:
+        return BrokerError(
+            f"producer {stamp.producer_id} (epoch {stamp.epoch}) sends sequence {stamp.sequence} to {self.partition}, "
+            f"where {expected} is next: records before it were lost",
+            code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        )
