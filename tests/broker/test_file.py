@@ -1,9 +1,6 @@
 """File storage: what survives, what is cut, what is deleted."""
 
 import os
-import signal
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given, settings
@@ -188,92 +185,41 @@ def test_a_segment_left_over_from_a_crashed_compaction_is_removed(tmp_path):
     assert list(tmp_path.glob("*.cleaned")) == []
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
-    """A disk that takes half of the bytes and then is full."""
-    storage = filled(tmp_path, 3)
-    write = os.pwrite
-    calls = []
-
-    def full(descriptor, data, position):
-        calls.append(data)
-        if len(calls) > 1:
-            raise OSError(28, "No space left on device")
-        return write(descriptor, data[: len(data) // 2], position)
-
-    monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(OSError, match="No space"):
-        storage.append(one(b"lost"))
-    monkeypatch.undo()
-
-    assert values(storage) == [b"0", b"1", b"2"]
-    assert storage.append(one(b"3")) == 3
-    storage.close()
-    assert values(FileStorage(tmp_path)) == [b"0", b"1", b"2", b"3"]
-
-
-def test_a_failed_fsync_takes_the_write_back(tmp_path, monkeypatch):
-    storage = filled(tmp_path, 3, fsync="always")
-
-    def fail(descriptor):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="Input/output"):
-        storage.append(one(b"lost"))
-    monkeypatch.undo()
-
-    assert storage.append(one(b"3")) == 3
-    assert values(storage) == [b"0", b"1", b"2", b"3"]
-
-
-def test_fsync_policy_decides_when_the_disk_is_asked(tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setattr(os, "fsync", calls.append)
-    counts = {}
-    for policy in ("never", "commit", "always"):
-        storage = FileStorage(tmp_path / policy, fsync=policy)
-        calls.clear()
-        storage.append(one(b"a"))
-        storage.append(one(b"b"))
-        before_flush = len(calls)
-        storage.flush()
-        counts[policy] = (before_flush, len(calls))
-
-    assert counts == {"never": (0, 0), "commit": (0, 1), "always": (2, 2)}
-
-
 def test_an_unknown_fsync_policy_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="sometimes"):
         FileStorage(tmp_path, fsync="sometimes")
 
 
-_WRITER = """
-import sys
-from pathlib import Path
-from streams.broker.file import FileStorage
-from streams.core.records import Block
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_files_are_compressed_as_the_topic_says(tmp_path, codec):
+    storage = FileStorage(tmp_path, compression=codec, cache_bytes=0)
+    storage.append(Block([None] * 100, [b"the same"] * 100, [0] * 100, compression="gzip"))
+    storage.close()
 
-storage = FileStorage(Path(sys.argv[1]), segment_bytes=5000)
-number = 0
-while True:
-    storage.append(Block([None], [b"%d" % number], [number]))
-    number += 1
-    print(number, flush=True)
-"""
+    [(_, header)] = batch.headers(last_segment(tmp_path).read_bytes())
+
+    assert header.compression == codec
+    assert values(FileStorage(tmp_path)) == [b"the same"] * 100
 
 
-def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path):
-    """Kill -9 in the middle of writing; each number was printed after its append returned."""
-    process = subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for _ in range(300):
-        process.stdout.readline()
-    os.kill(process.pid, signal.SIGKILL)
-    acknowledged = 300 + len(process.stdout.read().split())
-    process.wait()
-    process.stdout.close()
+def test_files_are_compressed_as_the_producer_says_where_the_topic_leaves_it_to_it(tmp_path):
+    """Also after compaction has written them anew."""
+    storage = FileStorage(tmp_path, segment_bytes=200)
+    for codec in ("none", "zstd", "lz4", "lz4"):
+        storage.append(Block([None] * 100, [b"the same"] * 100, [0] * 100, compression=codec))
+    storage.compact(storage.sealed_offset, lambda part: part.slice(0, 50))
+    storage.close()
 
-    storage = FileStorage(tmp_path, segment_bytes=5000)
+    data = b"".join(path.read_bytes() for path in sorted(tmp_path.glob("*.log")))
 
-    assert storage.end_offset >= acknowledged - 1
-    assert values(storage) == [b"%d" % number for number in range(storage.end_offset)]
+    assert [(header.compression, header.record_count) for _, header in batch.headers(data)] == [
+        ("none", 50),
+        ("zstd", 50),
+        ("lz4", 50),
+        ("lz4", 100),
+    ]
+
+
+def test_an_unknown_compression_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="brotli"):
+        FileStorage(tmp_path, compression="brotli")
