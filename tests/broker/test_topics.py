@@ -2,11 +2,14 @@
 
 import json
 
+import google_crc32c
 import pytest
 
 from streams.broker import ArrayStorage, EmbeddedBroker
+from streams.clients import Consumer, Producer
 from streams.core.errors import BrokerError, ConfigError, StateLockedError, UnknownTopicError
 from streams.core.records import Block, TopicPartition
+from streams.protocol import batch
 from streams.protocol.messages import ErrorCode
 
 
@@ -146,3 +149,54 @@ def test_internal_topics_are_shown_only_when_asked_for():
         with pytest.raises(BrokerError):
             broker.delete_topic("__consumer_offsets")
         assert broker.topics(include_internal=True) == {}
+
+
+# --- compression ------------------------------------------------------------------------------
+
+
+def test_a_topic_says_how_its_files_are_compressed_and_leaves_it_to_producers_otherwise(tmp_path):
+    with EmbeddedBroker(tmp_path) as broker:
+        for name, compression in {"leave": "producer", "pack": "zstd", "plain": "none"}.items():
+            broker.create_topic(name, 1, {"compression.type": compression})
+        with Producer(broker, compression_type="lz4") as producer:
+            for name in ("leave", "pack", "plain"):
+                producer.send(name, b"the same" * 100)
+
+    found = {}
+    for name in ("leave", "pack", "plain"):
+        [segment] = (tmp_path / "logs" / f"{name}-0").glob("*.log")
+        [(_, header)] = batch.headers(segment.read_bytes())
+        found[name] = header.compression
+    assert found == {"leave": "lz4", "pack": "zstd", "plain": "none"}
+
+
+def test_an_unknown_compression_is_refused():
+    with EmbeddedBroker() as broker:
+        with pytest.raises(BrokerError, match=r"compression\.type='brotli'.*zstd") as caught:
+            broker.create_topic("words", 1, {"compression.type": "brotli"})
+    assert caught.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_damaged_compressed_bytes_are_an_error_with_topic_partition_and_offset(tmp_path):
+    """The checksum fits, the codec cannot read what it covers."""
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("words", 1, {"compression.type": "zstd"})
+        broker.append(TopicPartition("words", 0), one(b"first"))
+        broker.append(TopicPartition("words", 0), one(b"second"))
+    [segment] = (tmp_path / "logs" / "words-0").glob("*.log")
+    data = bytearray(segment.read_bytes())
+    [_, (second, _)] = batch.headers(bytes(data))
+    data[second + batch.HEADER_SIZE :] = bytes(len(data) - second - batch.HEADER_SIZE)
+    data[second + 17 : second + 21] = google_crc32c.value(bytes(data[second + 21 :])).to_bytes(4, "big")
+    segment.write_bytes(data)
+
+    with EmbeddedBroker(tmp_path) as broker:
+        with pytest.raises(BrokerError, match=r"words-0 .*offset 1.*offset 1.*zstd") as caught:
+            broker.read(TopicPartition("words", 0), 1)
+        assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+        with Consumer(broker) as consumer:
+            consumer.assign([TopicPartition("words", 0)])
+            consumer.seek(TopicPartition("words", 0), 1)
+            with pytest.raises(BrokerError, match=r"fetch of words-0 at 1: CORRUPT_MESSAGE"):
+                while True:
+                    consumer.poll(100)
