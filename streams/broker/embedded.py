@@ -117,7 +117,7 @@ class EmbeddedBroker:
         )
         self._lock_descriptor = None if directory is None else _locked(directory)
         try:
-            self._machine.load()
+            self._machine.load(self._last_ms)
         except BaseException:
             self._unlock()
             raise

@@ -70,6 +70,11 @@ class PartitionLog:
         """Offset behind the last record that read_committed may see."""
         return self._producers.last_stable_offset(self.storage.end_offset)
 
+    @property
+    def highest_producer_id(self) -> int:
+        """The highest producer id that has written here, -1 without any."""
+        return self._producers.highest_id
+
     def is_open(self, producer_id: int) -> bool:
         """Whether a producer has records here whose transaction has not ended."""
         return self._producers.is_open(producer_id)

@@ -119,6 +119,11 @@ class ProducerLedger:
         """Refuse a producer's earlier epochs from now on."""
         self._producer(ProducerStamp(producer_id, epoch), now_ms)
 
+    @property
+    def highest_id(self) -> int:
+        """The highest producer id known here, -1 without any."""
+        return max(self._producers, default=-1)
+
     # --- transactions ---------------------------------------------------------------------
 
     def last_stable_offset(self, end: int) -> int:

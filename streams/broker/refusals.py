@@ -1,14 +1,22 @@
-"""The answer that says no: one per group request, when its log cannot be written."""
+"""The answer that says no: one per request whose log cannot be written."""
 
 from streams.protocol.messages import (
+    AddOffsetsToTxn,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxn,
+    AddPartitionsToTxnResponse,
     DeleteGroup,
     DeleteGroupResponse,
     DescribeGroup,
     DescribeGroupResponse,
+    EndTxn,
+    EndTxnResponse,
     ErrorCode,
     GroupRequest,
     Heartbeat,
     HeartbeatResponse,
+    InitProducerId,
+    InitProducerIdResponse,
     JoinGroup,
     JoinGroupResponse,
     LeaveGroup,
@@ -21,10 +29,12 @@ from streams.protocol.messages import (
     Response,
     SyncGroup,
     SyncGroupResponse,
+    TxnOffsetCommit,
+    TxnOffsetCommitResponse,
 )
 
 
-def refusal(request: GroupRequest, error: ErrorCode) -> Response:
+def refusal(request: GroupRequest | TxnOffsetCommit, error: ErrorCode) -> Response:
     """Return the response to a group request that carries nothing but an error."""
     match request:
         case JoinGroup():
@@ -37,6 +47,8 @@ def refusal(request: GroupRequest, error: ErrorCode) -> Response:
             return LeaveGroupResponse(error)
         case OffsetCommit():
             return OffsetCommitResponse(dict.fromkeys(request.offsets, error))
+        case TxnOffsetCommit():
+            return TxnOffsetCommitResponse(dict.fromkeys(request.offsets, error))
         case OffsetFetch():
             return OffsetFetchResponse(error, {})
         case DescribeGroup():
@@ -45,3 +57,18 @@ def refusal(request: GroupRequest, error: ErrorCode) -> Response:
             return DeleteGroupResponse(error)
         case _:
             return ListGroupsResponse(())
+
+
+def transaction_refusal(
+    request: InitProducerId | AddPartitionsToTxn | AddOffsetsToTxn | EndTxn, error: ErrorCode
+) -> Response:
+    """Return the response to a transaction's request that carries nothing but an error."""
+    match request:
+        case InitProducerId():
+            return InitProducerIdResponse(error)
+        case AddPartitionsToTxn():
+            return AddPartitionsToTxnResponse(dict.fromkeys(request.partitions, error))
+        case AddOffsetsToTxn():
+            return AddOffsetsToTxnResponse(error)
+        case EndTxn():
+            return EndTxnResponse(error)

@@ -6,19 +6,34 @@ holds topics and logs, long-polling fetches, and wires the group coordinator to 
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TypeAlias
 
 from attrs import define, field, frozen
 
 from streams.broker.fetches import Answer, WaitingFetches
 from streams.broker.log import PartitionLog
-from streams.broker.refusals import refusal
-from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, Topic, Topics, check_name
+from streams.broker.refusals import refusal, transaction_refusal
+from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic, Topics, check_name
+from streams.broker.transaction_log import transaction_key
+from streams.broker.transactions import (
+    CoordinatedRequest,
+    PersistTransaction,
+    TransactionCoordinator,
+    TransactionEffect,
+    WriteMarkers,
+)
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.records import Block, TopicPartition
 from streams.group.coordinator import Coordinator, Effect, Persist, Reply
+from streams.protocol.markers import marker
 from streams.protocol.messages import (
+    READ_COMMITTED,
+    AbortedTransaction,
+    AddOffsetsToTxn,
+    AddPartitionsToTxn,
+    AddPartitionsToTxnResponse,
     CreatePartitions,
     CreatePartitionsResponse,
     CreateTopics,
@@ -29,6 +44,7 @@ from streams.protocol.messages import (
     DeleteTopics,
     DeleteTopicsResponse,
     DescribeGroup,
+    EndTxn,
     ErrorCode,
     Fetch,
     FetchedPartition,
@@ -37,6 +53,7 @@ from streams.protocol.messages import (
     FindCoordinatorResponse,
     GroupRequest,
     Heartbeat,
+    InitProducerId,
     JoinGroup,
     LeaveGroup,
     ListGroups,
@@ -51,6 +68,8 @@ from streams.protocol.messages import (
     Request,
     SyncGroup,
     TopicMetadata,
+    TxnOffsetCommit,
+    TxnOffsetCommitResponse,
 )
 
 _LOGGER = logging.getLogger(__name__)
@@ -68,8 +87,10 @@ _GROUP_REQUESTS = (
 )
 _OFFSETS_PARTITION = TopicPartition(OFFSETS_TOPIC, 0)
 _OFFSETS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
+_TRANSACTIONS_PARTITION = TopicPartition(TRANSACTIONS_TOPIC, 0)
+_TRANSACTIONS_CONFIG = _OFFSETS_CONFIG
+_TRANSACTION_REQUESTS = (InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn)
 _LOAD_RECORDS = 50_000
-_READ_COMMITTED = 1
 
 ErrorText: TypeAlias = tuple[ErrorCode, str]
 
@@ -94,7 +115,7 @@ class BrokerConfig:
 class _GroupToken:
     """What the coordinator gives back with its reply: whom to answer, and to what."""
 
-    request: GroupRequest
+    request: GroupRequest | TxnOffsetCommit
     answer: Answer
 
 
@@ -105,6 +126,9 @@ class Broker:
     topics: Topics
     coordinator: Coordinator
     config: BrokerConfig = field(factory=BrokerConfig)
+    transactions: TransactionCoordinator = field(
+        factory=lambda: TransactionCoordinator(lambda _: _OFFSETS_PARTITION), kw_only=True
+    )
     _fetches: WaitingFetches = field(factory=WaitingFetches, init=False)
     _unflushed: set[PartitionLog] = field(factory=set, init=False)
     _maintenance_due_ms: int | None = field(default=None, init=False)
@@ -121,19 +145,32 @@ class Broker:
             DeleteTopics: self._delete_topics,
             DeleteRecords: self._delete_records,
             FindCoordinator: self._find_coordinator,
+            TxnOffsetCommit: self._commit_in_transaction,
         }
-        for kind in _GROUP_REQUESTS:
-            handlers[kind] = self._group
+        handlers |= dict.fromkeys(_GROUP_REQUESTS, self._group)
+        handlers |= dict.fromkeys(_TRANSACTION_REQUESTS, self._transaction)
         self._handlers = handlers
 
     # --- what drives it ---------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Open the stored topics, and rebuild groups and committed offsets from their log."""
+    def load(self, now_ms: int) -> None:
+        """Open the stored topics; rebuild groups, committed offsets and transactions from their logs."""
         self.topics.load()
-        log = self.topics.logs.get(_OFFSETS_PARTITION)
-        if log is not None:
-            self.coordinator.load(_key_values(log))
+        for log in self.topics.logs.values():
+            log.load(now_ms)
+            self.transactions.reserve_producer_ids(log.highest_producer_id)
+        log_of_offsets = self.topics.logs.get(_OFFSETS_PARTITION)
+        if log_of_offsets is not None:
+            self.coordinator.load(_blocks(log_of_offsets))
+        log_of_transactions = self.topics.logs.get(_TRANSACTIONS_PARTITION)
+        if log_of_transactions is not None:
+            rows = (
+                (key, value)
+                for block in _blocks(log_of_transactions)
+                for key, value in zip(block.keys, block.values, strict=True)
+                if key is not None
+            )
+            self._perform_transaction(self.transactions.load(rows, now_ms), now_ms)
 
     def handle(self, request: Request, now_ms: int, answer: Answer) -> None:
         """Take a request; ``answer`` is called once, before this returns or in a later call.
@@ -153,6 +190,7 @@ class Broker:
         deadlines = (
             self._fetches.next_deadline_ms(),
             self.coordinator.next_deadline_ms(),
+            self.transactions.next_deadline_ms(),
             self._maintenance_due_ms,
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -164,6 +202,9 @@ class Broker:
         group_deadline_ms = self.coordinator.next_deadline_ms()
         if group_deadline_ms is not None and group_deadline_ms <= now_ms:
             self._perform(self.coordinator.tick(now_ms), now_ms)
+        transaction_deadline_ms = self.transactions.next_deadline_ms()
+        if transaction_deadline_ms is not None and transaction_deadline_ms <= now_ms:
+            self._perform_by_itself(self.transactions.tick(now_ms), now_ms)
         if self._maintenance_due_ms is not None and self._maintenance_due_ms <= now_ms:
             self._maintenance_due_ms = None
             self.maintain(now_ms)
@@ -181,6 +222,7 @@ class Broker:
                     log.compact(now_ms)
                 except (OSError, BrokerError) as error:
                     _LOGGER.error("maintenance of %s failed and will be tried again: %s", log.partition, error)
+        self._perform_by_itself(self.transactions.expire(now_ms), now_ms)
         self._wake([log.partition for topic in self.topics for log in topic.logs], now_ms)
 
     def close(self) -> None:
@@ -216,13 +258,35 @@ class Broker:
                         f"topic {partition.topic!r} is the broker's own and takes no records from clients",
                         code=ErrorCode.INVALID_TOPIC,
                     )
-                base = self._append(self.topics.log(partition), blocks, now_ms)
+                log = self.topics.log(partition)
+                self._check_transaction(request, partition, blocks)
+                base = self._append(log, blocks, now_ms)
                 results[partition] = (ErrorCode.NONE, base, "")
             except (BrokerError, OSError) as error:
                 code, message = _error_of(error)
                 results[partition] = (code, -1, message)
         answer(ProduceResponse(results))
         self._wake([partition for partition, result in results.items() if result[0] is ErrorCode.NONE], now_ms)
+
+    def _check_transaction(self, request: Produce, partition: TopicPartition, blocks: Sequence[Block]) -> None:
+        """Let records of a transaction in only where its coordinator knows of them."""
+        for block in blocks:
+            stamp = block.producer
+            if stamp is None or not (stamp.is_transactional or stamp.is_control or request.transactional_id):
+                continue
+            code = ErrorCode.INVALID_TXN_STATE
+            if stamp.is_control:
+                code = ErrorCode.INVALID_RECORD
+            elif request.transactional_id is not None and stamp.is_transactional:
+                code = self.transactions.check_write(
+                    request.transactional_id, stamp.producer_id, stamp.epoch, partition
+                )
+            if code is not ErrorCode.NONE:
+                raise BrokerError(
+                    f"records of transaction {request.transactional_id!r} (producer {stamp.producer_id}, epoch "
+                    f"{stamp.epoch}) are refused by {partition}: {code.name}",
+                    code=code,
+                )
 
     def _fetch(self, request: Fetch, now_ms: int, answer: Answer) -> None:
         response, is_ready = self._fetched(request, now_ms)
@@ -234,7 +298,7 @@ class Broker:
     def _fetched(self, request: Fetch, now_ms: int) -> tuple[FetchResponse, bool]:
         """Return what there is to read, and whether it is worth an answer at once."""
         logs, max_records = self.topics.logs, request.max_records
-        is_committed_only = request.isolation_level == _READ_COMMITTED
+        is_committed_only = request.isolation_level == READ_COMMITTED
         partitions: dict[TopicPartition, FetchedPartition] = {}
         is_ready = False
         for partition, offset in request.positions.items():
@@ -253,10 +317,13 @@ class Broker:
                 partitions[partition] = FetchedPartition(code, end, log.start_offset)
                 is_ready = True
                 continue
-            if blocks and is_committed_only and log.last_stable_offset < end:
-                blocks = _below(blocks, log.last_stable_offset)
+            stable = log.last_stable_offset
+            aborted: Sequence[AbortedTransaction] = ()
+            if is_committed_only and blocks:
+                blocks = _below(blocks, stable) if stable < end else blocks
+                aborted = log.aborted_between(offset, blocks[-1].offsets[-1] + 1) if blocks else ()
             is_ready = is_ready or bool(blocks)
-            partitions[partition] = FetchedPartition(ErrorCode.NONE, end, log.start_offset, blocks)
+            partitions[partition] = FetchedPartition(ErrorCode.NONE, end, log.start_offset, blocks, stable, aborted)
         return FetchResponse(partitions), is_ready or not partitions
 
     def _wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
@@ -270,7 +337,7 @@ class Broker:
         results: dict[TopicPartition, tuple[ErrorCode, int, int]] = {}
         for partition, timestamp_ms in request.timestamps.items():
             try:
-                timestamp, offset = self.topics.log(partition).offset_for(timestamp_ms)
+                timestamp, offset = self.topics.log(partition).offset_for(timestamp_ms, request.isolation_level)
                 results[partition] = (ErrorCode.NONE, timestamp, offset)
             except (BrokerError, OSError) as error:
                 results[partition] = (_error_of(error)[0], -1, -1)
@@ -358,12 +425,92 @@ class Broker:
         self._wake(partitions, now_ms)
         self._perform(self.coordinator.forget_topics([name]), now_ms)
 
+    # --- transactions -------------------------------------------------------------------------
+
+    def _transaction(self, request: CoordinatedRequest, now_ms: int, answer: Answer) -> None:
+        if isinstance(request, AddPartitionsToTxn):
+            unknown = [partition for partition in request.partitions if partition not in self.topics.logs]
+            if unknown:
+                errors = dict.fromkeys(request.partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+                errors |= dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                answer(AddPartitionsToTxnResponse(errors))
+                return
+        elif isinstance(request, AddOffsetsToTxn):
+            self._internal_log(_OFFSETS_PARTITION, _OFFSETS_CONFIG)
+        before = self.transactions.known(request.transactional_id)
+        effects = self.transactions.handle(request, now_ms, answer)
+        try:
+            self._perform_transaction(effects, now_ms)
+        except (OSError, BrokerError) as error:
+            # Nothing has been answered: the decision is not in the log, so it was not made.
+            if request.transactional_id is not None:
+                self.transactions.restore(request.transactional_id, before)
+            _LOGGER.error("writing %s failed: %s", _TRANSACTIONS_PARTITION.topic, error)
+            answer(transaction_refusal(request, _error_of(error)[0]))
+
+    def _perform_by_itself(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
+        """Perform effects for which nobody waits; what fails is reported, and tried again in its time."""
+        try:
+            self._perform_transaction(effects, now_ms)
+        except (OSError, BrokerError) as error:
+            _LOGGER.error("writing %s failed and will be tried again: %s", _TRANSACTIONS_PARTITION.topic, error)
+
+    def _perform_transaction(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
+        """Perform effects in order; those of an ended transaction before the answers that follow."""
+        for effect in effects:
+            match effect:
+                case PersistTransaction(transactional_id, value):
+                    block = Block([transaction_key(transactional_id)], [value], [now_ms])
+                    self._append_internal(_TRANSACTIONS_PARTITION, _TRANSACTIONS_CONFIG, [block], now_ms)
+                case WriteMarkers():
+                    self._end_transaction(effect, now_ms)
+                case _:
+                    answer = effect.token
+                    assert callable(answer)
+                    answer(effect.response)
+
+    def _end_transaction(self, end: WriteMarkers, now_ms: int) -> None:
+        """Write a transaction's markers; what cannot be written is tried again, for its end is decided."""
+        block = marker(end.producer_id, end.epoch, is_commit=end.is_commit, timestamp_ms=now_ms)
+        is_complete = True
+        for partition in end.partitions:
+            log = self.topics.logs.get(partition)
+            # A topic that was deleted meanwhile needs none; one that has its marker neither.
+            if log is None or not (log.is_open(end.producer_id) or partition == _OFFSETS_PARTITION):
+                continue
+            try:
+                self._append(log, [block], now_ms)
+            except (OSError, BrokerError) as error:
+                _LOGGER.error("ending a transaction in %s failed and will be tried again: %s", partition, error)
+                is_complete = False
+                continue
+            if partition == _OFFSETS_PARTITION:
+                self.coordinator.end_transaction(end.producer_id, is_commit=end.is_commit)
+        self._wake(end.partitions, now_ms)
+        if not is_complete:
+            self.transactions.on_end_failed(end.transactional_id, now_ms)
+            return
+        try:
+            self._perform_transaction(self.transactions.on_ended(end.transactional_id, now_ms), now_ms)
+        except (OSError, BrokerError) as error:
+            # It has ended; after a restart it ends once more, which changes nothing.
+            _LOGGER.error("noting the end of transaction %r failed: %s", end.transactional_id, error)
+
+    def _commit_in_transaction(self, request: TxnOffsetCommit, now_ms: int, answer: Answer) -> None:
+        code = self.transactions.check_write(
+            request.transactional_id, request.producer_id, request.producer_epoch, _OFFSETS_PARTITION
+        )
+        if code is not ErrorCode.NONE:
+            answer(TxnOffsetCommitResponse(dict.fromkeys(request.offsets, code)))
+            return
+        self._group(request, now_ms, answer)
+
     # --- groups -------------------------------------------------------------------------------
 
     def _find_coordinator(self, request: FindCoordinator, now_ms: int, answer: Answer) -> None:
         answer(FindCoordinatorResponse(ErrorCode.NONE, self.config.node_id))
 
-    def _group(self, request: GroupRequest, now_ms: int, answer: Answer) -> None:
+    def _group(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, answer: Answer) -> None:
         self._perform(self.coordinator.handle(request, now_ms, _GroupToken(request, answer)), now_ms)
 
     def _perform(self, effects: Sequence[Effect], now_ms: int) -> None:
@@ -383,29 +530,39 @@ class Broker:
                 token.answer(effect.response if failure is None else refusal(token.request, failure[0]))
 
     def _persist(self, persists: Sequence[Persist], now_ms: int) -> None:
-        log = self.topics.logs.get(_OFFSETS_PARTITION)
-        if log is None:
-            log = self.topics.create(OFFSETS_TOPIC, 1, _OFFSETS_CONFIG).logs[0]
+        blocks: list[Block] = []
+        for producer, group in groupby(persists, key=lambda persist: persist.producer):
+            rows = list(group)
+            blocks.append(
+                Block([row.key for row in rows], [row.value for row in rows], [now_ms] * len(rows), producer=producer)
+            )
+        self._append_internal(_OFFSETS_PARTITION, _OFFSETS_CONFIG, blocks, now_ms)
+
+    def _append_internal(
+        self, partition: TopicPartition, config: Mapping[str, str], blocks: Sequence[Block], now_ms: int
+    ) -> None:
+        log = self._internal_log(partition, config)
         # Offsets behind which records are lost would be skipped records: flush these first.
         for unflushed in self._unflushed:
             unflushed.storage.flush()
         self._unflushed.clear()
-        block = Block([p.key for p in persists], [p.value for p in persists], [now_ms] * len(persists))
-        log.append([block], now_ms)
+        log.append(blocks, now_ms)
         log.storage.flush()
         self._schedule_maintenance(now_ms)
-        self._wake((_OFFSETS_PARTITION,), now_ms)
+        self._wake((partition,), now_ms)
+
+    def _internal_log(self, partition: TopicPartition, config: Mapping[str, str]) -> PartitionLog:
+        return self.topics.logs.get(partition) or self.topics.create(partition.topic, 1, config).logs[0]
 
     def _schedule_maintenance(self, now_ms: int) -> None:
         if self._maintenance_due_ms is None and self.config.maintenance_interval_ms is not None:
             self._maintenance_due_ms = now_ms + self.config.maintenance_interval_ms
 
 
-def _key_values(log: PartitionLog) -> Iterator[tuple[bytes, bytes | None]]:
+def _blocks(log: PartitionLog) -> Iterator[Block]:
     offset = log.start_offset
     while blocks := log.read(offset, _LOAD_RECORDS):
-        for block in blocks:
-            yield from ((key, value) for key, value in zip(block.keys, block.values, strict=True) if key is not None)
+        yield from blocks
         offset = blocks[-1].offsets[-1] + 1
 
 

@@ -32,7 +32,9 @@ StorageChoice: TypeAlias = Literal["array", "linked", "file"] | StorageFactory
 
 #: The log of committed offsets and group metadata.
 OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+#: The log of transactional ids and what became of their transactions.
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _TOPICS_FILE = "topics.json"

@@ -15,10 +15,12 @@ from typing import NamedTuple, TypeAlias
 from attrs import field, frozen
 from attrs.validators import ge
 
-from streams.core.records import TopicPartition
+from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.group.offsets import group_key, group_value, offset_key, offset_value, read_group, read_key, read_offset
+from streams.group.pending import PendingOffsets
 from streams.group.states import Group, GroupMember, GroupState
 from streams.group.timers import Timers
+from streams.protocol.markers import is_commit_marker
 from streams.protocol.messages import (
     DeleteGroup,
     DeleteGroupResponse,
@@ -43,6 +45,8 @@ from streams.protocol.messages import (
     Response,
     SyncGroup,
     SyncGroupResponse,
+    TxnOffsetCommit,
+    TxnOffsetCommitResponse,
 )
 
 
@@ -70,10 +74,14 @@ class Reply:
 
 @frozen
 class Persist:
-    """Append to the compacted ``__consumer_offsets`` log, before any reply that follows; None deletes the key."""
+    """Append to the compacted ``__consumer_offsets`` log, before any reply that follows; None deletes the key.
+
+    With ``producer`` it belongs to that producer's transaction.
+    """
 
     key: bytes
     value: bytes | None
+    producer: ProducerStamp | None = None
 
 
 Effect: TypeAlias = Reply | Persist
@@ -102,11 +110,12 @@ class Coordinator:
         self._groups: dict[str, Group] = {}
         self._timers: Timers[_Timer] = Timers()
         self._effects: list[Effect] = []
+        self._pending = PendingOffsets()
         self._has_loaded_members = False
 
     # --- what drives it ---------------------------------------------------------------
 
-    def handle(self, request: GroupRequest, now_ms: int, token: object) -> list[Effect]:
+    def handle(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, token: object) -> list[Effect]:
         """Take a request; its reply carries ``token`` (not None) and may come in the effects of a later call."""
         self._start_loaded_sessions(now_ms)
         match request:
@@ -114,6 +123,8 @@ class Coordinator:
                 self._reply(token, HeartbeatResponse(self._heartbeat(request, now_ms)))
             case OffsetCommit():
                 self._reply(token, OffsetCommitResponse(self._commit(request, now_ms)))
+            case TxnOffsetCommit():
+                self._reply(token, TxnOffsetCommitResponse(self._commit_in_transaction(request, now_ms)))
             case OffsetFetch():
                 self._reply(token, self._fetch_offsets(request))
             case JoinGroup():
@@ -157,30 +168,48 @@ class Coordinator:
                     self._expire_unsynced(group, now_ms)
         return self._take_effects()
 
-    def load(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+    def load(self, blocks: Iterable[Block]) -> None:
         """Rebuild groups from the ``__consumer_offsets`` log, in its order; sessions begin anew at the next call."""
-        for key_bytes, value in records:
-            key = read_key(key_bytes)
-            if key is None:
+        for block in blocks:
+            stamp = block.producer
+            if stamp is not None and stamp.is_control:
+                self.end_transaction(stamp.producer_id, is_commit=is_commit_marker(block))
                 continue
-            group_id, partition = key
-            if partition is not None:
-                if value is not None:
-                    self._group(group_id).offsets[partition] = read_offset(value)
-                elif group_id in self._groups:
-                    self._groups[group_id].offsets.pop(partition, None)
-            elif value is None:
-                self._groups.pop(group_id, None)
-            else:
-                loaded = read_group(group_id, value)
-                loaded.offsets = self._group(group_id).offsets
-                loaded.state = GroupState.STABLE if loaded.members else GroupState.EMPTY
-                self._groups[group_id] = loaded
+            for key_bytes, value in zip(block.keys, block.values, strict=True):
+                key = None if key_bytes is None else read_key(key_bytes)
+                if key is not None:
+                    self._load_one(*key, value, None if stamp is None else stamp.producer_id)
         self._has_loaded_members = any(group.members for group in self._groups.values())
+
+    def _load_one(
+        self, group_id: str, partition: TopicPartition | None, value: bytes | None, producer_id: int | None
+    ) -> None:
+        if partition is None:
+            if value is None:
+                self._groups.pop(group_id, None)
+                return
+            loaded = read_group(group_id, value)
+            loaded.offsets = self._group(group_id).offsets
+            loaded.state = GroupState.STABLE if loaded.members else GroupState.EMPTY
+            self._groups[group_id] = loaded
+        elif value is None:
+            if group_id in self._groups:
+                self._groups[group_id].offsets.pop(partition, None)
+        elif producer_id is not None:
+            self._pending.add(producer_id, group_id, {partition: read_offset(value)})
+        else:
+            self._group(group_id).offsets[partition] = read_offset(value)
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """A producer's marker is in the log: the offsets of its transaction count from now on, or never."""
+        for group_id, offsets in self._pending.end(producer_id):
+            if is_commit:
+                self._group(group_id).offsets.update(offsets)
 
     def forget_topics(self, topics: Iterable[str]) -> list[Effect]:
         """Drop the committed offsets of deleted topics."""
         gone = set(topics)
+        self._pending.forget_topics(gone)
         for group in self._groups.values():
             for partition in [p for p in group.offsets if p.topic in gone]:
                 del group.offsets[partition]
@@ -494,12 +523,28 @@ class Coordinator:
             self._effects.append(Persist(offset_key(request.group_id, partition), offset_value(committed, now_ms)))
         return errors
 
-    def _validate_commit(self, request: OffsetCommit, now_ms: int) -> ErrorCode:
+    def _commit_in_transaction(self, request: TxnOffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
+        error = self._validate_commit(request, now_ms)
+        limit = self._config.offset_metadata_max_bytes
+        if not error and any(len(committed.metadata.encode()) > limit for committed in request.offsets.values()):
+            error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if not error:
+            self._pending.add(request.producer_id, request.group_id, request.offsets)
+            stamp = ProducerStamp(request.producer_id, request.producer_epoch, is_transactional=True)
+            self._effects += (
+                Persist(offset_key(request.group_id, partition), offset_value(committed, now_ms), stamp)
+                for partition, committed in request.offsets.items()
+            )
+        return dict.fromkeys(request.offsets, error)
+
+    def _validate_commit(self, request: OffsetCommit | TxnOffsetCommit, now_ms: int) -> ErrorCode:
         """Only who is in the group, in its generation, may commit; anybody for a group without members."""
         group = self._groups.get(request.group_id)
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        if request.generation_id < 0 and not request.member_id and (group is None or not group.members):
+        is_nobodys = request.generation_id < 0 and not request.member_id and not request.group_instance_id
+        # Only a group without members takes such a commit; a transaction is fenced by its producer.
+        if is_nobodys and (group is None or not group.members or isinstance(request, TxnOffsetCommit)):
             return ErrorCode.NONE
         error = self._validate(group, request.member_id, request.group_instance_id)
         if group is None or error:
@@ -511,6 +556,8 @@ class Coordinator:
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING_REBALANCE else ErrorCode.NONE
 
     def _fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
+        if request.require_stable and self._pending.is_unstable(request.group_id, request.partitions):
+            return OffsetFetchResponse(ErrorCode.UNSTABLE_OFFSET_COMMIT, {})
         group = self._groups.get(request.group_id)
         found: dict[TopicPartition, OffsetAndMetadata] = {} if group is None else group.offsets
         if request.partitions is None:
@@ -541,6 +588,7 @@ class Coordinator:
             return ErrorCode.NON_EMPTY_GROUP
         group.become(GroupState.DEAD)
         del self._groups[request.group_id]
+        self._pending.forget_group(request.group_id)
         for partition in group.offsets:
             self._effects.append(Persist(offset_key(request.group_id, partition), None))
         self._effects.append(Persist(group_key(request.group_id), None))

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Sequence
 
+_INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
@@ -15,6 +16,11 @@ class Writer:
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
+
+    def int8(self, value: int) -> "Writer":
+        """Append an 8-bit integer."""
+        self._parts.append(_INT8.pack(value))
+        return self
 
     def int16(self, value: int) -> "Writer":
         """Append a 16-bit integer."""
@@ -66,6 +72,10 @@ class Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
+
+    def int8(self) -> int:
+        """Take an 8-bit integer."""
+        return self._unpack(_INT8)
 
     def int16(self) -> int:
         """Take a 16-bit integer."""

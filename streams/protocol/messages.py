@@ -504,12 +504,16 @@ class TxnOffsetCommitResponse:
 
 @frozen
 class EndTxn:
-    """Commit or abort: markers go to all partitions of the transaction."""
+    """Commit or abort: markers go to all partitions of the transaction.
+
+    ``bumps_epoch``: the producer goes on under the identity of the answer (KIP-890); older ones keep theirs.
+    """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     is_commit: bool
+    bumps_epoch: bool = True
 
 
 @frozen

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from attrs import define, field
 
-from streams.core.records import TopicPartition
+from streams.core.records import Block, TopicPartition
 from streams.group import Coordinator, CoordinatorConfig, Persist, Reply
 from streams.group.offsets import read_key
 from streams.protocol.messages import (
@@ -407,7 +407,7 @@ def test_restarted_coordinator_knows_members_and_offsets(desk):
     compacted = dict(desk.log)
 
     after = Desk(now_ms=desk.now_ms + 1_000_000)
-    after.coordinator.load(compacted.items())
+    after.coordinator.load([Block(list(compacted), list(compacted.values()), [0] * len(compacted))])
 
     assert after.committed() == {P0: 7}
     assert after.state() == "Stable"
@@ -423,7 +423,7 @@ def test_deleted_group_stays_deleted_after_restart(desk):
     desk.ask("delete", DeleteGroup("g"))
 
     after = Desk()
-    after.coordinator.load(desk.log)
+    after.coordinator.load([Block([key for key, _ in desk.log], [value for _, value in desk.log], [0] * len(desk.log))])
 
     assert after.ask("list", ListGroups()).groups == ()
     assert {read_key(key) for key, _ in desk.log} == {("g", None), ("g", P0)}

@@ -1,0 +1,79 @@
+"""Records of the ``__transaction_state`` log, in Kafka's bytes (TransactionLogKey and -Value v0).  Pure."""
+
+from itertools import groupby
+from typing import Any, Protocol
+
+from streams.core.records import TopicPartition
+from streams.group.wire import Reader, Writer
+
+_VERSION = 0
+#: States by their number in the log.
+_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
+
+
+class _State(Protocol):
+    @property
+    def value(self) -> str: ...
+
+
+class _Metadata(Protocol):
+    """What is written of a transactional id."""
+
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def timeout_ms(self) -> int: ...
+    @property
+    def state(self) -> _State: ...
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]: ...
+    @property
+    def started_ms(self) -> int: ...
+    @property
+    def updated_ms(self) -> int: ...
+
+
+def transaction_key(transactional_id: str) -> bytes:
+    """Return the key under which a transactional id is kept."""
+    return Writer().int16(_VERSION).string(transactional_id).finish()
+
+
+def transaction_value(known: _Metadata) -> bytes:
+    """Return identity, state and partitions of a transaction as bytes."""
+    writer = Writer().int16(_VERSION).int64(known.producer_id).int16(known.epoch).int32(known.timeout_ms)
+    writer.int8(_STATES.index(known.state.value))
+    by_topic = [
+        (topic, [partition for _, partition in group])
+        for topic, group in groupby(sorted(known.partitions), key=lambda partition: partition.topic)
+    ]
+    writer.int32(len(by_topic))
+    for topic, numbers in by_topic:
+        writer.string(topic).int32s(numbers)
+    return writer.int64(known.updated_ms).int64(known.started_ms).finish()
+
+
+def read_transaction(key: bytes, value: bytes | None) -> tuple[str, dict[str, Any] | None] | None:
+    """Return a transactional id and its fields (None = deleted); None for keys of another version."""
+    reader = Reader(key)
+    if reader.int16() != _VERSION:
+        return None
+    transactional_id = reader.string()
+    if value is None:
+        return transactional_id, None
+    reader = Reader(value)
+    reader.int16()
+    fields: dict[str, Any] = {
+        "producer_id": reader.int64(),
+        "epoch": reader.int16(),
+        "timeout_ms": reader.int32(),
+        "state": _STATES[reader.int8()],
+    }
+    partitions: list[TopicPartition] = []
+    for _ in range(reader.int32()):
+        topic = reader.string()
+        partitions += [TopicPartition(topic, number) for number in reader.int32s()]
+    fields["partitions"] = tuple(partitions)
+    fields["updated_ms"], fields["started_ms"] = reader.int64(), reader.int64()
+    return transactional_id, fields

@@ -1,0 +1,385 @@
+"""The coordinator of transactions: producer ids, epochs, and the two steps of an end (KIP-98, KIP-890).
+
+Requests and the time go in, effects come out; whoever drives it appends to the log
+``__transaction_state`` before anything is answered, and writes the markers.  A transaction's end is
+decided when its preparation is in that log: from there it is carried out, after a restart too.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import TypeAlias
+
+from attrs import define, evolve, field, frozen
+from attrs.validators import ge
+
+from streams.broker.transaction_log import read_transaction, transaction_value
+from streams.core.records import TopicPartition
+from streams.group.timers import Timers
+from streams.protocol.messages import (
+    AddOffsetsToTxn,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxn,
+    AddPartitionsToTxnResponse,
+    EndTxn,
+    EndTxnResponse,
+    ErrorCode,
+    InitProducerId,
+    InitProducerIdResponse,
+    Response,
+)
+
+#: The highest epoch; behind it a new producer id is given.
+_LAST_EPOCH = 32_766
+#: Pause before markers that could not be written are tried again.
+_RETRY_MS = 100
+
+
+class TransactionState(Enum):
+    """Kafka's states of a transactional id."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+
+
+_S = TransactionState
+_LEGAL_NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
+    _S.EMPTY: frozenset({_S.ONGOING, _S.EMPTY, _S.COMPLETE_ABORT}),
+    _S.ONGOING: frozenset({_S.ONGOING, _S.PREPARE_COMMIT, _S.PREPARE_ABORT}),
+    _S.PREPARE_COMMIT: frozenset({_S.COMPLETE_COMMIT}),
+    _S.PREPARE_ABORT: frozenset({_S.COMPLETE_ABORT}),
+    _S.COMPLETE_COMMIT: frozenset({_S.ONGOING, _S.EMPTY, _S.COMPLETE_ABORT}),
+    _S.COMPLETE_ABORT: frozenset({_S.ONGOING, _S.EMPTY, _S.COMPLETE_ABORT}),
+}
+_PREPARED = {_S.PREPARE_COMMIT, _S.PREPARE_ABORT}
+#: States in which an end has been decided, by whether it was a commit.
+_ENDED = {True: {_S.PREPARE_COMMIT, _S.COMPLETE_COMMIT}, False: {_S.PREPARE_ABORT, _S.COMPLETE_ABORT}}
+
+
+@frozen
+class TransactionConfig:
+    """Bounds of transactions (Kafka's ``transaction.max.timeout.ms``, ``transactional.id.expiration.ms``)."""
+
+    max_timeout_ms: int = field(default=900_000, validator=ge(1))
+    id_expiration_ms: int = field(default=604_800_000, validator=ge(1))
+
+
+@frozen
+class TransactionMetadata:
+    """What is known of one transactional id; a change is a new value, so that a failed write changes nothing."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: tuple[TopicPartition, ...] = ()
+    started_ms: int = -1
+    updated_ms: int = -1
+    #: The epoch before the one that its own producer asked for last: it may ask again (KIP-360).
+    last_epoch: int = -1
+
+
+@frozen
+class Answer:
+    """Answer the request that came with this token."""
+
+    token: object
+    response: Response
+
+
+@frozen
+class PersistTransaction:
+    """Append to ``__transaction_state`` before any answer that follows; None deletes the id."""
+
+    transactional_id: str
+    value: bytes | None
+
+
+@frozen
+class WriteMarkers:
+    """End a producer's transaction in these partitions, then call ``on_ended`` or ``on_end_failed``."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    partitions: tuple[TopicPartition, ...]
+    is_commit: bool
+
+
+TransactionEffect: TypeAlias = Answer | PersistTransaction | WriteMarkers
+CoordinatedRequest: TypeAlias = InitProducerId | AddPartitionsToTxn | AddOffsetsToTxn | EndTxn
+
+
+@define(eq=False)
+class TransactionCoordinator:
+    """All transactional ids of one broker.
+
+    ``offsets_partition`` says where a group's committed offsets are kept: a transaction that
+    commits some has that partition too.
+
+    A request's effects are to be performed in order.  If a ``PersistTransaction`` fails the rest
+    is dropped, ``restore`` brings back what was before, and the request is refused.
+    """
+
+    offsets_partition: Callable[[str], TopicPartition]
+    config: TransactionConfig = field(factory=TransactionConfig)
+    _known: dict[str, TransactionMetadata] = field(factory=dict)
+    _next_producer_id: int = 0
+    _timers: Timers[str] = field(factory=Timers)
+    _effects: list[TransactionEffect] = field(factory=list)
+
+    # --- what drives it -------------------------------------------------------------------
+
+    def handle(self, request: CoordinatedRequest, now_ms: int, token: object) -> list[TransactionEffect]:
+        """Take a request."""
+        match request:
+            case InitProducerId(transactional_id=None):
+                self._answer(token, InitProducerIdResponse(ErrorCode.NONE, self._new_producer_id(), 0))
+            case InitProducerId():
+                self._initialize(request, now_ms, token)
+            case AddPartitionsToTxn():
+                error = self._add(request, now_ms, tuple(request.partitions))
+                self._answer(token, AddPartitionsToTxnResponse(dict.fromkeys(request.partitions, error)))
+            case AddOffsetsToTxn():
+                error = self._add(request, now_ms, (self.offsets_partition(request.group_id),))
+                self._answer(token, AddOffsetsToTxnResponse(error))
+            case EndTxn():
+                self._end(request, now_ms, token)
+        return self._take_effects()
+
+    def on_ended(self, transactional_id: str, now_ms: int) -> list[TransactionEffect]:
+        """The markers are written: the transaction is over."""
+        known = self._known[transactional_id]
+        is_commit = known.state is _S.PREPARE_COMMIT
+        state = _S.COMPLETE_COMMIT if is_commit else _S.COMPLETE_ABORT
+        self._timers.cancel(transactional_id)
+        self._change(evolve(known, state=state, partitions=(), started_ms=-1), now_ms)
+        return self._take_effects()
+
+    def on_end_failed(self, transactional_id: str, now_ms: int) -> None:
+        """The markers could not all be written: they are tried again."""
+        self._timers.set(transactional_id, now_ms + _RETRY_MS)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when ``tick`` is due next."""
+        return self._timers.next_ms()
+
+    def tick(self, now_ms: int) -> list[TransactionEffect]:
+        """Abort what has been open too long, and go on with ends that could not be carried out."""
+        while (transactional_id := self._timers.pop_due(now_ms)) is not None:
+            known = self._known.get(transactional_id)
+            if known is None:
+                continue
+            if known.state is _S.ONGOING:
+                # Its producer is fenced: what it still sends of this transaction must not count.
+                self._prepare(_next_epoch(known), is_commit=False, now_ms=now_ms)
+            elif known.state in _PREPARED:
+                self._write_markers(known)
+        return self._take_effects()
+
+    def expire(self, now_ms: int) -> list[TransactionEffect]:
+        """Forget transactional ids that have not been used for long."""
+        for known in list(self._known.values()):
+            is_idle = known.state is not _S.ONGOING and known.state not in _PREPARED
+            if is_idle and known.updated_ms < now_ms - self.config.id_expiration_ms:
+                del self._known[known.transactional_id]
+                self._effects.append(PersistTransaction(known.transactional_id, None))
+        return self._take_effects()
+
+    def load(self, records: Iterable[tuple[bytes, bytes | None]], now_ms: int) -> list[TransactionEffect]:
+        """Learn from the log what was; ends that were decided are carried out, open ones get their time again."""
+        for key, value in records:
+            read = read_transaction(key, value)
+            if read is None:
+                continue
+            transactional_id, fields = read
+            if fields is None:
+                self._known.pop(transactional_id, None)
+                continue
+            state = TransactionState(fields.pop("state"))
+            self._known[transactional_id] = TransactionMetadata(transactional_id, state=state, **fields)
+        for known in self._known.values():
+            self._next_producer_id = max(self._next_producer_id, known.producer_id + 1)
+            if known.state is _S.ONGOING:
+                self._timers.set(known.transactional_id, now_ms + known.timeout_ms)
+            elif known.state in _PREPARED:
+                self._write_markers(known)
+        return self._take_effects()
+
+    def reserve_producer_ids(self, above: int) -> None:
+        """Give only ids above one that some log knows."""
+        self._next_producer_id = max(self._next_producer_id, above + 1)
+
+    def restore(self, transactional_id: str, before: TransactionMetadata | None) -> None:
+        """Bring back what was known before a change that could not be written."""
+        if before is None:
+            self._known.pop(transactional_id, None)
+        else:
+            self._known[transactional_id] = before
+
+    def known(self, transactional_id: str | None) -> TransactionMetadata | None:
+        """Return what is known of a transactional id."""
+        return None if transactional_id is None else self._known.get(transactional_id)
+
+    def check_write(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> ErrorCode:
+        """Return why a producer may not write to a partition in its transaction."""
+        known = self._known.get(transactional_id)
+        if known is None or known.producer_id != producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if known.epoch != epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if known.state in _PREPARED:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        is_part = known.state is _S.ONGOING and partition in known.partitions
+        return ErrorCode.NONE if is_part else ErrorCode.INVALID_TXN_STATE
+
+    # --- requests -------------------------------------------------------------------------
+
+    def _initialize(self, request: InitProducerId, now_ms: int, token: object) -> None:
+        transactional_id = request.transactional_id
+        assert transactional_id is not None
+        known = self._known.get(transactional_id)
+        if not transactional_id:
+            self._answer(token, InitProducerIdResponse(ErrorCode.INVALID_REQUEST))
+        elif not 0 < request.transaction_timeout_ms <= self.config.max_timeout_ms:
+            self._answer(token, InitProducerIdResponse(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+        elif known is None:
+            made = TransactionMetadata(transactional_id, self._new_producer_id(), 0, request.transaction_timeout_ms)
+            self._change(made, now_ms)
+            self._answer(token, InitProducerIdResponse(ErrorCode.NONE, made.producer_id, made.epoch))
+        elif _is_asked_again(known, request):
+            self._answer(token, InitProducerIdResponse(ErrorCode.NONE, known.producer_id, known.epoch))
+        elif request.producer_id >= 0 and known.epoch != request.producer_epoch:
+            self._answer(token, InitProducerIdResponse(ErrorCode.PRODUCER_FENCED))
+        elif known.state is _S.ONGOING:
+            # The earlier owner is fenced and its transaction undone first; the new one asks again.
+            self._prepare(_next_epoch(known), is_commit=False, now_ms=now_ms)
+            self._answer(token, InitProducerIdResponse(ErrorCode.CONCURRENT_TRANSACTIONS))
+        elif known.state in _PREPARED:
+            self._answer(token, InitProducerIdResponse(ErrorCode.CONCURRENT_TRANSACTIONS))
+        else:
+            renewed = self._renewed(known)
+            last_epoch = request.producer_epoch if request.producer_id >= 0 else -1
+            renewed = evolve(renewed, timeout_ms=request.transaction_timeout_ms, state=_S.EMPTY, last_epoch=last_epoch)
+            self._change(renewed, now_ms)
+            self._answer(token, InitProducerIdResponse(ErrorCode.NONE, renewed.producer_id, renewed.epoch))
+
+    def _add(
+        self,
+        request: AddPartitionsToTxn | AddOffsetsToTxn,
+        now_ms: int,
+        partitions: tuple[TopicPartition, ...],
+    ) -> ErrorCode:
+        known = self._known.get(request.transactional_id)
+        if known is None or known.producer_id != request.producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if known.epoch != request.producer_epoch:
+            return ErrorCode.PRODUCER_FENCED
+        if known.state in _PREPARED:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        is_begun = known.state is _S.ONGOING
+        grown = evolve(
+            known,
+            state=_S.ONGOING,
+            partitions=tuple(dict.fromkeys((*known.partitions, *partitions))),
+            started_ms=known.started_ms if is_begun else now_ms,
+        )
+        if grown != known:
+            self._change(grown, now_ms)
+        if not is_begun:
+            self._timers.set(known.transactional_id, now_ms + known.timeout_ms)
+        return ErrorCode.NONE
+
+    def _end(self, request: EndTxn, now_ms: int, token: object) -> None:
+        known = self._known.get(request.transactional_id)
+        error = ErrorCode.NONE
+        if known is None or known.producer_id != request.producer_id:
+            error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            if known is not None and self._is_repeated(known, request):
+                error = ErrorCode.NONE
+        elif known.epoch != request.producer_epoch:
+            error = ErrorCode.NONE if self._is_repeated(known, request) else ErrorCode.PRODUCER_FENCED
+        elif known.state is _S.ONGOING:
+            # The producer goes on in the next epoch, so that whatever of this one is late is refused (KIP-890).
+            following = self._renewed(known) if request.bumps_epoch else known
+            self._prepare(following, is_commit=request.is_commit, now_ms=now_ms)
+            known = self._known[request.transactional_id]
+        elif not request.bumps_epoch and known.state in _ENDED[request.is_commit]:
+            error = ErrorCode.NONE
+        elif known.state in _PREPARED:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        else:
+            error = ErrorCode.INVALID_TXN_STATE
+        if error is ErrorCode.NONE and known is not None:
+            self._answer(token, EndTxnResponse(error, known.producer_id, known.epoch))
+        else:
+            self._answer(token, EndTxnResponse(error))
+
+    def _is_repeated(self, known: TransactionMetadata, request: EndTxn) -> bool:
+        """Whether a request asks again for the end that it has brought about, whose answer was lost."""
+        if known.state not in _ENDED[request.is_commit]:
+            return False
+        if known.producer_id == request.producer_id:
+            return known.epoch == request.producer_epoch + 1
+        return known.epoch == 0 and request.producer_epoch == _LAST_EPOCH
+
+    # --- changes --------------------------------------------------------------------------
+
+    def _prepare(self, known: TransactionMetadata, *, is_commit: bool, now_ms: int) -> None:
+        state = _S.PREPARE_COMMIT if is_commit else _S.PREPARE_ABORT
+        before = self._known[known.transactional_id]
+        self._timers.set(known.transactional_id, now_ms + _RETRY_MS)
+        prepared = evolve(known, state=state)
+        self._change(prepared, now_ms)
+        self._write_markers(prepared, before)
+
+    def _write_markers(self, known: TransactionMetadata, before: TransactionMetadata | None = None) -> None:
+        owner = known if before is None or before.producer_id == known.producer_id else before
+        self._effects.append(
+            WriteMarkers(
+                known.transactional_id,
+                owner.producer_id,
+                # Logs refuse the epoch that ends here as soon as its marker is written.
+                known.epoch if owner is known else owner.epoch,
+                known.partitions,
+                known.state is _S.PREPARE_COMMIT,
+            )
+        )
+
+    def _change(self, known: TransactionMetadata, now_ms: int) -> None:
+        before = self._known.get(known.transactional_id)
+        assert before is None or known.state in _LEGAL_NEXT[before.state], f"{before.state} -> {known.state}"
+        known = evolve(known, updated_ms=now_ms)
+        self._known[known.transactional_id] = known
+        self._effects.append(PersistTransaction(known.transactional_id, transaction_value(known)))
+
+    def _renewed(self, known: TransactionMetadata) -> TransactionMetadata:
+        """Return the identity of the next transaction: the next epoch, or a new id behind the last one."""
+        if known.epoch < _LAST_EPOCH:
+            return evolve(known, epoch=known.epoch + 1)
+        return evolve(known, producer_id=self._new_producer_id(), epoch=0)
+
+    def _new_producer_id(self) -> int:
+        producer_id, self._next_producer_id = self._next_producer_id, self._next_producer_id + 1
+        return producer_id
+
+    def _answer(self, token: object, response: Response) -> None:
+        self._effects.append(Answer(token, response))
+
+    def _take_effects(self) -> list[TransactionEffect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+
+def _next_epoch(known: TransactionMetadata) -> TransactionMetadata:
+    """Return the same with an epoch that fences its owner; one above the last is still to be had for that."""
+    return evolve(known, epoch=known.epoch + 1)
+
+
+def _is_asked_again(known: TransactionMetadata, request: InitProducerId) -> bool:
+    """Whether a producer that got its next epoch asks for it again: the answer was lost (KIP-360)."""
+    return known.state is _S.EMPTY and 0 <= known.last_epoch == request.producer_epoch and request.producer_id >= 0

@@ -1,0 +1,46 @@
+"""Offsets that open transactions are to commit: they count from the commit marker on (KIP-447).
+
+Part of the coordinator's state; like all of it rebuilt from the ``__consumer_offsets`` log.  Pure.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from attrs import define, field
+
+from streams.core.records import TopicPartition
+from streams.protocol.messages import OffsetAndMetadata
+
+
+@define(eq=False)
+class PendingOffsets:
+    """By producer and group, in the order of the commits."""
+
+    _open: dict[int, dict[str, dict[TopicPartition, OffsetAndMetadata]]] = field(factory=dict)
+
+    def add(self, producer_id: int, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Hold offsets until the producer's transaction ends."""
+        self._open.setdefault(producer_id, {}).setdefault(group_id, {}).update(offsets)
+
+    def end(self, producer_id: int) -> Iterator[tuple[str, Mapping[TopicPartition, OffsetAndMetadata]]]:
+        """Let go of what a producer's transaction held, group by group."""
+        yield from self._open.pop(producer_id, {}).items()
+
+    def is_unstable(self, group_id: str, partitions: Collection[TopicPartition] | None) -> bool:
+        """Whether an open transaction commits an offset of one of these partitions (None = any) of a group."""
+        for groups in self._open.values():
+            held = groups.get(group_id)
+            if held and (partitions is None or any(partition in held for partition in partitions)):
+                return True
+        return False
+
+    def forget_group(self, group_id: str) -> None:
+        """Drop what is held for a group that is deleted."""
+        for groups in self._open.values():
+            groups.pop(group_id, None)
+
+    def forget_topics(self, topics: Collection[str]) -> None:
+        """Drop what is held for topics that are deleted."""
+        for groups in self._open.values():
+            for held in groups.values():
+                for partition in [partition for partition in held if partition.topic in topics]:
+                    del held[partition]
