@@ -6,7 +6,7 @@ not; nothing of that may stop the broker, or be acknowledged.  Under ``log``.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from attrs import define
 
@@ -16,13 +16,14 @@ from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import ErrorCode
 
 T = TypeVar("T")
+S = TypeVar("S", bound=LogStorage)
 
 
 @define(eq=False)
-class GuardedStorage:
+class GuardedStorage(Generic[S]):
     """The verbs of a storage, each with its errors named."""
 
-    inner: LogStorage
+    inner: S
     partition: TopicPartition
 
     @property
@@ -93,10 +94,8 @@ class GuardedStorage:
 
 
 @define(eq=False)
-class GuardedCompactableStorage(GuardedStorage):
+class GuardedCompactableStorage(GuardedStorage[CompactableStorage]):
     """The same for a storage that can be compacted."""
-
-    inner: CompactableStorage
 
     @property
     def sealed_offset(self) -> int:
@@ -108,7 +107,9 @@ class GuardedCompactableStorage(GuardedStorage):
         return self._named("compact", lambda: self.inner.compact(upto, keep))
 
 
-def guarded(inner: LogStorage, partition: TopicPartition) -> GuardedStorage:
+def guarded(
+    inner: LogStorage, partition: TopicPartition
+) -> GuardedStorage[LogStorage] | GuardedStorage[CompactableStorage]:
     """Return a watched storage.
 
     Raises:
@@ -122,7 +123,7 @@ def guarded(inner: LogStorage, partition: TopicPartition) -> GuardedStorage:
             code=ErrorCode.STORAGE_ERROR,
         )
     if isinstance(inner, CompactableStorage):
-        return GuardedCompactableStorage(inner=inner, partition=partition)
+        return GuardedCompactableStorage(inner, partition)
     return GuardedStorage(inner, partition)
 
 

@@ -9,7 +9,7 @@ every codec, and a codec knows nothing of them.  Under ``log``, above a storage.
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from struct import Struct, pack, unpack_from
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from attrs import define, field
 
@@ -17,6 +17,8 @@ from streams.broker.storage import CompactableStorage, Extent, LogStorage
 from streams.core.records import NO_TIMESTAMP, Block, ProducerStamp
 from streams.protocol import batch
 from streams.protocol.batch import CorruptBatchError
+
+S = TypeVar("S", bound=LogStorage)
 
 # Envelopes read at once: enough to spare calls, few enough to decode no more than is wanted.
 _READ_ENVELOPES: Final = 32
@@ -43,10 +45,10 @@ class Serialization(Protocol):
 
 
 @define(eq=False)
-class SerializedStorage:
+class SerializedStorage(Generic[S]):
     """Records of one partition, kept by a storage as the bytes of a codec."""
 
-    inner: LogStorage
+    inner: S
     serialization: Serialization
     start_offset: int = field(default=0, init=False)
     end_offset: int = field(default=0, init=False)
@@ -208,10 +210,8 @@ class SerializedStorage:
 
 
 @define(eq=False)
-class CompactableSerializedStorage(SerializedStorage):
+class CompactableSerializedStorage(SerializedStorage[CompactableStorage]):
     """The same over a storage that can be compacted."""
-
-    inner: CompactableStorage
 
     @property
     def sealed_offset(self) -> int:
@@ -272,8 +272,10 @@ def _stacked(rows: Sequence[tuple[int, Block]], compression: str) -> Block:
     )
 
 
-def serialized(inner: LogStorage, serialization: Serialization) -> SerializedStorage:
+def serialized(
+    inner: LogStorage, serialization: Serialization
+) -> SerializedStorage[LogStorage] | SerializedStorage[CompactableStorage]:
     """Return a storage that keeps a codec's bytes in another one."""
     if isinstance(inner, CompactableStorage):
-        return CompactableSerializedStorage(inner=inner, serialization=serialization)
+        return CompactableSerializedStorage(inner, serialization)
     return SerializedStorage(inner, serialization)
