@@ -141,7 +141,9 @@ class PartitionQueue:
     """What waits and what is under way of one partition, the oldest first: parcels, then batches.
 
     ``identity`` and ``next_sequence`` say how the next parcel is stamped.  ``is_held``: something
-    has to be found out before anything may go.  ``needs_restart``: a number is missing at the
+    has to be found out before anything may go.  ``is_settled``: the broker has acknowledged a record
+    of this identity; until then it takes any number for the first, so only one parcel goes at a
+    time.  ``needs_restart``: a number is missing at the
     broker for good, so the numbers begin anew in a new epoch once nothing is under way.
     """
 
@@ -150,9 +152,14 @@ class PartitionQueue:
     in_flight: int = 0
     retry_at_ms: int = 0
     is_held: bool = False
+    is_settled: bool = False
     needs_restart: bool = False
     identity: tuple[int, int] = (-1, -1)
     next_sequence: int = 0
+
+    def adopt(self, identity: tuple[int, int]) -> None:
+        """Count from 0 under a new identity."""
+        self.identity, self.next_sequence, self.is_settled = identity, 0, False
 
     @property
     def has_waiting(self) -> bool:
@@ -300,9 +307,10 @@ class Accumulator:
         parcel.is_in_flight = False
         self._queues[parcel.partition].in_flight -= 1
 
-    def finish(self, parcel: Parcel) -> None:
+    def finish(self, parcel: Parcel, *, is_acknowledged: bool = False) -> None:
         """It has been acknowledged or has failed for good: the next may go."""
         queue = self._queues[parcel.partition]
+        queue.is_settled = queue.is_settled or is_acknowledged
         queue.parcels.remove(parcel)
         self._forget(parcel.numbers)
         self.used_bytes -= parcel.size_bytes
@@ -464,7 +472,8 @@ class Accumulator:
 
     def _update(self, partition: TopicPartition, queue: PartitionQueue) -> None:
         """Keep the row of those that may send."""
-        if queue.has_waiting and queue.in_flight < self._max_in_flight and not queue.needs_restart:
+        limit = self._max_in_flight if queue.is_settled else 1
+        if queue.has_waiting and queue.in_flight < limit and not queue.needs_restart:
             self._waiting[partition] = queue
         else:
             self._waiting.pop(partition, None)

@@ -73,6 +73,13 @@ _ADVICE: dict[ErrorCode, str] = {
 RETRIABLE = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.CORRUPT_MESSAGE})
 
 
+def is_transient(error: Exception) -> bool:
+    """Whether the same request may succeed a little later: unanswered, or the way to the broker has failed."""
+    if isinstance(error, BrokerError) and error.code in RETRIABLE:
+        return True
+    return isinstance(error, (RequestTimeoutError, OSError)) or isinstance(error.__cause__, OSError)
+
+
 def error_for(code: ErrorCode, what: str, detail: str = "") -> BrokerError:
     """Return the error for a code; ``what`` says what was refused."""
     kind = _CLASSES.get(code, BrokerError)

@@ -126,7 +126,7 @@ class Network:
             BrokerError: the connection failed.
         """
         result: list[Response | Exception] = []
-        timeout_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self._request_timeout_ms if timeout_ms is None else min(timeout_ms, self._request_timeout_ms)
         self.send(node_id, request, result.append, timeout_ms=timeout_ms)
         patience = Patience(self._clock, self._clock.monotonic_ms() + timeout_ms)
         has_progress = True

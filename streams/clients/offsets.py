@@ -1,10 +1,12 @@
 """Offsets by time, looked up at the leaders and waited for.  Imports protocol and core."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from streams.clients.catalog import Catalog
-from streams.clients.errors import error_for
-from streams.clients.network import ANY_NODE, Network, Patience
+from streams.clients.errors import error_for, is_transient
+from streams.clients.network import ANY_NODE, Backoff, Network, Patience
+from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.messages import (
     READ_UNCOMMITTED,
@@ -15,6 +17,8 @@ from streams.protocol.messages import (
     MetadataResponse,
 )
 
+_BACKOFF: Final = Backoff()
+
 
 def list_offsets(
     network: Network,
@@ -23,12 +27,32 @@ def list_offsets(
     patience: Patience,
     isolation_level: int = READ_UNCOMMITTED,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (timestamp, offset) per partition for times (-2 earliest, -1 latest).
+    """Return (timestamp, offset) per partition for times (-2 earliest, -1 latest); asks until patience ends.
 
     Raises:
         UnknownTopicError: a partition does not exist.
         RequestTimeoutError: no answer in time.
     """
+    failures = 0
+    while True:
+        try:
+            return _list_once(network, catalog, times, patience, isolation_level)
+        except BrokerError as error:
+            remaining_ms = patience.remaining_ms(has_progress=False)
+            if not remaining_ms or not is_transient(error):
+                raise
+            # It only reads: to ask again does no harm.
+            failures += 1
+            network.poll(min(remaining_ms, _BACKOFF.after(failures)))
+
+
+def _list_once(
+    network: Network,
+    catalog: Catalog,
+    times: Mapping[TopicPartition, int],
+    patience: Patience,
+    isolation_level: int,
+) -> dict[TopicPartition, tuple[int, int]]:
     if any(catalog.leader(partition) is None for partition in times):
         topics = tuple(sorted({partition.topic for partition in times}))
         request = Metadata(topics, allow_auto_topic_creation=False)

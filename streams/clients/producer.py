@@ -601,7 +601,7 @@ def _is_idempotent(wanted: bool | None, transactional_id: str | None, acks: int,
             f"an idempotent or transactional producer needs acks=-1 and max_in_flight up to "
             f"{_MAX_IDEMPOTENT_IN_FLIGHT}, not acks={acks} and max_in_flight={max_in_flight}"
         )
-    return is_asked
+    return is_asked or (wanted is None and fits)
 
 
 def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:

@@ -17,7 +17,7 @@ from attrs import define, field
 
 from streams.clients.accumulator import Accumulator, Parcel, PartitionQueue
 from streams.clients.catalog import Catalog
-from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error, error_for
+from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error, error_for, is_transient
 from streams.clients.network import ANY_NODE, Backoff, Callback, Network
 from streams.clients.transaction import FENCED, Identity, Transaction
 from streams.core.clock import Clock
@@ -194,7 +194,7 @@ class Sender:
             parcel.stamp(None, self.compression)
             return
         if queue.identity != identity.pair and not queue.parcels:
-            queue.identity, queue.next_sequence = identity.pair, 0
+            queue.adopt(identity.pair)
         producer_id, epoch = queue.identity
         stamp = ProducerStamp(producer_id, epoch, queue.next_sequence, self.transaction is not None)
         parcel.stamp(stamp, self.compression)
@@ -209,7 +209,7 @@ class Sender:
             if queue.identity == identity.pair and not identity.bump():
                 # After the last epoch another id is asked for.
                 return
-            queue.identity, queue.next_sequence = identity.pair, 0
+            queue.adopt(identity.pair)
             for parcel in queue.parcels:
                 self._stamp(queue, parcel)
             self.accumulator.restarted(partition)
@@ -234,9 +234,13 @@ class Sender:
     def _take(self, parcel: Parcel, code: ErrorCode, base_offset: int, detail: str) -> None:
         partition = parcel.partition
         if code is ErrorCode.NONE or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            self.accumulator.finish(parcel)
+            self.accumulator.finish(parcel, is_acknowledged=True)
             self.finished.append((parcel, base_offset if code is ErrorCode.NONE else -1, None))
-        elif code in RETRIABLE or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not parcel.was_next):
+        elif (
+            code in RETRIABLE
+            or code is ErrorCode.CONCURRENT_TRANSACTIONS
+            or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not parcel.was_next)
+        ):
             # Out of order behind one that is still to be repeated: it goes after that.
             self._retry(parcel)
         elif code is ErrorCode.MESSAGE_TOO_LARGE and self.accumulator.split(parcel):
@@ -344,7 +348,10 @@ class Sender:
         with self.lock:
             if not isinstance(response, MetadataResponse):
                 self._settle(self._metadata, is_answered=False)
-                error = as_error(response, "metadata") if isinstance(response, Exception) else None
+                if not isinstance(response, Exception) or is_transient(response):
+                    # Who asked waits on for the next answer.
+                    return
+                error = as_error(response, "metadata")
                 for topic in topics:
                     callbacks, self._look_ups[topic] = self._look_ups[topic], []
                     for callback in callbacks:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from streams.clients.catalog import Catalog
-from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error, error_for
+from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error, error_for, is_transient
 from streams.clients.fetcher import Fetcher
 from streams.clients.network import ANY_NODE, Network, Patience
 from streams.clients.subscription import SubscriptionState
@@ -385,8 +385,11 @@ class GroupSession:
             error = done[0]
             if error is None:
                 return
-            if error.code not in retriable or not patience.remaining_ms(has_progress=False):
+            remaining_ms = patience.remaining_ms(has_progress=False)
+            if not remaining_ms or not (error.code in retriable or is_transient(error)):
                 raise error
+            # The same offsets once more: a commit that was heard and not answered is repeated without harm.
+            self._network.poll(min(remaining_ms, self._config.retry_backoff_ms))
 
     def _wait(self, done: Sequence[object], patience: Patience) -> bool:
         """Poll until something is done or patience ends; return whether it is done."""

@@ -129,10 +129,7 @@ class Transactor:
                 self.sender.abandon()
                 break
             has_progress = self.turn(min(remaining_ms, _TURN_MS))
-        if transaction.needs_new_epoch:
-            self._renew(*transaction.identity.pair)
-            transaction.finish()
-        elif transaction.is_started:
+        if transaction.is_started:
             self._end(is_commit=False)
         else:
             transaction.finish()
@@ -158,7 +155,10 @@ class Transactor:
         what = f"{'commit' if is_commit else 'abort'} of the transaction of producer {transaction.transactional_id!r}"
         request = EndTxn(transaction.transactional_id, *transaction.identity.pair, is_commit)
         response = self._call(None, request, EndTxnResponse, what)
-        if response.error is not ErrorCode.NONE:
+        if response.error is ErrorCode.INVALID_TXN_STATE and not is_commit:
+            # The broker has never heard of it: what would have told may still be on its way, and is shut out.
+            transaction.needs_new_epoch = True
+        elif response.error is not ErrorCode.NONE:
             error = error_for(response.error, what)
             if response.error in FENCED:
                 raise transaction.fence(error, what)
@@ -166,6 +166,8 @@ class Transactor:
             raise error
         if response.producer_epoch >= 0:
             transaction.identity.set(response.producer_id, response.producer_epoch)
+        elif transaction.needs_new_epoch:
+            self._renew(*transaction.identity.pair)
         transaction.finish()
 
     def _check(self, response: AddOffsetsToTxnResponse | TxnOffsetCommitResponse, what: str) -> None:

@@ -1,6 +1,7 @@
 """The producer against the embedded broker: order, batches, failures."""
 
 from datetime import timedelta
+from random import Random
 
 import pytest
 
@@ -139,18 +140,191 @@ def test_order_is_kept_over_retries(broker, make, cluster, clock, first_of):
         assert numbers == list(range(partition, 20, 2))
 
 
-def test_lost_acknowledgement_is_retried(broker, make, cluster, clock, first_of):
-    """At least once: what was appended already is appended again, in order."""
+@pytest.mark.parametrize("is_idempotent", [True, False])
+def test_lost_acknowledgement_is_retried(broker, make, cluster, clock, first_of, is_idempotent):
+    """Appended already: an idempotent producer's record is recognized, another one's is there twice."""
     cluster.loses_answer = first_of(1, Produce)
-    producer = make(cluster)
+    producer = make(cluster, enable_idempotence=is_idempotent)
     delivery = producer.send("t", b"v", partition=0)
     assert not delivery.done()
 
     clock.advance(100)
     producer.flush()
 
-    assert delivery.result().offset == 1
-    assert len(read(broker)) == 2
+    assert delivery.result().offset == (0 if is_idempotent else 1)
+    assert len(read(broker)) == (1 if is_idempotent else 2)
+
+
+def numbers_of(broker, partition=P0):
+    return [int(value) for _, value in read(broker, partition)]
+
+
+class Shuffled:
+    """A way to the broker on which requests and answers are lost, doubled and overtake each other."""
+
+    def __init__(self, broker, clock, rng):
+        self.broker, self.clock, self.rng = broker, clock, rng
+
+    def connect(self, client_id):
+        inner, rng, clock = self.broker.connect(client_id), self.rng, self.clock
+        requests, answers, numbers, count = [], [], {}, [0]
+
+        class Connection:
+            def send(self, node_id, request):
+                count[0] += 1
+                for _ in range(rng.choice([0, 1, 1, 1, 1, 2])):
+                    requests.append((clock.monotonic_ms() + rng.randrange(300), count[0], node_id, request))
+                return count[0]
+
+            def poll(self, timeout_ms):
+                now = clock.monotonic_ms()
+                for entry in [entry for entry in requests if entry[0] <= now]:
+                    requests.remove(entry)
+                    numbers[inner.send(entry[2], entry[3])] = entry[1]
+                for number, answer in inner.poll(0):
+                    if rng.random() < 0.85:
+                        answers.append((now + rng.randrange(300), numbers.pop(number), answer))
+                due = [entry for entry in answers if entry[0] <= now]
+                for entry in due:
+                    answers.remove(entry)
+                rng.shuffle(due)
+                return [(number, answer) for _, number, answer in due]
+
+            wakeup = inner.wakeup
+            close = inner.close
+
+        return Connection()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_idempotent_records_are_there_once_and_in_order_whatever_the_network_does(broker, make, clock, seed):
+    rng = Random(seed)
+    producer = make(Shuffled(broker, clock, rng), request_timeout_ms=500, batch_size=100)
+    # What is looked up before the first record is looked up here: that call would wait for ever.
+    deliveries = []
+    for n in range(60):
+        block = Block([None] * 3, [b"%d" % (3 * n + i) for i in range(3)], [0] * 3)
+        deliveries.append(producer.send_block(TopicPartition("t", n % 2), block))
+        clock.advance(rng.randrange(40))
+        producer.poll()
+    for _ in range(3_000):
+        if all(delivery.done() for delivery in deliveries):
+            break
+        clock.advance(20)
+        producer.poll()
+
+    assert all(delivery.exception() is None for delivery in deliveries)
+    for number in (0, 1):
+        expected = [3 * n + i for n in range(number, 60, 2) for i in range(3)]
+        assert numbers_of(broker, TopicPartition("t", number)) == expected
+    for delivery, n in zip(deliveries, range(60), strict=True):
+        assert delivery.base_offset() == n // 2 * 3
+
+
+def test_several_requests_of_a_partition_are_under_way_at_once(make, cluster):
+    """The first is awaited alone: before it the broker would take any number for the first."""
+
+    class Mute:
+        def connect(self, client_id):
+            inner = cluster.connect(client_id)
+            held = []
+
+            class Connection:
+                send = inner.send
+                wakeup = inner.wakeup
+                close = inner.close
+
+                def poll(self, timeout_ms):
+                    arrived = inner.poll(0)
+                    held.extend(pair for pair in arrived if is_mute[0] and isinstance(pair[1], ProduceResponse))
+                    if is_mute[0]:
+                        return [pair for pair in arrived if pair not in held]
+                    released = arrived + held
+                    held.clear()
+                    # The last sent is answered first.
+                    return released[::-1]
+
+            return Connection()
+
+    is_mute = [False]
+    producer = make(Mute(), max_in_flight=3)
+    producer.send("t", b"0", partition=0).result()
+    is_mute[0] = True
+    deliveries = [producer.send("t", b"%d" % n, partition=0) for n in range(1, 9)]
+
+    assert len(requests(cluster)) == 1 + 3
+
+    is_mute[0] = False
+    assert [delivery.result().offset for delivery in deliveries] == list(range(1, 9))
+    stamps = [block.producer for request in requests(cluster) for block in request.blocks[P0]]
+    assert [stamp.sequence for stamp in stamps[:4]] == [0, 1, 2, 3]
+
+
+def test_numbers_begin_anew_where_a_record_was_given_up(broker, make, clock):
+    """A record that is too large leaves a hole in the numbers: the next epoch has none."""
+    broker.create_topic("small", partitions=1, config={"max.message.bytes": "500"})
+    producer = make()
+    small = TopicPartition("small", 0)
+    assert producer.send("small", b"a", partition=0).result().offset == 0
+    assert isinstance(producer.send("small", b"x" * 600, partition=0).exception(), RecordTooLargeError)
+
+    assert producer.send("small", b"b", partition=0).result().offset == 1
+
+    epochs = [block.producer.epoch for block in broker.read(small, 0)]
+    assert epochs == [0, 1]
+
+
+def test_record_above_the_largest_request_is_refused_at_once(make):
+    with pytest.raises(RecordTooLargeError, match="max_request_size"):
+        make(max_request_size=1_000).send("t", b"x" * 1_000, partition=0)
+
+
+def test_full_buffer_holds_the_sender_up(make, cluster, clock):
+    cluster.fails = lambda request: isinstance(request, Produce)
+    producer = make(cluster, buffer_memory_bytes=1_000, max_block_ms=500)
+    producer.send("t", b"x" * 900, partition=0)
+    with pytest.raises(RequestTimeoutError, match="buffer_memory_bytes=1000"):
+        producer.send("t", b"x" * 900, partition=0)
+
+    cluster.fails = lambda request: False
+    clock.advance(1_000)
+    second = producer.send("t", b"y" * 900, partition=0)
+
+    assert second.result().offset == 1
+
+
+def test_way_to_the_broker_that_raises_anything_is_tried_again(broker, make, clock):
+    class Broken:
+        def connect(self, client_id):
+            inner = broker.connect(client_id)
+            failures = [RuntimeError("broken"), ValueError("broken")]
+
+            class Connection:
+                poll = inner.poll
+                wakeup = inner.wakeup
+                close = inner.close
+
+                def send(self, node_id, request):
+                    if isinstance(request, Produce) and failures:
+                        raise failures.pop()
+                    return inner.send(node_id, request)
+
+            return Connection()
+
+    producer = make(Broken())
+    delivery = producer.send("t", b"v", partition=0)
+    for _ in range(3):
+        clock.advance(1_000)
+        producer.poll()
+
+    assert delivery.result().offset == 0
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
+def test_blocks_name_the_codec_that_the_producer_asks_for(make, cluster, codec):
+    make(cluster, compression_type=codec).send("t", b"v", partition=0).result()
+
+    assert [block.compression for block in requests(cluster)[0].blocks[P0]] == [codec]
 
 
 def test_undeliverable_record_fails_in_time(make, cluster, clock):
@@ -305,3 +479,9 @@ def test_settings_that_do_not_fit_are_refused(make):
         Producer()
     with pytest.raises(ConfigError):
         make(linger_ms=-1)
+    with pytest.raises(ConfigError, match="acks=1"):
+        make(enable_idempotence=True, acks=1)
+    with pytest.raises(ConfigError, match="max_in_flight=6"):
+        make(transactional_id="x", max_in_flight=6)
+    with pytest.raises(ConfigError, match="compression 'lzo'"):
+        make(compression_type="lzo")
