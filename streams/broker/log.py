@@ -79,6 +79,10 @@ class PartitionLog:
         """Whether a producer has records here whose transaction has not ended."""
         return self._producers.is_open(producer_id)
 
+    def is_aborted(self, block: Block) -> bool:
+        """Whether the records of a block belong to an aborted transaction."""
+        return self._producers.is_aborted(block)
+
     def aborted_between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
         """Return the aborted transactions with records from ``start`` up to ``end``."""
         return self._producers.aborted_between(start, end)

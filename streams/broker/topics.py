@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.broker.array import array_storage
 from streams.broker.config import PARTITIONER, STORAGE, TopicConfig, parse_config
@@ -246,6 +246,16 @@ class Topics:
     def close(self) -> None:
         """Close every log."""
         _each(self.logs.values(), lambda log: log.storage.close())
+
+    def reopened(self) -> "Topics":
+        """Return these topics as a restarted broker finds them: the storages, and nothing that was in memory."""
+        found = Topics(self.storages)
+        for topic in self:
+            again = evolve(topic, logs=[])
+            for log in topic.logs:
+                found._add_log(again, PartitionLog(log.partition, log.storage, topic.config))
+            found.by_name[topic.name] = again
+        return found
 
     # --- the topics' file -------------------------------------------------------------------
 

@@ -206,6 +206,10 @@ class Coordinator:
             if is_commit:
                 self._group(group_id).offsets.update(offsets)
 
+    def group(self, group_id: str) -> Group | None:
+        """Return a group as it is, None if there is none."""
+        return self._groups.get(group_id)
+
     def forget_topics(self, topics: Iterable[str]) -> list[Effect]:
         """Drop the committed offsets of deleted topics."""
         gone = set(topics)

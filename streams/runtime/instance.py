@@ -116,6 +116,8 @@ class Instance:
     on_state: Callable[[State, State], None] | None = None
     on_exception: ExceptionHandler | None = None
     end_offset: Callable[[TopicPartition], int] | None = None
+    #: Whether the garbage collector is tuned for this process, which it belongs to.
+    tunes_collector: bool = True
     metrics: Metrics = field(factory=Metrics)
     state: State = State.CREATED
     failure: BaseException | None = None
@@ -163,8 +165,9 @@ class Instance:
                 self._provisioner.remove_members()
                 self.bounded = BoundedProgress(plan, self.end_offset, self.final_flush)
             self._views = self._open_globals(plan)
-            collector.tune()
-            self._is_tuned = True
+            if self.tunes_collector:
+                collector.tune()
+                self._is_tuned = True
             self._move(State.REBALANCING)
             for _ in range(self.config.num_stream_threads):
                 self._add_thread()
@@ -248,14 +251,7 @@ class Instance:
     def _open_globals(self, plan: ApplicationPlan) -> Mapping[str, Any]:
         if not self.topology.global_stores:
             return {}
-        consumer = Consumer(
-            self.cluster,
-            client_id=self._client("global"),
-            auto_offset_reset="earliest",
-            isolation_level=self._isolation_level,
-            clock=self.clock,
-        )
-        self._globals = GlobalStores(plan, consumer, self.metrics, self._fail, self.threads)
+        self._globals = GlobalStores(plan, self._reader(self._client("global")), self.metrics, self._fail, self.threads)
         views = self._globals.open(lambda spec: open_store(spec, None))
         self._globals.start(self._client("global"))
         return views
@@ -292,14 +288,8 @@ class Instance:
             config.is_exactly_once,
             self._purger(name, plan),
         )
-        restore_consumer = Consumer(
-            self.cluster,
-            client_id=f"{name}-restore",
-            auto_offset_reset="earliest",
-            isolation_level=self._isolation_level,
-            clock=self.clock,
-        )
-        restorer = Restorer(restore_consumer, config.max_poll_records, self.restore_listener)
+        restored = self.metrics.counter("restored-tasks-total")
+        restorer = Restorer(self._reader(f"{name}-restore"), config.max_poll_records, self.restore_listener, restored)
         task_set = TaskSet(
             name,
             plan,
@@ -331,6 +321,20 @@ class Instance:
         )
         consumer.subscribe(self._subscription(plan), thread.listener())
         return thread
+
+    def _reader(self, client_id: str) -> Consumer:
+        """Return a consumer of changelogs or global topics, from their beginning."""
+        config = self.config
+        return Consumer(
+            self.cluster,
+            client_id=client_id,
+            auto_offset_reset="earliest",
+            isolation_level=self._isolation_level,
+            fetch_max_wait_ms=config.fetch_max_wait_ms,
+            request_timeout_ms=config.request_timeout_ms,
+            retry_backoff_ms=config.retry_backoff_ms,
+            clock=self.clock,
+        )
 
     def _consumer(self, name: str, number: int, assignor: StreamsAssignor) -> Consumer:
         config = self.config
@@ -370,7 +374,8 @@ class Instance:
     def _purger(self, name: str, plan: ApplicationPlan) -> Purger | None:
         if not plan.repartition_topics():
             return None
-        network = Network(self.cluster.connect(f"{name}-purge"), self.clock)
+        connection = self.cluster.connect(f"{name}-purge")
+        network = Network(connection, self.clock, request_timeout_ms=self.config.request_timeout_ms)
         return Purger(network, self.clock, self.config.repartition_purge_interval_ms)
 
     def _subscription(self, plan: ApplicationPlan) -> Sequence[str] | re.Pattern[str]:

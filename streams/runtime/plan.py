@@ -436,7 +436,8 @@ def _kept_together(
         listed = ", ".join(f"{topic!r} has {partitions[topic]}" for topic in misfits or topics)
         raise TopologyError(
             f"sub-topology {sub_id} has state in {count} partition groups, but {listed} partitions now: keys would "
-            f"leave the group that has their state; grow a topic to a multiple of {count}, or start with a new application id"
+            f"leave the group that has their state; grow a topic to a multiple of {count}, or start with a new "
+            "application id"
         )
     result = {task: group for task, group in groups.items() if task not in beyond}
     for task in beyond:

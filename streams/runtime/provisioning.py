@@ -116,7 +116,8 @@ class Provisioner:
             network.close()
 
     def _network(self) -> Network:
-        return Network(self._cluster.connect(f"{self._config.application_id}-admin"), self._clock)
+        connection = self._cluster.connect(f"{self._config.application_id}-admin")
+        return Network(connection, self._clock, request_timeout_ms=self._config.request_timeout_ms)
 
     def _counts(self, network: Network) -> dict[str, int]:
         response = network.request(ANY_NODE, Metadata(None), MetadataResponse)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from attrs import define, field
 
 from streams.clients.consumer import Consumer
+from streams.core.metrics import Counter
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.protocol.messages import READ_UNCOMMITTED
 from streams.runtime.task import CHANGELOG_POSITION
@@ -45,8 +46,8 @@ class Restorer:
     _consumer: Consumer
     _max_records: int
     _listener: RestoreListener | None = None
-    #: Tasks restored from some position to the end, over the restorer's life.
-    completed: int = 0
+    #: Counts the tasks that were restored to the end.
+    _restored: Counter = field(factory=Counter)
     _open: dict[TopicPartition, _Restoring] = field(factory=dict)
     _read: tuple[TopicPartition, ...] = ()
 
@@ -163,7 +164,7 @@ class Restorer:
                 del self._open[partition]
                 done[item.task_id] = None
         if done:
-            self.completed += sum(not self.is_restoring(task_id) for task_id in done)
+            self._restored.value += sum(not self.is_restoring(task_id) for task_id in done)
             self._assign()
 
     def _report(self, item: _Restoring) -> None:

@@ -52,10 +52,11 @@ def open_store(
     *,
     default_engine: EngineName = "in_memory",
     memory_budget: MemoryBudget | None = None,
+    engine: Engine | None = None,
 ) -> Any:
     """Open one task's instance of a store; what it returns is the view of ``spec.kind``.
 
-    ``directory`` is the store's own, made if needed; without one the store is in memory, as are
+    An ``engine`` of the caller's is used as it is.  ``directory`` is the store's own, made if needed; without one the store is in memory, as are
     LRU stores and those declared so (``is_persistent`` False, which also gives them the order of
     the reference's memory stores).
 
@@ -64,7 +65,7 @@ def open_store(
     """
     _check(spec)
     budget = memory_budget or MemoryBudget()
-    staged = StagedEngine(_engine(spec, directory, default_engine, budget))
+    staged = StagedEngine(engine or _engine(spec, directory, default_engine, budget))
     try:
         return _VIEWS[spec.kind](spec, staged, cache_entries=budget.cache_entries)
     except BaseException:

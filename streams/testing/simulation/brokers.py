@@ -1,0 +1,133 @@
+"""The simulated broker: the real machine, driven by the world's time, which can die and come back.
+
+What it had acknowledged is on its disk; members, waiting requests and timers are gone with it
+and rebuilt from its own logs.  Imports broker and group.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random
+
+from attrs import define, field
+
+from streams.broker.service import Broker, BrokerConfig
+from streams.broker.topics import Storages, Topics
+from streams.core.records import Block, TopicPartition
+from streams.group.coordinator import Coordinator, CoordinatorConfig
+from streams.protocol.messages import Request, Response
+from streams.testing.simulation.scheduler import Scheduler
+
+
+@define(eq=False)
+class SimBroker:
+    """One broker over its life, restarts included."""
+
+    scheduler: Scheduler
+    rng: Random
+    machine: Broker = field(init=False)
+    is_up: bool = True
+    #: Called with every request and its answer, in the same event.
+    on_answer: Callable[[Request, Response | Exception], None] = lambda request, response: None
+    #: Called after every event in which the machine has done anything.
+    on_change: Callable[[], None] = lambda: None
+    #: Told how many members of the group have lost their sessions.
+    on_eviction: Callable[[int], None] = lambda count: None
+    group_id: str = ""
+    _life: int = 0
+    _armed_ms: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.machine = self._made(Topics(Storages()))
+
+    def create(self, topics: Mapping[str, int]) -> None:
+        """Create topics."""
+        for name, partitions in topics.items():
+            self.machine.topics.create(name, partitions)
+
+    def add_partitions(self, name: str, count: int) -> None:
+        """Raise the number of partitions of a topic."""
+        self.machine.topics.add_partitions(name, count)
+
+    def serve(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:
+        """Take a request."""
+        self._act(partial(self._handle, request, answer))
+
+    def crash(self) -> None:
+        """Die: nothing that waits is ever answered."""
+        self.is_up = False
+        self._life += 1
+
+    def restart(self) -> None:
+        """Come back with what the logs hold."""
+        self.machine = self._made(self.machine.topics.reopened())
+        self.machine.load(self.scheduler.now_ms)
+        self.is_up = True
+        self._arm()
+
+    def read(self, partition: TopicPartition, *, committed_only: bool) -> list[Block]:
+        """Return a log's data blocks from its start, those of aborted transactions left out on request."""
+        log = self.machine.topics.log(partition)
+        blocks: list[Block] = []
+        offset = log.start_offset
+        end = log.last_stable_offset if committed_only else log.high_watermark
+        while offset < end:
+            for block in log.read(offset, 100_000):
+                offset = block.offsets[-1] + 1
+                stamp = block.producer
+                if stamp is not None and (stamp.is_control or (committed_only and log.is_aborted(block))):
+                    continue
+                blocks.append(block)
+        return blocks
+
+    def _made(self, topics: Topics) -> Broker:
+        coordinator = Coordinator(CoordinatorConfig(), Random(self.rng.getrandbits(64)))
+        return Broker(topics, coordinator, BrokerConfig(maintenance_interval_ms=None))
+
+    def _handle(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:
+        life = self._life
+
+        def reply(response: Response | Exception) -> None:
+            if self._life == life:
+                self.on_answer(request, response)
+                answer(response)
+
+        try:
+            self.machine.handle(request, self.scheduler.now_ms, reply)
+        except Exception as error:  # noqa: BLE001
+            # The client learns of it where it waits for the answer, as over a network.
+            reply(error)
+
+    def _act(self, action: Callable[[], None]) -> None:
+        self._tick()
+        action()
+        self.on_change()
+        self._arm()
+
+    def _tick(self) -> None:
+        deadline_ms = self.machine.next_deadline_ms()
+        if deadline_ms is None or deadline_ms > self.scheduler.now_ms:
+            return
+        before = self._members()
+        self.machine.tick(self.scheduler.now_ms)
+        lost = len(before - self._members())
+        if lost:
+            self.on_eviction(lost)
+
+    def _members(self) -> set[str]:
+        group = self.machine.coordinator.group(self.group_id)
+        return set() if group is None else set(group.members)
+
+    def _arm(self) -> None:
+        """Have the machine's next deadline kept."""
+        deadline_ms = self.machine.next_deadline_ms()
+        if deadline_ms is None or (self._armed_ms is not None and self._armed_ms <= deadline_ms):
+            return
+        self._armed_ms = deadline_ms
+        life = self._life
+        self.scheduler.at(deadline_ms, lambda: self._on_deadline(deadline_ms, life))
+
+    def _on_deadline(self, deadline_ms: int, life: int) -> None:
+        if self._armed_ms == deadline_ms:
+            self._armed_ms = None
+        if self.is_up and self._life == life:
+            self._act(lambda: None)

@@ -1,0 +1,152 @@
+"""Disks of simulated processes: what is written is safe only once it is synced.
+
+Each store is a file of atomic batches, as RocksDB's is: a crash takes some of the last batches
+away, never half of one, and with them the changelog position that they held (KIP-1035).
+Imports runtime and state.
+"""
+
+from collections.abc import Iterable, Mapping
+from random import Random
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.errors import StateLockedError
+from streams.core.records import TaskId
+from streams.runtime.task import CHANGELOG_POSITION
+from streams.state import StoreSpec, open_store
+from streams.state.engines import EngineBatch
+from streams.state.memory import MemoryEngine
+from streams.testing.simulation.scheduler import SimProcess, SimulatedDeath
+
+
+@define(eq=False)
+class _File:
+    """One store on a disk: what is safe, and the batches that are not yet."""
+
+    safe: MemoryEngine = field(factory=MemoryEngine)
+    unsynced: list[EngineBatch] = field(factory=list)
+
+    def sync(self, count: int | None = None) -> None:
+        """Make the first batches safe, all by default; the others are gone."""
+        for batch in self.unsynced if count is None else self.unsynced[:count]:
+            self.safe.apply(batch)
+        self.unsynced = []
+
+    def load(self) -> MemoryEngine:
+        """Return a copy of what is safe."""
+        writes = {namespace: dict(self.safe.scan(namespace, None, None)) for namespace in self.safe.namespaces()}
+        engine = MemoryEngine()
+        engine.apply(EngineBatch([], writes, self.safe.metadata()))  # type: ignore[arg-type]
+        return engine
+
+
+class _DiskEngine(MemoryEngine):
+    """An open store: reads come from memory, writes go to its file as well."""
+
+    def __init__(self, disk: "SimDisk", process: SimProcess, file: _File) -> None:
+        loaded = file.load()
+        super().__init__(loaded._namespaces, loaded._metadata, loaded._bytes)
+        self._disk = disk
+        self._process = process
+        self._file = file
+
+    def apply(self, batch: EngineBatch) -> None:
+        """Write a batch; the disk syncs when it pleases."""
+        if not self._process.is_alive:
+            raise SimulatedDeath
+        writes = {namespace: dict(entries) for namespace, entries in batch.writes.items()}
+        self._file.unsynced.append(EngineBatch(list(batch.dropped), writes, dict(batch.metadata)))
+        super().apply(batch)
+        if self._disk.rng.random() < self._disk.sync_share:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Close in an orderly way, which syncs; a dead process does not get to it."""
+        if self._process.is_alive:
+            self._file.sync()
+        super().close()
+
+
+@define(eq=False)
+class SimDisk:
+    """What a machine keeps while its processes come and go."""
+
+    name: str
+    rng: Random
+    #: How often a written batch is synced at once.
+    sync_share: float = 0.5
+    #: Whether stores are kept at all; False is a machine without a state directory.
+    is_kept: bool = True
+    _files: dict[tuple[TaskId, str], _File] = field(factory=dict)
+
+    def file(self, task_id: TaskId, store: str) -> _File:
+        """Return a store's file."""
+        return self._files.setdefault((task_id, store), _File())
+
+    def crash(self) -> None:
+        """Lose some of what was not synced."""
+        if not self.is_kept:
+            self._files.clear()
+        for file in self._files.values():
+            file.sync(self.rng.randint(0, len(file.unsynced)))
+
+    def delete(self, task_id: TaskId, store: str) -> None:
+        """Delete a store's file."""
+        self._files.pop((task_id, store), None)
+
+    def positions(self) -> dict[TaskId, int]:
+        """Return the sum of the changelog positions of each task's stores."""
+        result: dict[TaskId, int] = {}
+        for (task_id, _), file in self._files.items():
+            metadata = file.safe.metadata()
+            result[task_id] = result.get(task_id, 0) + int(metadata.get(CHANGELOG_POSITION, b"0"))
+        return result
+
+
+@define(eq=False)
+class SimHome:
+    """A simulated process's stores; implements ``runtime.homes.StateHome``."""
+
+    _disk: SimDisk
+    _process: SimProcess
+    process_id: str
+    _owners: dict[TaskId, object] = field(factory=dict)
+
+    def lock(self) -> None:
+        """A machine runs one process of the application at a time."""
+
+    def unlock(self) -> None:
+        """Nothing to give up."""
+
+    def positions(self) -> Mapping[TaskId, int]:
+        """Return what lies on the disk and is not open."""
+        if not self._disk.is_kept:
+            return {}
+        return {task_id: sum_ for task_id, sum_ in self._disk.positions().items() if task_id not in self._owners}
+
+    def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
+        """Open a task's stores."""
+        if self._owners.setdefault(task_id, owner) is not owner:
+            raise StateLockedError(f"state of task {task_id} is held by another thread")
+        return {spec.name: self._open(task_id, spec) for spec in specs}
+
+    def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
+        """Give a task's stores up."""
+        if self._owners.get(task_id) is owner:
+            del self._owners[task_id]
+
+    def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
+        """Delete a store and open it empty."""
+        self._disk.delete(task_id, spec.name)
+        return self._open(task_id, spec)
+
+    def clean_up(self) -> None:
+        """Delete everything."""
+        for task_id, store in list(self._disk._files):
+            self._disk.delete(task_id, store)
+
+    def _open(self, task_id: TaskId, spec: StoreSpec) -> Any:
+        if not self._disk.is_kept or not spec.has_changelog:
+            return open_store(spec, engine=MemoryEngine())
+        return open_store(spec, engine=_DiskEngine(self._disk, self._process, self._disk.file(task_id, spec.name)))

@@ -1,0 +1,71 @@
+"""Faults of a world: what happens to whom and when, drawn from a seed.  Pure."""
+
+from collections.abc import Sequence
+from random import Random
+
+from attrs import frozen
+
+#: Kinds of faults, with how often each is drawn.
+_WEIGHTS = {
+    "crash": 30,
+    "stall": 15,
+    "restart": 15,
+    "cut": 15,
+    "broker_restart": 10,
+    "add_thread": 10,
+    "remove_thread": 6,
+    "pause": 8,
+    "add_partitions": 6,
+}
+#: Milliseconds that a fault lasts, from and to; some are longer than a session, most are not.
+_LASTS = {
+    "crash": (50, 9_000),
+    "stall": (200, 12_000),
+    "restart": (10, 4_000),
+    "cut": (200, 9_000),
+    "broker_restart": (50, 3_000),
+    "pause": (200, 4_000),
+}
+_WORDS = {
+    "crash": "{0} crashes and is started again after {1} ms",
+    "stall": "{0} stalls for {1} ms",
+    "restart": "{0} closes and is started again after {1} ms",
+    "cut": "{0} is cut off for {1} ms",
+    "broker_restart": "the broker dies and is back after {1} ms",
+    "add_thread": "{0} adds a thread",
+    "remove_thread": "{0} removes a thread",
+    "pause": "{0} pauses processing for {1} ms",
+    "add_partitions": "topic {0} gets twice the partitions",
+}
+
+
+@frozen
+class Fault:
+    """One thing that happens; ``value`` is how long it lasts in ms, where it does."""
+
+    at_ms: int
+    kind: str
+    target: str
+    value: int = 0
+
+    def __str__(self) -> str:
+        return f"at {self.at_ms / 1000:.3f} s: {_WORDS[self.kind].format(self.target, self.value)}"
+
+
+def draw_faults(rng: Random, machines: Sequence[str], topics: Sequence[str], storm_ms: int) -> list[Fault]:
+    """Draw what happens within the storm; ``topics`` may get more partitions, each once."""
+    kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
+    growing = list(topics)
+    faults = []
+    for _ in range(rng.randint(2, 8)):
+        kind = rng.choices(kinds, weights)[0]
+        target = rng.choice(machines)
+        if kind == "add_partitions":
+            if not growing:
+                continue
+            target = growing.pop(rng.randrange(len(growing)))
+        elif kind == "broker_restart":
+            target = "broker"
+        value = rng.randint(*_LASTS[kind]) if kind in _LASTS else 0
+        faults.append(Fault(rng.randrange(storm_ms), kind, target, value))
+    return sorted(faults, key=lambda fault: (fault.at_ms, fault.kind, fault.target))

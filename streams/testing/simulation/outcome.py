@@ -1,0 +1,139 @@
+"""What a world has come to: results and stores, and whether they are those of an undisturbed one.
+
+Imports broker through the world's.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from attrs import define, field, frozen
+
+from streams.core.records import TopicPartition
+from streams.testing.simulation.brokers import SimBroker
+from streams.testing.simulation.processes import Machine
+
+#: A key as bytes.
+Key = bytes | None
+
+
+@frozen
+class Place:
+    """A topic or a store."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}"
+
+
+@define
+class Outcome:
+    """Per topic and store and key: how many records there are, and the last value.
+
+    A store has one record of each key that it holds.
+    """
+
+    counts: dict[Place, dict[Key, int]] = field(factory=dict)
+    finals: dict[Place, dict[Key, bytes | None]] = field(factory=dict)
+
+    def add(self, place: Place, key: Key, value: bytes | None) -> None:
+        """Count a record."""
+        counts = self.counts.setdefault(place, {})
+        counts[key] = counts.get(key, 0) + 1
+        self.finals.setdefault(place, {})[key] = value
+
+
+def collect(
+    broker: SimBroker,
+    machines: Iterable[Machine],
+    topics: Iterable[str],
+    stores: Iterable[str],
+    *,
+    committed_only: bool,
+) -> Outcome:
+    """Read results and stores of a world at rest."""
+    outcome = Outcome()
+    for topic in topics:
+        place = Place("topic", topic)
+        outcome.counts[place], outcome.finals[place] = {}, {}
+        for number in range(len(broker.machine.topics.by_name[topic].logs)):
+            for block in broker.read(TopicPartition(topic, number), committed_only=committed_only):
+                for key, value in zip(block.keys, block.values, strict=True):
+                    outcome.add(place, key, value)
+    wanted = set(stores)
+    for machine in machines:
+        for task in machine.tasks():
+            for name in sorted(wanted.intersection(task.stores)):
+                for block in task.stores[name].snapshot_blocks():
+                    for key, value in zip(block.keys, block.values, strict=True):
+                        outcome.add(Place("store", name), key, value)
+    return outcome
+
+
+@define
+class Expectation:
+    """What undisturbed worlds have come to; where these differ, nothing can be expected."""
+
+    outcome: Outcome
+    #: Keys whose results differ between undisturbed worlds: they depend on the order of arrival.
+    unsettled: dict[Place, set[Key]] = field(factory=dict)
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> "Expectation":
+        """Compare undisturbed worlds with each other."""
+        first = outcomes[0]
+        expectation = cls(first)
+        for other in outcomes[1:]:
+            for place in {**first.finals, **other.finals}:
+                keys = _differing(first, other, place)
+                if keys:
+                    expectation.unsettled.setdefault(place, set()).update(keys)
+        return expectation
+
+    def order_dependent(self) -> tuple[str, ...]:
+        """Return the topics and stores of which some keys cannot be compared."""
+        return tuple(sorted(str(place) for place in self.unsettled))
+
+    def violation_of_exactly_once(self, found: Outcome) -> str | None:
+        """Say what differs, None if nothing does."""
+        for place in {**self.outcome.finals, **found.finals}:
+            for key in sorted(_differing(self.outcome, found, place), key=_order):
+                if key in self.unsettled.get(place, ()):
+                    continue
+                return (
+                    f"exactly once: {place}, key {key!r} has {_shown(found, place, key)}, "
+                    f"undisturbed {_shown(self.outcome, place, key)}"
+                )
+        return None
+
+    def violation_of_at_least_once(self, found: Outcome, reprocessed: int) -> str | None:
+        """Say what is missing, or too much although nothing was processed twice; None if nothing is."""
+        if not reprocessed:
+            return self.violation_of_exactly_once(found)
+        for place, counts in self.outcome.counts.items():
+            for key in sorted(counts, key=_order):
+                if key in self.unsettled.get(place, ()):
+                    continue
+                there = found.counts.get(place, {}).get(key, 0)
+                if there < counts[key]:
+                    return f"at least once: {place}, key {key!r} has {there} records, undisturbed {counts[key]}"
+        return None
+
+
+def _differing(one: Outcome, other: Outcome, place: Place) -> set[Key]:
+    keys = {**one.finals.get(place, {}), **other.finals.get(place, {})}
+    return {
+        key
+        for key in keys
+        if one.counts.get(place, {}).get(key) != other.counts.get(place, {}).get(key)
+        or one.finals.get(place, {}).get(key) != other.finals.get(place, {}).get(key)
+    }
+
+
+def _shown(outcome: Outcome, place: Place, key: Key) -> str:
+    count = outcome.counts.get(place, {}).get(key, 0)
+    return f"{count} records, the last {outcome.finals.get(place, {}).get(key)!r}" if count else "none"
+
+
+def _order(key: Key) -> tuple[bool, bytes]:
+    return (key is not None, key or b"")

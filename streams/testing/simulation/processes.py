@@ -1,0 +1,182 @@
+"""Machines that run an instance of the application, which crashes, stalls and comes back.
+
+Between the world, which has the faults, and ``runtime.instance``, which is the very code that runs
+live.  Imports runtime.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.config import StreamsConfig
+from streams.core.errors import BrokerError, ClientClosedError, StreamsError
+from streams.core.metrics import Metrics
+from streams.core.records import TopicPartition
+from streams.dsl.builder import TopologySource, build_topology
+from streams.runtime.instance import ExceptionResponse, Instance, State
+from streams.runtime.task import Task
+from streams.testing.simulation.disk import SimDisk, SimHome
+from streams.testing.simulation.network import SimNetwork
+from streams.testing.simulation.report import Counters
+from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads
+
+#: Pause of whoever starts processes again that have ended by themselves.
+_SUPERVISOR_MS = 500
+
+
+@define(eq=False)
+class Machine:
+    """One machine with a disk, and the process of the application on it."""
+
+    name: str
+    scheduler: Scheduler
+    network: SimNetwork
+    disk: SimDisk
+    topology: TopologySource
+    settings: Mapping[str, Any]
+    counters: Counters
+    tell: Callable[[str, str], None]
+    #: Whether its threads are static members.
+    is_static: bool = False
+    #: Told of an instance whose tasks are what the group gave.
+    on_settled: Callable[["Machine"], None] = lambda machine: None
+    process: SimProcess | None = None
+    instance: Instance | None = None
+    #: What user code or our own has raised: no fault of the world explains it.
+    failures: list[BaseException] = field(factory=list)
+    #: Metrics of all instances there have been.
+    past: list[Metrics] = field(factory=list)
+    is_wanted: bool = True
+    _lives: int = 0
+    _stopped_ms: int | None = None
+
+    # --- life -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the process, unless it runs."""
+        if self.process is not None or not self.is_wanted:
+            return
+        self._lives += 1
+        process = self.process = SimProcess(self.scheduler, self.name)
+        identity = f"{self.name}-disk" if self.disk.is_kept else f"{self.name}-{self._lives}"
+        settings = dict(self.settings)
+        if self.is_static:
+            settings["group_instance_id"] = self.name
+            if self._lives > 1 and self.scheduler.now_ms - (self._stopped_ms or 0) < settings["session_timeout_ms"]:
+                self.counters.static_restarts += 1
+        config = StreamsConfig.of(**settings)
+        instance = self.instance = Instance(
+            build_topology(self.topology, config),
+            config,
+            self.network.cluster(process),
+            self.scheduler.clock,
+            SimHome(self.disk, process, identity),
+            SimThreads(process),
+            on_state=self._on_state,
+            on_exception=self._on_exception,
+            tunes_collector=False,
+        )
+        self.past.append(instance.metrics)
+        self.tell(self.name, f"starts (life {self._lives})")
+        process.spawn(lambda: self._run(process, instance))
+
+    def crash(self) -> bool:
+        """Let the process die; what was not synced may be lost."""
+        if self.process is None:
+            return False
+        self._end("crashes")
+        self.disk.crash()
+        return True
+
+    def stop(self, then: Callable[[], None]) -> bool:
+        """Close the instance in an orderly way."""
+        process, instance = self.process, self.instance
+        if process is None or instance is None or instance.state not in (State.RUNNING, State.REBALANCING):
+            return False
+
+        def close() -> None:
+            instance.close()
+            if self.process is process:
+                self._end("has closed")
+                then()
+
+        self.tell(self.name, "closes")
+        process.spawn(close)
+        return True
+
+    def stall(self, until_ms: int) -> bool:
+        """Let nothing of the process run for a time, as a long pause of its machine would."""
+        if self.process is None:
+            return False
+        self.process.stalled_until_ms = until_ms
+        return True
+
+    def do(self, what: Callable[[Instance], object]) -> bool:
+        """Have the process do something with its instance."""
+        process, instance = self.process, self.instance
+        if process is None or instance is None or instance.state not in (State.RUNNING, State.REBALANCING):
+            return False
+
+        def act() -> None:
+            try:
+                what(instance)
+            except ClientClosedError:
+                # It was about to end: then this has come too late.
+                return
+
+        process.spawn(act)
+        return True
+
+    # --- what it has ------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the instance runs and has what the group gave."""
+        return self.process is not None and self.instance is not None and self.instance.state is State.RUNNING
+
+    def tasks(self) -> list[Task]:
+        """Return the active tasks."""
+        if self.instance is None:
+            return []
+        return [task for thread in self.instance.stream_threads for task in thread.tasks.values()]
+
+    def owned(self) -> dict[TopicPartition, Task]:
+        """Return the active tasks by the partitions that they read."""
+        return {partition: task for task in self.tasks() for partition in task.inputs}
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _run(self, process: SimProcess, instance: Instance) -> None:
+        try:
+            instance.start()
+            instance.ended.wait()
+        except StreamsError as error:
+            self._note(error)
+        if self.process is process and instance.state is not State.PENDING_SHUTDOWN:
+            # It has ended by itself, after a failure: somebody starts it again.
+            self._end("has ended")
+            self.scheduler.after(_SUPERVISOR_MS, self.start)
+
+    def _end(self, how: str) -> None:
+        process, self.process, self.instance = self.process, None, None
+        self._stopped_ms = self.scheduler.now_ms
+        self.tell(self.name, how)
+        if process is not None:
+            # Not from within: one of its own coroutines may be the one that ends it.
+            process.is_alive = False
+            self.scheduler.after(0, process.kill)
+
+    def _on_state(self, state: State, before: State) -> None:
+        if state is State.RUNNING:
+            self.on_settled(self)
+
+    def _on_exception(self, error: BaseException) -> ExceptionResponse:
+        self.tell(self.name, f"a thread fails: {type(error).__name__}: {error}")
+        self._note(error)
+        return ExceptionResponse.REPLACE_THREAD
+
+    def _note(self, error: BaseException) -> None:
+        """Keep what cannot be explained by the broker or the network."""
+        if not isinstance(error, BrokerError):
+            self.failures.append(error)

@@ -1,0 +1,127 @@
+"""What a simulation exercised, and how it tells of a failure.  Imports core."""
+
+from collections.abc import Sequence
+
+import attrs
+from attrs import define, field, frozen
+
+from streams.core.errors import StreamsError
+
+
+@define
+class Counters:
+    """How often each thing happened."""
+
+    crashes: int = 0
+    stalls: int = 0
+    cuts: int = 0
+    broker_restarts: int = 0
+    clean_restarts: int = 0
+    static_restarts: int = 0
+    added_threads: int = 0
+    removed_threads: int = 0
+    pauses: int = 0
+    added_partitions: int = 0
+    #: Generations of the group that were completed.
+    rebalances: int = 0
+    #: Members that the coordinator put out because their sessions ended.
+    evictions: int = 0
+    #: Tasks whose stores were restored from changelogs.
+    restores: int = 0
+    standby_takeovers: int = 0
+    #: Assignments with a copy that was to be completed before its task moved.
+    warmups: int = 0
+    #: Threads that were fenced, or lost their place, and began anew.
+    fencings: int = 0
+    #: Messages lost, repeated, and late.
+    drops: int = 0
+    duplicates: int = 0
+    delays: int = 0
+    #: Records processed again after a crash; with exactly-once they count once all the same.
+    reprocessed: int = 0
+
+    def add(self, other: "Counters") -> None:
+        """Add another seed's counters."""
+        for name in attrs.fields_dict(Counters):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@define
+class SimulationReport(Counters):
+    """The sum over all seeds; every counter is an attribute.
+
+    ``virtual_seconds`` is the time that passed in all worlds together; ``order_dependent`` names
+    topics and stores some of whose results depend on the order in which records of different
+    partitions arrive: these were not compared.
+    """
+
+    seeds: int = 0
+    virtual_seconds: float = 0.0
+    records: int = 0
+    order_dependent: tuple[str, ...] = ()
+    #: Digest of everything that happened, equal for equal seeds.
+    digest: str = ""
+
+    def summary(self) -> str:
+        """Return the counters in one line a person can read."""
+        shown = [f"{self.seeds} seeds", f"{self.virtual_seconds:,.0f} virtual seconds", f"{self.records:,} records"]
+        shown += [
+            f"{getattr(self, name):,} {name.replace('_', ' ')}"
+            for name in attrs.fields_dict(Counters)
+            if getattr(self, name)
+        ]
+        return ", ".join(shown)
+
+
+class SimulationError(StreamsError):
+    """A seed has shown a failure.
+
+    Fields: ``seed``; ``invariant``, what does not hold; ``schedule``, the faults that are needed for
+    it, as few as were found; ``history``, the last of what happened.  The same seed fails again.
+    """
+
+    def __init__(self, seed: int, invariant: str, schedule: Sequence[str], history: Sequence[str], repeat: str) -> None:
+        self.seed = seed
+        self.invariant = invariant
+        self.schedule = tuple(schedule)
+        self.history = tuple(history)
+        faults = "\n".join(f"  {line}" for line in schedule) or "  none: the loss of messages is enough"
+        told = "\n".join(f"  {line}" for line in history)
+        super().__init__(
+            f"seed {seed}: {invariant}\n\nfaults that are needed for it:\n{faults}\n\nwhat happened last:\n{told}\n\n"
+            f"to repeat it: {repeat}"
+        )
+
+
+class InvariantViolationError(Exception):
+    """Raised inside a world; becomes a SimulationError."""
+
+
+@define
+class History:
+    """What happened, for a person to follow: the last lines are kept, all go into the digest."""
+
+    limit: int = 80
+    lines: list[str] = field(factory=list)
+
+    def tell(self, now_ms: int, who: str, what: str) -> None:
+        """Note one thing."""
+        self.lines.append(f"{now_ms / 1000:9.3f} s  {who:<10} {what}")
+
+    def last(self) -> list[str]:
+        """Return the end of the story."""
+        return self.lines[-self.limit :]
+
+
+@frozen
+class Verdict:
+    """What became of one seed."""
+
+    seed: int
+    counters: Counters
+    virtual_ms: int
+    records: int
+    digest: str
+    order_dependent: tuple[str, ...] = ()
+    violation: str | None = None
+    history: tuple[str, ...] = ()

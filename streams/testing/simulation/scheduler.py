@@ -1,0 +1,227 @@
+"""Virtual time and simulated threads: one heap of events, and a coroutine for every thread.
+
+A simulated thread runs until it waits - for an answer, a flag, a moment - and then the scheduler
+goes on with the earliest event.  Nothing runs at the same time as anything else, and time passes only
+where somebody waits, so that a seed decides everything.  Imports core.
+"""
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+import greenlet
+from attrs import define, field
+
+from streams.core.clock import VirtualClock
+from streams.core.threads import Signal, Worker
+
+
+class SimulatedDeath(BaseException):
+    """Ends the coroutines of a process that has crashed; nothing they still do has an effect."""
+
+
+@define(eq=False)
+class Scheduler:
+    """Events in the order of their times; ties in the order in which they were made."""
+
+    clock: VirtualClock = field(factory=VirtualClock)
+    _events: list[tuple[int, int, Callable[[], None]]] = field(factory=list)
+    _numbers: "count[int]" = field(factory=count)
+    _hub: greenlet.greenlet = field(factory=greenlet.getcurrent)
+
+    @property
+    def now_ms(self) -> int:
+        """Virtual time."""
+        return self.clock.now_ms()
+
+    def at(self, time_ms: int, action: Callable[[], None]) -> None:
+        """Have something done at a time."""
+        heapq.heappush(self._events, (max(time_ms, self.now_ms), next(self._numbers), action))
+
+    def after(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Have something done after a time."""
+        self.at(self.now_ms + delay_ms, action)
+
+    def run_until(self, time_ms: int, is_done: Callable[[], bool] = lambda: False) -> bool:
+        """Let everything happen up to a time, or until something is so; return whether it is."""
+        while not is_done():
+            if not self._events or self._events[0][0] > time_ms:
+                self.clock.advance_to(time_ms)
+                return is_done()
+            at_ms, _, action = heapq.heappop(self._events)
+            self.clock.advance_to(at_ms)
+            action()
+        return True
+
+    def switch(self) -> None:
+        """Leave the running coroutine until an event resumes it."""
+        assert greenlet.getcurrent() is not self._hub, "only a simulated thread may wait"
+        self._hub.switch()
+
+
+@define(eq=False)
+class SimProcess:
+    """The coroutines of one simulated process; a crash ends them all at once."""
+
+    scheduler: Scheduler
+    name: str
+    is_alive: bool = True
+    #: Nothing of the process runs before this time.
+    stalled_until_ms: int = 0
+    _coroutines: dict[greenlet.greenlet, None] = field(factory=dict)
+    _killing: bool = False
+
+    def resume(self, coroutine: greenlet.greenlet) -> None:
+        """Go on with a coroutine, unless the process is dead; later if it is stalled."""
+        if not self.is_alive or coroutine.dead:
+            return
+        if self.stalled_until_ms > self.scheduler.now_ms:
+            self.scheduler.at(self.stalled_until_ms, lambda: self.resume(coroutine))
+            return
+        coroutine.switch()
+
+    def spawn(self, target: Callable[[], None]) -> greenlet.greenlet:
+        """Start a coroutine, which begins with the next event."""
+
+        def run() -> None:
+            try:
+                target()
+            except SimulatedDeath:
+                pass
+            finally:
+                self._coroutines.pop(coroutine, None)
+
+        coroutine = greenlet.greenlet(run, self.scheduler._hub)
+        self._coroutines[coroutine] = None
+        self.scheduler.after(0, lambda: self.resume(coroutine))
+        return coroutine
+
+    def kill(self) -> None:
+        """Let the process die where it stands: its coroutines see their end, but whatever they try is in vain."""
+        self.is_alive = False
+        for coroutine in list(self._coroutines):
+            if coroutine:
+                coroutine.throw(SimulatedDeath())
+        self._coroutines.clear()
+
+    def wait(self, waiter: "Waiter", timeout_ms: int | None) -> bool:
+        """Wait until the waiter is woken or the time is over; return whether it was woken."""
+        if not self.is_alive:
+            raise SimulatedDeath
+        scheduler = self.scheduler
+        coroutine = greenlet.getcurrent()
+        state = {"is_over": False}
+
+        def go_on() -> None:
+            if not state["is_over"]:
+                state["is_over"] = True
+                self.resume(coroutine)
+
+        waiter.add(lambda: scheduler.after(0, go_on))
+        if timeout_ms is not None:
+            scheduler.after(max(0, timeout_ms), go_on)
+        scheduler.switch()
+        state["is_over"] = True
+        if not self.is_alive:
+            raise SimulatedDeath
+        return waiter.take()
+
+
+@define(eq=False)
+class Waiter:
+    """What one coroutine waits for; woken at most once for each wait."""
+
+    _is_woken: bool = False
+    _wake: Callable[[], None] | None = None
+
+    def add(self, wake: Callable[[], None]) -> None:
+        """Note whom to wake; at once if that was asked for before."""
+        self._wake = wake
+        if self._is_woken:
+            wake()
+
+    def wake(self) -> None:
+        """Wake whoever waits, or who waits next."""
+        self._is_woken = True
+        if self._wake is not None:
+            self._wake()
+
+    def take(self) -> bool:
+        """Forget that it was woken; return whether it was."""
+        was_woken, self._is_woken, self._wake = self._is_woken, False, None
+        return was_woken
+
+
+@define(eq=False)
+class SimSignal:
+    """A flag between simulated threads."""
+
+    _process: SimProcess
+    _is_set: bool = False
+    _waiters: list[Waiter] = field(factory=list)
+
+    def set(self) -> None:
+        """Raise the flag."""
+        self._is_set = True
+        for waiter in self._waiters:
+            waiter.wake()
+
+    def is_set(self) -> bool:
+        """Whether the flag is up."""
+        return self._is_set
+
+    def wait(self, timeout_ms: int | None = None) -> bool:
+        """Wait until the flag is up."""
+        if not self._is_set:
+            waiter = Waiter()
+            self._waiters.append(waiter)
+            try:
+                self._process.wait(waiter, timeout_ms)
+            finally:
+                self._waiters.remove(waiter)
+        return self._is_set
+
+
+@define(eq=False)
+class SimWorker:
+    """A simulated thread."""
+
+    _coroutine: greenlet.greenlet
+    _ended: SimSignal
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return not self._ended.is_set()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is the one that asks."""
+        return greenlet.getcurrent() is self._coroutine
+
+    def join(self, timeout_ms: int | None = None) -> bool:
+        """Wait for its end."""
+        return self._ended.wait(timeout_ms)
+
+
+@define(eq=False)
+class SimThreads:
+    """Starts simulated threads in a process; implements ``core.threads.Threads``."""
+
+    _process: SimProcess
+
+    def start(self, name: str, target: Callable[[], None]) -> Worker:
+        """Run a function as a coroutine."""
+        ended = SimSignal(self._process)
+
+        def run() -> None:
+            try:
+                target()
+            finally:
+                ended.set()
+
+        return SimWorker(self._process.spawn(run), ended)
+
+    def signal(self) -> Signal:
+        """Return a new flag."""
+        return SimSignal(self._process)

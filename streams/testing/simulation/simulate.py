@@ -1,0 +1,213 @@
+"""``simulate``: many worlds of one topology, each with a storm of its own, judged against fair weather."""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from attrs import evolve, frozen
+
+from streams.core.config import StreamsConfig
+from streams.core.errors import ConfigError
+from streams.core.topic import Topic
+from streams.dsl.builder import TopologySource, build_topology
+from streams.testing.simulation.faults import Fault
+from streams.testing.simulation.network import Weather
+from streams.testing.simulation.outcome import Expectation
+from streams.testing.simulation.report import SimulationError, SimulationReport, Verdict
+from streams.testing.simulation.world import Conditions, Scenario, World
+from streams.topology.subtopologies import sub_topologies
+
+#: From so many seeds on, something of everything must have happened.
+_MANY = 50
+#: Worlds that are tried to find out which faults are needed.
+_SHRINK_RUNS = 40
+#: What does not happen in every kind of world, and why it may be missing.
+_NEEDS_STATE = ("restores", "standby_takeovers", "warmups")
+
+
+@frozen
+class _Simulation:
+    """What stays the same from seed to seed."""
+
+    scenario: Scenario
+    expectation: Expectation
+    has_state: bool
+    grows: bool
+    repeat: str
+
+    def run(self, seed: int, conditions: Conditions) -> Verdict:
+        """Run one world under conditions, which may be used again."""
+        fresh = evolve(conditions, weather=copy.copy(conditions.weather))
+        return World(seed, self.scenario, fresh).verdict(self.expectation)
+
+    def conditions(self, seed: int) -> Conditions:
+        """Draw a seed's conditions."""
+        return Conditions.drawn(seed, self.scenario)
+
+
+def simulate(
+    topology: TopologySource,
+    inputs: Mapping[Topic[Any, Any], Iterable[tuple[Any, Any, int]]],
+    *,
+    seeds: Iterable[int],
+    processing_guarantee: str = "at_least_once",
+    partitions: int = 2,
+    storm_ms: int = 20_000,
+    **settings: Any,
+) -> SimulationReport:
+    """Run a topology in many simulated worlds full of faults, and check that it bears them.
+
+    Each seed is a world of its own: a broker, three machines that run the application, a writer of
+    the ``inputs`` ((key, value, timestamp_ms) by topic), on virtual time.  Messages are lost,
+    repeated, late and out of order; machines crash (keeping of their disk what was synced), stall,
+    close and come back, are cut off; threads come and go, processing is paused, topics get more
+    partitions, the broker dies.  After ``storm_ms`` of virtual time all is calm, and everything has to settle.
+
+    Checked at every step: a partition has one owner in a generation, committed offsets never go
+    back, no commit from a member that is out, partitions stay in their groups.  Checked at the
+    end: acknowledged records are there, once and in order; with exactly_once_v2 results
+    (as read_committed sees them) and stores are those of an undisturbed world, number of records
+    and final value of each key; with at_least_once nothing is missing.  Keys whose results
+    differ between undisturbed worlds depend on the order in which records of several
+    partitions arrive: these are not compared, and the report names where they are.
+
+    ``partitions`` is the count of every topic that does not fix its own; ``settings`` are those of
+    ``StreamsConfig``.
+
+    Raises:
+        SimulationError: a seed has shown a failure, or many seeds have not exercised everything.
+        ConfigError: there is nothing to run.
+    """
+    chosen = list(seeds)
+    if not chosen:
+        raise ConfigError("simulate() got no seeds; pass for instance seeds=range(100)")
+    simulation = _prepared(topology, inputs, processing_guarantee, partitions, storm_ms, settings)
+    report = SimulationReport(order_dependent=simulation.expectation.order_dependent())
+    for seed in chosen:
+        conditions = simulation.conditions(seed)
+        verdict = simulation.run(seed, conditions)
+        if verdict.violation is not None:
+            raise _explained(simulation, seed, conditions, verdict)
+        report.add(verdict.counters)
+        report.seeds += 1
+        report.virtual_seconds += verdict.virtual_ms / 1000
+        report.records += verdict.records
+        report.digest = verdict.digest
+    if report.seeds >= _MANY:
+        _check_exercised(simulation, report)
+    return report
+
+
+def _prepared(
+    topology: TopologySource,
+    inputs: Mapping[Topic[Any, Any], Iterable[tuple[Any, Any, int]]],
+    processing_guarantee: str,
+    partitions: int,
+    storm_ms: int,
+    settings: Mapping[str, Any],
+) -> _Simulation:
+    rows = [(topic, key, value, time_ms) for topic, records in inputs.items() for key, value, time_ms in records]
+    if not rows:
+        raise ConfigError(
+            "simulate() got no inputs; pass for instance inputs={topic: [(key, value, timestamp_ms), ...]}"
+        )
+    rows.sort(key=lambda row: row[3])
+    config = StreamsConfig.of(application_id="sim", processing_guarantee=processing_guarantee, **settings)
+    built = build_topology(topology, config)
+    counts: dict[str, int] = {}
+    for sub in sub_topologies(built, {topic.name: 1 for topic in inputs}):
+        for name in (*sub.source_topics, *sub.sink_topics):
+            if name not in built.internal_topics:
+                declared = built.topics.get(name)
+                counts[name] = (declared.partitions if declared is not None else None) or partitions
+    for topic in inputs:
+        counts.setdefault(topic.name, topic.partitions or partitions)
+    scenario = Scenario(topology, rows, dict(settings), counts, storm_ms, config.is_exactly_once)
+    grows = _may_grow(built)
+    outcomes = []
+    for number in range(3):
+        grown = [topic.name for topic in inputs] if grows and number == 2 else []
+        world = World(-1 - number, scenario, Conditions.undisturbed(grown))
+        outcome, violation = world.run()
+        if violation is not None:
+            raise SimulationError(
+                -1 - number, f"in fair weather: {violation}", [], world.history.last(), "the same call"
+            )
+        outcomes.append(outcome)
+    repeat = f'simulate(topology, inputs, seeds=[{{}}], processing_guarantee="{processing_guarantee}")'
+    has_state = any(spec.has_changelog for spec in built.stores.values())
+    return _Simulation(scenario, Expectation.of(outcomes), has_state, grows, repeat)
+
+
+def _explained(simulation: _Simulation, seed: int, conditions: Conditions, verdict: Verdict) -> SimulationError:
+    """Find out what is needed for a failure, and tell its story."""
+    found, verdict = _shrunk(simulation, seed, conditions, verdict)
+    schedule = [str(fault) for fault in found.faults]
+    weather = found.weather
+    for name in ("loss", "repetition", "slowness"):
+        share = getattr(weather, name)
+        if share:
+            schedule.append(f"{name} of messages: {share:.1%}")
+    schedule += [f"{name}={value}" for name, value in found.settings.items()]
+    assert verdict.violation is not None
+    return SimulationError(seed, verdict.violation, schedule, verdict.history, simulation.repeat.format(seed))
+
+
+def _shrunk(simulation: _Simulation, seed: int, conditions: Conditions, verdict: Verdict) -> tuple[Conditions, Verdict]:
+    """Leave out faults and kinds of bad weather as long as the seed still fails."""
+    best, told = conditions, verdict
+    runs = 0
+
+    def fails(candidate: Conditions) -> bool:
+        nonlocal best, told, runs
+        if runs >= _SHRINK_RUNS:
+            return False
+        runs += 1
+        again = simulation.run(seed, candidate)
+        if again.violation is None:
+            return False
+        best, told = candidate, again
+        return True
+
+    for name in ("loss", "repetition", "slowness"):
+        if getattr(best.weather, name):
+            fails(evolve(best, weather=evolve(best.weather, **{name: 0.0})))
+    size = max(1, len(best.faults) // 2)
+    while size:
+        index = 0
+        while index < len(best.faults):
+            kept: Sequence[Fault] = [*best.faults[:index], *best.faults[index + size :]]
+            if not fails(evolve(best, faults=kept)):
+                index += size
+        size //= 2
+    return best, told
+
+
+def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
+    """Many worlds in which something never happened have proven nothing about it."""
+    names = {name for name in ("crashes", "stalls", "cuts", "broker_restarts", "clean_restarts", "static_restarts")}
+    names |= {"added_threads", "removed_threads", "pauses", "rebalances", "evictions", "drops", "duplicates", "delays"}
+    if simulation.grows:
+        names.add("added_partitions")
+    if simulation.has_state:
+        names.update(_NEEDS_STATE)
+    if simulation.scenario.is_exactly_once:
+        names.add("fencings")
+    missing = sorted(name for name in names if not getattr(report, name))
+    if missing:
+        raise SimulationError(
+            -1,
+            f"{report.seeds} seeds, but never: {', '.join(missing)}; what was not exercised is not proven",
+            [],
+            [report.summary()],
+            "the same call with other seeds, or more of them",
+        )
+
+
+def _may_grow(topology: object) -> bool:
+    """Whether topics may get more partitions: joined inputs would have to grow at the same moment."""
+    copartitioned: Callable[[], object] = lambda: getattr(topology, "copartitioned", ())  # noqa: E731
+    return not copartitioned()
+
+
+__all__ = ["Weather", "simulate"]

@@ -1,0 +1,145 @@
+"""Invariants that hold at every step, checked where the broker answers.
+
+Imports group, for what assignments mean.
+"""
+
+from collections.abc import Callable, Mapping
+
+from attrs import define, field
+
+from streams.core.records import TopicPartition
+from streams.group.states import Group, GroupState
+from streams.group.subscriptions import decode_assignment
+from streams.protocol.messages import (
+    EndTxn,
+    EndTxnResponse,
+    ErrorCode,
+    JoinGroup,
+    LeaveGroup,
+    OffsetCommit,
+    OffsetCommitResponse,
+    Request,
+    Response,
+    SyncGroup,
+    TxnOffsetCommit,
+    TxnOffsetCommitResponse,
+)
+from streams.runtime.facts import Directive
+from streams.testing.simulation.brokers import SimBroker
+from streams.testing.simulation.processes import Machine
+from streams.testing.simulation.report import Counters, InvariantViolationError
+
+
+@define(eq=False)
+class Watch:
+    """Looks at every answer of the broker, and at every instance that has settled."""
+
+    broker: SimBroker
+    group_id: str
+    counters: Counters
+    tell: Callable[[str, str], None]
+    stateful: frozenset[int]
+    _committed: dict[TopicPartition, int] = field(factory=dict)
+    _generation: int = -1
+    _members: frozenset[str] = frozenset()
+    _group_of: dict[tuple[int, TopicPartition], int] = field(factory=dict)
+
+    def on_answer(self, request: Request, response: Response | Exception) -> None:
+        """Check what an answer says, before anybody hears of it."""
+        match request, response:
+            case OffsetCommit(), OffsetCommitResponse() if request.group_id == self.group_id:
+                if all(code is ErrorCode.NONE for code in response.errors.values()):
+                    self._check_membership(request)
+                    self._check_offsets()
+            case TxnOffsetCommit(), TxnOffsetCommitResponse() if request.group_id == self.group_id:
+                if all(code is ErrorCode.NONE for code in response.errors.values()):
+                    self._check_membership(request)
+            case EndTxn(), EndTxnResponse():
+                end = "commit" if request.is_commit else "abort"
+                self.tell("broker", f"{end} of {request.transactional_id}: {response.error.name}")
+                self._check_offsets()
+            case ((JoinGroup() | SyncGroup() | LeaveGroup()), _) if request.group_id == self.group_id:
+                code = getattr(response, "error", response)
+                name = code.name if isinstance(code, ErrorCode) else type(code).__name__
+                self.tell("broker", f"{type(request).__name__} of {_short(request)}: {name}")
+
+    def on_change(self) -> None:
+        """Check the group after the broker has done anything."""
+        group = self._group()
+        if group is None:
+            return
+        members = frozenset(group.members)
+        self._members = members
+        if group.state is GroupState.STABLE and group.generation_id != self._generation:
+            self._generation = group.generation_id
+            self.counters.rebalances += 1
+            self._check_assignment(group)
+
+    def on_eviction(self, count: int) -> None:
+        """Some members' sessions have ended."""
+        self.counters.evictions += count
+        self.tell("broker", f"{count} members are out: their sessions have ended")
+
+    def on_settled(self, machine: Machine) -> None:
+        """Check that partitions with state are in the groups where they were."""
+        tasks = machine.tasks()
+        self.tell(machine.name, f"runs tasks {', '.join(str(task.task_id) for task in tasks) or 'none'}")
+        for task in tasks:
+            if task.task_id.sub_topology not in self.stateful:
+                continue
+            for partition in task.inputs:
+                key = (task.task_id.sub_topology, partition)
+                number = self._group_of.setdefault(key, task.task_id.partition)
+                if number != task.task_id.partition:
+                    raise InvariantViolationError(
+                        f"partition {partition} was in group {number} and is in group {task.task_id.partition} now"
+                    )
+
+    def committed(self) -> Mapping[TopicPartition, int]:
+        """Return the offsets committed last."""
+        return self._committed
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _group(self) -> Group | None:
+        return self.broker.machine.coordinator.group(self.group_id)
+
+    def _check_membership(self, request: OffsetCommit | TxnOffsetCommit) -> None:
+        group = self._group()
+        assert group is not None
+        if request.member_id not in group.members or request.generation_id != group.generation_id:
+            raise InvariantViolationError(
+                f"a commit of member {request.member_id[:20]} in generation {request.generation_id} was accepted, "
+                f"but the group is in generation {group.generation_id}"
+            )
+
+    def _check_offsets(self) -> None:
+        group = self._group()
+        if group is None:
+            return
+        for partition, found in group.offsets.items():
+            before = self._committed.get(partition, 0)
+            if found.offset < before:
+                raise InvariantViolationError(
+                    f"the committed offset of {partition} went back from {before} to {found.offset}"
+                )
+            self._committed[partition] = found.offset
+
+    def _check_assignment(self, group: Group) -> None:
+        owner: dict[TopicPartition, str] = {}
+        for member in group.members.values():
+            assignment = decode_assignment(member.assignment)
+            for partition in assignment.partitions:
+                other = owner.setdefault(partition, member.member_id)
+                if other != member.member_id:
+                    raise InvariantViolationError(
+                        f"generation {group.generation_id} gives {partition} to {other} and to {member.member_id}"
+                    )
+            if assignment.user_data:
+                directive = Directive.decode(assignment.user_data)
+                self.counters.warmups += len(directive.warmup)
+        self.tell("broker", f"generation {group.generation_id} has {len(group.members)} members")
+
+
+def _short(request: JoinGroup | SyncGroup | LeaveGroup) -> str:
+    return (request.member_id or getattr(request, "client_id", ""))[:24]

@@ -1,0 +1,398 @@
+"""A world: one broker, some machines, a writer, a storm, and calm weather after it.
+
+One seed decides everything that happens in it.  Imports what lies below.
+"""
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from attrs import define, field, frozen
+
+from streams.broker.service import Broker
+from streams.clients.delivery import Delivery
+from streams.clients.producer import Producer
+from streams.core.config import StreamsConfig
+from streams.core.records import TopicPartition
+from streams.core.topic import Topic
+from streams.dsl.builder import TopologySource, build_topology
+from streams.testing.simulation.brokers import SimBroker
+from streams.testing.simulation.disk import SimDisk
+from streams.testing.simulation.faults import Fault, draw_faults
+from streams.testing.simulation.network import SimNetwork, Weather
+from streams.testing.simulation.outcome import Expectation, Outcome, collect
+from streams.testing.simulation.processes import Machine
+from streams.testing.simulation.report import Counters, History, InvariantViolationError, Verdict
+from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads
+from streams.testing.simulation.watch import Watch
+from streams.topology.graph import Topology
+from streams.topology.subtopologies import sub_topologies
+
+#: One input record: topic, key, value, time.
+Row = tuple[Topic[Any, Any], Any, Any, int]
+
+_APPLICATION = "sim"
+#: How long a group may take to settle, and its tasks to get to the end, once all is calm again.
+_SETTLING_MS = 180_000
+#: How often the world looks whether everything is done.
+_LOOK_MS = 200
+
+#: Time settings of a world: short enough that sessions end, long enough that they need not.
+_TIMES: Mapping[str, Any] = {
+    "session_timeout_ms": 6_000,
+    "heartbeat_interval_ms": 1_000,
+    "max_poll_interval_ms": 15_000,
+    "request_timeout_ms": 2_000,
+    "metadata_max_age_ms": 2_000,
+    "fetch_max_wait_ms": 500,
+    "transaction_timeout_ms": 5_000,
+    "probing_rebalance_interval_ms": 60_000,
+    "task_timeout_ms": 600_000,
+    "cache_max_bytes": 0,
+}
+
+
+@frozen
+class Scenario:
+    """What all worlds of a simulation have in common."""
+
+    topology: TopologySource
+    rows: Sequence[Row]
+    settings: Mapping[str, Any]
+    #: Counts of all source and sink topics.
+    partitions: Mapping[str, int]
+    storm_ms: int
+    is_exactly_once: bool
+
+
+@define
+class Conditions:
+    """What one world has to bear."""
+
+    faults: Sequence[Fault]
+    weather: Weather
+    machines: int = 3
+    settings: Mapping[str, Any] = field(factory=dict)
+    static: frozenset[str] = frozenset()
+    without_disk: frozenset[str] = frozenset()
+
+    @classmethod
+    def undisturbed(cls, grows: Sequence[str] = ()) -> "Conditions":
+        """One machine and fair weather; some topics may grow all the same."""
+        faults = [Fault(3_000, "add_partitions", topic) for topic in grows]
+        return cls(faults, Weather(), machines=1)
+
+    @classmethod
+    def drawn(cls, seed: int, scenario: Scenario) -> "Conditions":
+        """Draw a world's conditions from its seed."""
+        rng = Random(f"conditions {seed}")
+        names = [f"m{number}" for number in range(1, 4)]
+        weather = Weather(
+            loss=rng.choice((0.0, 0.005, 0.02)),
+            repetition=rng.choice((0.0, 0.005, 0.02)),
+            slowness=rng.choice((0.0, 0.01, 0.05)),
+        )
+        settings = {
+            "num_stream_threads": rng.choice((1, 1, 2)),
+            "num_standby_replicas": rng.choice((0, 1)),
+            "acceptable_recovery_lag": rng.choice((0, 10, 10_000)),
+            "commit_interval_ms": rng.choice((50, 200, 1_000)),
+            "max_poll_records": rng.choice((5, 50, 1_000)),
+        }
+        growing = [name for name in scenario.partitions if any(row[0].name == name for row in scenario.rows)]
+        return cls(
+            draw_faults(rng, names, growing, scenario.storm_ms),
+            weather,
+            settings=settings,
+            static=frozenset(name for name in names if rng.random() < 0.3),
+            without_disk=frozenset(name for name in names if rng.random() < 0.2),
+        )
+
+
+class World:
+    """One world, from its beginning to its end: make it, ``run`` it once."""
+
+    def __init__(self, seed: int, scenario: Scenario, conditions: Conditions) -> None:
+        self.seed = seed
+        self.scenario = scenario
+        self.conditions = conditions
+        self.counters = Counters()
+        self.history = History()
+        self.scheduler = Scheduler()
+        self.broker = SimBroker(self.scheduler, Random(f"broker {seed}"))
+        self.broker.create(scenario.partitions)
+        self.network = SimNetwork(
+            self.scheduler, self.broker, Random(f"network {seed}"), conditions.weather, self.counters
+        )
+        settings = dict(_TIMES) | dict(conditions.settings) | dict(scenario.settings)
+        settings |= {
+            "application_id": _APPLICATION,
+            "processing_guarantee": "exactly_once_v2" if scenario.is_exactly_once else "at_least_once",
+        }
+        self.topology: Topology = build_topology(scenario.topology, StreamsConfig.of(**settings))
+        subs = [sub for sub in sub_topologies(self.topology, scenario.partitions) if not sub.is_global]
+        stateful = frozenset(sub.id for sub in subs if sub.stores)
+        self.watch = Watch(self.broker, _APPLICATION, self.counters, self._tell, stateful)
+        self.broker.on_answer, self.broker.on_change = self.watch.on_answer, self.watch.on_change
+        self.broker.on_eviction = self.watch.on_eviction
+        self.broker.group_id = _APPLICATION
+        names = [f"m{number}" for number in range(1, conditions.machines + 1)]
+        self.machines = {
+            name: Machine(
+                name,
+                self.scheduler,
+                self.network,
+                SimDisk(name, Random(f"disk {seed} {name}"), is_kept=name not in conditions.without_disk),
+                scenario.topology,
+                settings,
+                self.counters,
+                self._tell,
+                is_static=name in conditions.static,
+                on_settled=self.watch.on_settled,
+            )
+            for name in names
+        }
+        self._sinks = sorted({topic for sub in subs for topic in sub.sink_topics} - set(self.topology.internal_topics))
+        self._stores = sorted(name for name, spec in self.topology.stores.items() if spec.has_changelog)
+        self._deliveries: list[tuple[Row, Delivery]] = []
+        self._has_written = False
+        self._writer_failure: BaseException | None = None
+
+    def run(self) -> tuple[Outcome, str | None]:
+        """Let it all happen; return what it came to, and what did not hold."""
+        before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            return self._run()
+        except InvariantViolationError as violation:
+            return Outcome(), str(violation)
+        finally:
+            for machine in self.machines.values():
+                if machine.process is not None:
+                    machine.process.kill()
+            logging.disable(before)
+
+    def verdict(self, expectation: Expectation | None) -> Verdict:
+        """Run, and judge against undisturbed worlds."""
+        outcome, violation = self.run()
+        self._sum_up()
+        if violation is None and expectation is not None:
+            if self.scenario.is_exactly_once:
+                violation = expectation.violation_of_exactly_once(outcome)
+            else:
+                violation = expectation.violation_of_at_least_once(outcome, self.counters.reprocessed)
+        return Verdict(
+            self.seed,
+            self.counters,
+            self.scheduler.now_ms,
+            len(self.scenario.rows),
+            self.digest(outcome),
+            () if expectation is None else expectation.order_dependent(),
+            violation,
+            tuple(self.history.last()),
+        )
+
+    def digest(self, outcome: Outcome) -> str:
+        """Return a digest of all that happened and came of it."""
+        told = hashlib.sha256("\n".join(self.history.lines).encode())
+        for place in sorted(outcome.finals, key=str):
+            for key, value in sorted(outcome.finals[place].items(), key=lambda item: item[0] or b""):
+                told.update(repr((str(place), key, value)).encode())
+        return told.hexdigest()[:16]
+
+    # --- what happens -----------------------------------------------------------------------
+
+    def _run(self) -> tuple[Outcome, str | None]:
+        scheduler, storm_ms = self.scheduler, self.scenario.storm_ms
+        for index, machine in enumerate(self.machines.values()):
+            scheduler.at(index * 100, machine.start)
+        writer = SimProcess(scheduler, "writer")
+        writer.spawn(lambda: self._write(writer))
+        for fault in self.conditions.faults:
+            scheduler.at(fault.at_ms, lambda fault=fault: self._apply(fault))  # type: ignore[misc]
+        scheduler.run_until(storm_ms)
+        self._calm()
+        limit_ms = scheduler.now_ms + _SETTLING_MS
+        reasons = self._unfinished()
+        while reasons and scheduler.now_ms < limit_ms:
+            scheduler.run_until(scheduler.now_ms + _LOOK_MS)
+            self._check_failures()
+            reasons = self._unfinished()
+        if reasons:
+            return Outcome(), f"{_SETTLING_MS // 1000} s after the storm it is not settled: {reasons}"
+        self._check_deliveries()
+        outcome = collect(
+            self.broker,
+            self.machines.values(),
+            self._sinks,
+            self._stores,
+            committed_only=self.scenario.is_exactly_once,
+        )
+        return outcome, None
+
+    def _write(self, process: SimProcess) -> None:
+        rows = self.scenario.rows
+        producer = Producer(
+            self.network.cluster(process),
+            client_id="writer",
+            request_timeout_ms=2_000,
+            metadata_max_age_ms=2_000,
+            delivery_timeout_ms=10 * _SETTLING_MS,
+            clock=self.scheduler.clock,
+            threads=SimThreads(process),
+        )
+        pause = SimThreads(process).signal()
+        for index, row in enumerate(rows):
+            due_ms = index * self.scenario.storm_ms * 9 // (10 * max(1, len(rows)))
+            if due_ms > self.scheduler.now_ms:
+                producer.poll(0)
+                pause.wait(due_ms - self.scheduler.now_ms)
+            topic, key, value, time_ms = row
+            self._deliveries.append((row, producer.send(topic, value, key=key, timestamp_ms=time_ms)))
+        producer.flush(10 * _SETTLING_MS)
+        self._has_written = True
+
+    def _apply(self, fault: Fault) -> None:
+        now_ms, counters = self.scheduler.now_ms, self.counters
+        until_ms = now_ms + fault.value
+        self._tell("fault", str(fault).partition(": ")[2])
+        if fault.kind == "broker_restart":
+            if self.broker.is_up:
+                self.broker.crash()
+                counters.broker_restarts += 1
+                self.scheduler.at(until_ms, self.broker.restart)
+            return
+        if fault.kind == "add_partitions":
+            topics = self.broker.machine.topics
+            topics.add_partitions(fault.target, 2 * len(topics.by_name[fault.target].logs))
+            counters.added_partitions += 1
+            return
+        if fault.target not in self.machines:
+            return
+        machine = self.machines[fault.target]
+        match fault.kind:
+            case "crash":
+                counters.crashes += machine.crash()
+                self.scheduler.at(until_ms, machine.start)
+            case "restart":
+                counters.clean_restarts += machine.stop(lambda: self.scheduler.at(until_ms, machine.start))
+            case "stall":
+                counters.stalls += machine.stall(until_ms)
+            case "cut":
+                self.network.cut_until_ms[fault.target] = until_ms
+                counters.cuts += 1
+            case "pause":
+                counters.pauses += machine.do(lambda instance: instance.pause())
+                self.scheduler.at(until_ms, lambda: self._resume(machine))
+            case "add_thread":
+                counters.added_threads += machine.do(lambda instance: instance.add_thread())
+            case "remove_thread":
+                instance = machine.instance
+                if instance is not None and len(instance.stream_threads) > 1:
+                    counters.removed_threads += machine.do(lambda instance: instance.remove_thread())
+
+    @staticmethod
+    def _resume(machine: Machine) -> None:
+        machine.do(lambda instance: instance.resume())
+
+    def _calm(self) -> None:
+        """End the storm: what is to come back does so in its time, and nothing more goes wrong."""
+        self._tell("world", "the storm is over")
+        self.conditions.weather.calm()
+        self.network.cut_until_ms.clear()
+
+    # --- what must hold -----------------------------------------------------------------------
+
+    def _check_failures(self) -> None:
+        for machine in self.machines.values():
+            if machine.failures:
+                error = machine.failures[0]
+                raise InvariantViolationError(f"{machine.name}: {type(error).__name__}: {error}") from error
+
+    def _unfinished(self) -> str:
+        """Say what is still to be done; nothing when the world is at rest."""
+        if not self.broker.is_up:
+            return "the broker is down"
+        if not self._has_written:
+            return "the writer has records to write"
+        if not all(machine.is_running for machine in self.machines.values()):
+            return "instances are not running: " + ", ".join(
+                f"{machine.name} {machine.instance.state.value if machine.instance else 'is down'}"
+                for machine in self.machines.values()
+                if not machine.is_running
+            )
+        machine: Broker = self.broker.machine
+        owners: dict[TopicPartition, int] = {}
+        for owner in self.machines.values():
+            for thread in owner.instance.stream_threads if owner.instance else ():
+                if not thread.is_settled or not thread.restorer.is_idle:
+                    return f"{thread.name} is opening tasks"
+            for task in owner.tasks():
+                for queue in task.queues:
+                    owners[queue.partition] = owners.get(queue.partition, 0) + 1
+                    log = machine.topics.log(queue.partition)
+                    if queue.size or (queue.fetched or 0) < log.high_watermark:
+                        return (
+                            f"task {task.task_id} of {owner.name} is at {queue.position} of {queue.partition}, "
+                            f"which ends at {log.high_watermark}"
+                        )
+                if task.is_dirty:
+                    return f"task {task.task_id} of {owner.name} has not committed"
+        for partition, log in machine.topics.logs.items():
+            if log.last_stable_offset < log.high_watermark:
+                return f"a transaction is open in {partition}"
+            is_read = partition.topic in self._read_topics()
+            if is_read and owners.get(partition, 0) != 1:
+                return f"{partition} has {owners.get(partition, 0)} owners"
+        return ""
+
+    def _read_topics(self) -> set[str]:
+        internal = {f"{_APPLICATION}-{name}" for name in self.topology.internal_topics}
+        sources = {row[0].name for row in self.scenario.rows}
+        globals_ = {topic for item in self.topology.global_stores.values() for topic in item.source.topics}
+        return (internal | sources) - globals_
+
+    def _check_deliveries(self) -> None:
+        """Every acknowledged record is where it was acknowledged, once, in the order of its partition."""
+        written: dict[TopicPartition, list[int]] = {}
+        for (topic, key, value, time_ms), delivery in self._deliveries:
+            error = delivery.exception(0)
+            if error is not None:
+                raise InvariantViolationError(
+                    f"the writer's record {key!r} for {topic.name} failed: {error}"
+                ) from error
+            offset = delivery.base_offset(0)
+            written.setdefault(delivery.partition, []).append(offset)
+            [block] = self.broker.machine.topics.log(delivery.partition).read(offset, 1)
+            expected = (topic.key_serde.serialize(key), topic.value_serde.serialize(value), time_ms)
+            if (block.keys[0], block.values[0], block.timestamps[0]) != expected:
+                raise InvariantViolationError(
+                    f"offset {offset} of {delivery.partition} holds another record than {key!r}"
+                )
+        for partition, offsets in written.items():
+            end = self.broker.machine.topics.log(partition).high_watermark
+            if offsets != sorted(offsets):
+                raise InvariantViolationError(f"records of {partition} lie in another order than they were sent")
+            is_ours = partition.topic not in self._sinks
+            if is_ours and len(offsets) != end:
+                raise InvariantViolationError(f"{partition} has {end} records, of which {len(offsets)} were sent")
+
+    def _sum_up(self) -> None:
+        metrics = [metrics for machine in self.machines.values() for metrics in machine.past]
+        counters = self.counters
+        counters.restores += sum(each.sum("restored-tasks-total") for each in metrics)
+        counters.standby_takeovers += sum(each.sum("standby-takeover-total") for each in metrics)
+        counters.fencings += sum(each.sum("fenced-total") for each in metrics)
+        processed = sum(each.sum("process-total") for each in metrics)
+        logs = self.broker.machine.topics.logs
+        there = sum(
+            sum(len(block) for block in self.broker.read(partition, committed_only=self.scenario.is_exactly_once))
+            for partition in logs
+            if partition.topic in self._read_topics()
+        )
+        counters.reprocessed += max(0, processed - there)
+
+    def _tell(self, who: str, what: str) -> None:
+        self.history.tell(self.scheduler.now_ms, who, what)
