@@ -12,7 +12,7 @@ from streams.clients.errors import (
     WakeupError,
 )
 from streams.clients.producer import Producer
-from streams.clients.records import ConsumerRecord, OffsetAndTimestamp
+from streams.clients.records import ConsumerRecord, GroupMetadata, OffsetAndTimestamp
 from streams.clients.session import RebalanceListener
 from streams.core.partitioning import Partitioner
 
@@ -22,6 +22,7 @@ __all__ = [
     "ConsumerRecord",
     "Delivery",
     "GroupListing",
+    "GroupMetadata",
     "GroupNotEmptyError",
     "NoOffsetError",
     "OffsetAndTimestamp",

@@ -215,6 +215,8 @@ class Transactor:
 
     def _ask(self, node: int, request: Request, patience: Patience, what: str) -> Response | Exception:
         answers: list[Response | Exception] = []
+        # Of its own: where time stands still, one request's answers are no progress of the whole.
+        patience = Patience(self.clock, patience.deadline_ms)
         self.sender.post(node, request, answers.append)
         has_progress = True
         while not answers:
