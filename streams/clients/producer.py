@@ -286,15 +286,15 @@ class Producer:
     def _described(self, topic: str) -> TopicMetadata:
         since = self._sender.known_since_ms.get(topic)
         found = self._catalog.topics.get(topic)
-        if found is None or since is None or self._clock.monotonic_ms() - since > self._metadata_max_age_ms:
+        is_old = since is None or self._clock.monotonic_ms() - since > self._metadata_max_age_ms
+        while found is None or is_old:
             heard: list[BrokerError | None] = []
             self._sender.look_up(topic, heard.append)
             self._wait(lambda: bool(heard), self._max_block_ms, f"topic {topic!r}: nothing is known of it in time")
             if heard[0] is not None:
                 raise heard[0]
-            found = self._catalog.topics.get(topic)
-            if found is None:
-                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}")
+            # A leader that was lost in the same moment makes it unknown again.
+            found, is_old = self._catalog.topics.get(topic), False
         return found
 
     def poll(self, timeout_ms: int = 0) -> None:

@@ -97,6 +97,7 @@ class GroupSession:
         self._snapshot: dict[str, int] | None = None
         self._assignment_due: tuple[PerformAssignment, Response | Exception] | None = None
         self._fatal: BrokerError | None = None
+        self._commits = 0
 
     # --- membership -------------------------------------------------------------------
 
@@ -330,8 +331,9 @@ class GroupSession:
         """Send a commit to the known coordinator; ``on_done`` gets None or the error, inside a later poll."""
         member, config = self.member, self._config
         assert member.coordinator is not None
+        self._commits += 1
         request = OffsetCommit(
-            config.group_id, offsets, member.generation_id, member.member_id, config.group_instance_id
+            config.group_id, offsets, member.generation_id, member.member_id, config.group_instance_id, self._commits
         )
         if self.is_manual:
             # Nobody's member: refused where the group has members.

@@ -516,7 +516,14 @@ class Coordinator:
         error = self._validate_commit(request, now_ms)
         if error:
             return dict.fromkeys(request.offsets, error)
-        offsets = self._group(request.group_id).offsets
+        group = self._group(request.group_id)
+        if request.sequence >= 0 and request.member_id in group.members:
+            member = group.members[request.member_id]
+            if request.sequence <= member.commit_sequence:
+                # A later one has overtaken it, or this is the same once more: what counts is there.
+                return dict.fromkeys(request.offsets, ErrorCode.NONE)
+            member.commit_sequence = request.sequence
+        offsets = group.offsets
         errors: dict[TopicPartition, ErrorCode] = {}
         for partition, committed in request.offsets.items():
             if len(committed.metadata.encode()) > self._config.offset_metadata_max_bytes:

@@ -48,6 +48,8 @@ class GroupMember:
     assignment: bytes = b""
     join_token: object = None
     sync_token: object = None
+    #: Number of the last commit taken.
+    commit_sequence: int = -1
     has_synced: bool = False
 
     @property

@@ -332,13 +332,18 @@ class OffsetAndMetadata:
 
 @frozen
 class OffsetCommit:
-    """Commit offsets; generation -1 and member "" for a group without members."""
+    """Commit offsets; generation -1 and member "" for a group without members.
+
+    ``sequence`` numbers a member's commits, so that one that comes late, behind a later one, is known; -1
+    where the transport keeps the order (TCP does).
+    """
 
     group_id: str
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+    sequence: int = -1
 
 
 @frozen

@@ -425,6 +425,10 @@ class Instance:
                 log.exception("the exception handler of application %s failed itself", self.config.application_id)
                 error = second
         is_running = self.state in (State.RUNNING, State.REBALANCING)
+        if slot.stream_thread.stopping.is_set() and is_running and self.bounded is None:
+            # It was to end anyway: its tasks are the others' from here on.
+            log.warning("%s ends with a failure: %s", slot.stream_thread.name, error, exc_info=error)
+            return
         if response is ExceptionResponse.REPLACE_THREAD and is_running:
             log.warning("%s is replaced: %s", slot.stream_thread.name, error, exc_info=error)
             with self._lock:
@@ -483,8 +487,9 @@ class Instance:
                 slot.stream_thread.wake()
 
     def _drop(self, slot: _Slot) -> None:
-        self._slots.remove(slot)
-        self._share_cache()
+        if slot in self._slots:
+            self._slots.remove(slot)
+            self._share_cache()
 
     def _share_cache(self) -> None:
         """Divide the memory for record caches among the threads."""

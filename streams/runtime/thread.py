@@ -164,6 +164,16 @@ class StreamThread:
         self._note_ends()
         self.restorer.poll()
         self._look_after_warmups()
+        self._pause_and_resume()
+        try:
+            return self._work()
+        except RequestTimeoutError as error:
+            # Somewhere between processing and commit: what is half done is undone by beginning anew.
+            self._start_anew(error)
+            raise
+
+    def _work(self) -> int:
+        """Process what there is and commit what is due."""
         processed = 0 if self.is_paused else self._process()
         self._pause_and_resume()
         if self.bounded is not None:
@@ -345,10 +355,15 @@ class StreamThread:
                 if self.clock.monotonic_ms() > deadline_ms:
                     log.warning("%s: ends without a last commit: the group did not settle in time", self.name)
                     return
-                # What this brings is not processed: positions are the tasks'.
-                self.consumer.poll_blocks(self.config.poll_ms)
-        except _DISPLACED as error:
-            log.warning("%s: ends without a last commit, its tasks are others' already: %s", self.name, error)
+                try:
+                    # What this brings is not processed: positions are the tasks'.
+                    self.consumer.poll_blocks(self.config.poll_ms)
+                except WakeupError:
+                    continue
+        except (*_DISPLACED, RequestTimeoutError) as error:
+            log.warning(
+                "%s: ends without a last commit; what came after the one before comes again: %s", self.name, error
+            )
 
     # --- rebalances -----------------------------------------------------------------------
 
@@ -416,7 +431,7 @@ class StreamThread:
         for task in list(self.tasks.values()):
             self.task_set.close(task)
         self._unsettle()
-        if not isinstance(error, TransactionError) or isinstance(error, ProducerFencedError):
+        if isinstance(error, MemberFencedError | ProducerFencedError):
             self.consumer.enforce_rebalance("this member was out of the group")
 
     def _check_patience(self, error: RequestTimeoutError) -> None:
@@ -427,9 +442,6 @@ class StreamThread:
         if now - self._unanswered_since_ms > self.config.task_timeout_ms:
             raise error
         log.warning("%s: tries again: %s", self.name, error)
-        if self.committer.is_exactly_once and self.committer.has_open_transaction:
-            # Whether it was committed is not known; a fresh producer finds it ended one way or the other.
-            self._start_anew(TransactionError(f"nothing is known of the transaction: {error}"))
 
     def _reconcile(self) -> None:
         """Open and close tasks and copies until they are what the group has given."""

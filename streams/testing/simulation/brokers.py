@@ -12,9 +12,11 @@ from attrs import define, field
 
 from streams.broker.service import Broker, BrokerConfig
 from streams.broker.topics import Storages, Topics
+from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
 from streams.group.coordinator import Coordinator, CoordinatorConfig
-from streams.protocol.messages import Request, Response
+from streams.protocol.messages import ErrorCode, Request, Response
+from streams.testing.simulation.report import InvariantViolationError
 from streams.testing.simulation.scheduler import Scheduler
 
 
@@ -34,6 +36,8 @@ class SimBroker:
     on_eviction: Callable[[int], None] = lambda count: None
     group_id: str = ""
     _life: int = 0
+    #: Requests that wait for their answers.
+    _waiting: "dict[Callable[[Response | Exception], None], None]" = field(factory=dict)
     _armed_ms: int | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -53,9 +57,13 @@ class SimBroker:
         self._act(partial(self._handle, request, answer))
 
     def crash(self) -> None:
-        """Die: nothing that waits is ever answered."""
+        """Die: nothing that waits is ever answered, but with the end of its connection."""
         self.is_up = False
         self._life += 1
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting:
+            # Their connections break.
+            answer(BrokerError("the broker has gone", code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def restart(self) -> None:
         """Come back with what the logs hold."""
@@ -86,13 +94,18 @@ class SimBroker:
     def _handle(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:
         life = self._life
 
+        self._waiting[answer] = None
+
         def reply(response: Response | Exception) -> None:
             if self._life == life:
+                self._waiting.pop(answer, None)
                 self.on_answer(request, response)
                 answer(response)
 
         try:
             self.machine.handle(request, self.scheduler.now_ms, reply)
+        except InvariantViolationError:
+            raise
         except Exception as error:  # noqa: BLE001
             # The client learns of it where it waits for the answer, as over a network.
             reply(error)
