@@ -88,8 +88,9 @@ class TaskNodeContext:
 
             return emit
         cache = task.cache
-        section = self._section = f"{task.task_id}/{self.node}"
         assert store is not None
+        # One per store: the operators of a cogroup share theirs, and a key's last update is that of any of them.
+        section = self._section = f"{task.task_id}/{store}"
         to_slot, to_key = _slots(task.stores[store])
 
         def flushed(

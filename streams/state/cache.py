@@ -2,7 +2,7 @@
 
 Between table operators and what follows them; the stores themselves are not behind it.  One
 instance belongs to a task or thread and is bounded by bytes over all its sections, one per
-operator.  An entry keeps the value before the first and after the last update since it was
+store of a task.  An entry keeps the value before the first and after the last update since it was
 emitted.  Order as the reference: a flush goes by each key's last update; eviction lets
 the least recently updated key go and then everything else of its section.
 """
