@@ -11,6 +11,7 @@ from streams.clients.errors import (
     TopicExistsError,
     WakeupError,
 )
+from streams.clients.parallel import ParallelConsumer
 from streams.clients.producer import Producer
 from streams.clients.records import ConsumerRecord, GroupMetadata, OffsetAndTimestamp
 from streams.clients.session import RebalanceListener
@@ -26,6 +27,7 @@ __all__ = [
     "GroupNotEmptyError",
     "NoOffsetError",
     "OffsetAndTimestamp",
+    "ParallelConsumer",
     "Partitioner",
     "PartitionerError",
     "Producer",

@@ -11,12 +11,12 @@ from typing import Any
 
 from attrs import define, field
 
+from streams.core.dead_letters import error_headers
 from streams.core.errors import ProcessingError, StreamsError
 from streams.core.metrics import Counter
 from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition
 from streams.core.serdes import PinnedSerde, Serde
 from streams.core.timestamps import Extractor
-from streams.runtime.dead_letters import error_headers
 from streams.runtime.queues import Batch
 
 logger = logging.getLogger(__name__)

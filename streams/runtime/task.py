@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from streams.core.dead_letters import error_headers
 from streams.core.errors import ProcessingError, StreamsError
 from streams.core.metrics import Counter, Metrics
 from streams.core.records import (
@@ -23,7 +24,6 @@ from streams.core.records import (
 )
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.context import TaskNodeContext
-from streams.runtime.dead_letters import error_headers
 from streams.runtime.outbox import Outbox, TopicColumns
 from streams.runtime.punctuation import Punctuations, Timer
 from streams.runtime.queues import Run, TaskQueues

@@ -1,0 +1,399 @@
+"""A consumer whose partitions are handled by a pool of workers, each partition in its own order.
+
+One thread polls, commits and keeps the membership; workers take turns with the partitions, one
+batch at a time, so that a slow one holds up no other.  What fails is tried again, behind it nothing
+of its partition; after the last attempt it goes to a dead letter topic or ends the run.  Committed is
+what is done and nothing behind it.  ``_lock`` guards the lanes and is held for moments; who waits
+does so for a signal.  Imports the other clients, and core.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+from attrs import define, field
+
+from streams.clients.consumer import Consumer, Topics
+from streams.clients.errors import WakeupError
+from streams.clients.network import Backoff
+from streams.clients.producer import Producer
+from streams.clients.records import ConsumerRecord, decode_block
+from streams.clients.session import RebalanceListener
+from streams.core.clock import Clock, SystemClock
+from streams.core.dead_letters import error_headers
+from streams.core.errors import BrokerError, ConfigError, ProcessingError, SerializationError, StreamsError
+from streams.core.records import Block, TopicPartition
+from streams.core.threads import Signal, SystemThreads, Threads, Worker
+from streams.core.topic import Topic
+from streams.protocol.transport import Cluster
+
+log = logging.getLogger(__name__)
+
+Record: TypeAlias = ConsumerRecord[Any, Any]
+
+# How long the polling thread waits at most before it looks after commits, retries and pauses again.
+_TURN_MS: Final = 50
+# How long an idle worker sleeps at most: it is woken for work.
+_IDLE_MS: Final = 1_000
+
+
+@define(eq=False)
+class _Lane:
+    """One partition: what waits, from the oldest on, and how far it is done.
+
+    ``alone_through``: up to this offset records go one by one, for their batch has failed.
+    """
+
+    partition: TopicPartition
+    blocks: deque[Block] = field(factory=deque)
+    waiting: int = 0
+    done: int | None = None
+    committed: int | None = None
+    attempts: int = 0
+    alone_through: int = -1
+    due_ms: int = 0
+    is_busy: bool = False
+    is_given_up: bool = False
+    is_paused: bool = False
+    idle: Signal | None = None
+
+    def take(self, limit: int) -> Block:
+        """Return the next records, which stay here until they are done."""
+        block = self.blocks[0]
+        if block.offsets[0] <= self.alone_through:
+            limit = 1
+        return block if len(block) <= limit else block.slice(0, limit)
+
+    def advance(self, count: int) -> None:
+        """So many records are done."""
+        block = self.blocks.popleft()
+        self.done = block.offsets[count - 1] + 1
+        if count < len(block):
+            self.blocks.appendleft(block.slice(count))
+        self.waiting -= count
+        self.attempts = 0
+
+
+class ParallelConsumer:
+    """Hands the records of a group's member to a pool of workers.
+
+    Exactly one handler is given.  Order is kept within each partition and nowhere else; a record
+    may be handled more than once after a crash or a failed batch (at least once).
+
+    Args:
+        topics: names, topics with their types, or one compiled pattern.
+        handler: called with one record at a time.
+        batch_handler: called with up to ``batch_size`` records of one partition.
+        max_concurrency: how many handlers run at once; more than partitions are of no use.
+        max_attempts: how often a record is tried before it is given up.
+        retry_backoff_ms: the wait before a second attempt, doubled for each up to ``retry_backoff_max_ms``.
+        dead_letter_topic: where given-up records go, with headers that say why; None: they end the run.
+        max_buffered: records of a partition that wait here; above it is paused.
+        drain_timeout_ms: how long partitions that are given up wait for the handler at work.
+        settings: any other setting of ``Consumer``.
+
+    Raises:
+        ConfigError: a setting does not fit.
+    """
+
+    def __init__(
+        self,
+        broker: Cluster | None,
+        group_id: str,
+        topics: Topics,
+        handler: Callable[[Record], object] | None = None,
+        *,
+        batch_handler: Callable[[Sequence[Record]], object] | None = None,
+        batch_size: int = 100,
+        max_concurrency: int = 8,
+        max_attempts: int = 5,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 10_000,
+        dead_letter_topic: str | None = None,
+        max_buffered: int = 1_000,
+        commit_interval_ms: int = 1_000,
+        drain_timeout_ms: int = 30_000,
+        clock: Clock | None = None,
+        threads: Threads | None = None,
+        **settings: Any,
+    ) -> None:
+        if (handler is None) == (batch_handler is None):
+            raise ConfigError("a parallel consumer needs one handler: give handler= or batch_handler=")
+        if min(batch_size, max_concurrency, max_attempts, max_buffered) < 1:
+            raise ConfigError("batch_size, max_concurrency, max_attempts and max_buffered must be at least 1")
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._threads: Threads = SystemThreads() if threads is None else threads
+        self._consumer = Consumer(broker, group_id, enable_auto_commit=False, clock=self._clock, **settings)
+        self._producer = None
+        if dead_letter_topic is not None:
+            self._producer = Producer(broker, client_id=f"{group_id}-dead-letters", clock=self._clock)
+        self._topics: Topics = topics if not isinstance(topics, (str, Topic)) else (topics,)
+        self._typed = {} if not isinstance(self._topics, Sequence) else _typed(self._topics)
+        self._handler = handler
+        self._batch_handler = batch_handler
+        self._batch_size = 1 if batch_handler is None else batch_size
+        self._max_concurrency = max_concurrency
+        self._max_attempts = max_attempts
+        self._backoff = Backoff(retry_backoff_ms, retry_backoff_max_ms)
+        self._dead_letter_topic = dead_letter_topic
+        self._max_buffered = max_buffered
+        self._commit_interval_ms = commit_interval_ms
+        self._drain_timeout_ms = drain_timeout_ms
+        self._lock = threading.Lock()
+        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._ready: deque[_Lane] = deque()
+        self._idle_workers: list[Signal] = []
+        self._workers: list[Worker] = []
+        self._next_commit_ms = self._clock.monotonic_ms() + commit_interval_ms
+        self._failure: BaseException | None = None
+        self._is_stopping = False
+        #: Records handled, attempts that failed, and records that went to the dead letter topic.
+        self.handled = self.failed_attempts = self.dead_letters = 0
+
+    # --- running ------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Work until ``stop`` is called, then commit what is done and leave the group.
+
+        Raises:
+            ProcessingError: a record was given up and there is no dead letter topic; the position
+                committed is the record's own.
+            BrokerError: the group or the topics refused.
+        """
+        self._consumer.subscribe(self._topics, _Listener(self))
+        self._workers += [
+            self._threads.start(f"parallel-{number}", self._work) for number in range(self._max_concurrency)
+        ]
+        try:
+            while not self._is_stopping and self._failure is None:
+                self._turn()
+        finally:
+            self._close()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """End ``run``: handlers at work end theirs, nothing new is begun; from any thread."""
+        self._is_stopping = True
+        self._consumer.wakeup()
+
+    # --- the polling thread ---------------------------------------------------------------
+
+    def _turn(self) -> None:
+        try:
+            taken = self._consumer.poll_blocks(_TURN_MS)
+        except WakeupError:
+            return
+        with self._lock:
+            for partition, blocks in taken.items():
+                lane = self._lanes.setdefault(partition, _Lane(partition))
+                lane.blocks.extend(blocks)
+                lane.waiting += sum(map(len, blocks))
+                self._offer(lane)
+            now = self._clock.monotonic_ms()
+            for lane in self._lanes.values():
+                if lane.due_ms and now >= lane.due_ms:
+                    lane.due_ms = 0
+                    self._offer(lane)
+        self._pause_and_resume()
+        if now >= self._next_commit_ms:
+            self._next_commit_ms = now + self._commit_interval_ms
+            self._commit(list(self._lanes.values()))
+
+    def _pause_and_resume(self) -> None:
+        """Stop fetching where more than enough waits, and go on where half of it is done."""
+        with self._lock:
+            lanes = list(self._lanes.values())
+        for lane in lanes:
+            if not lane.is_paused and lane.waiting > self._max_buffered:
+                lane.is_paused = True
+                self._consumer.pause((lane.partition,))
+            elif lane.is_paused and 2 * lane.waiting <= self._max_buffered:
+                lane.is_paused = False
+                self._consumer.resume((lane.partition,))
+
+    def _commit(self, lanes: Sequence[_Lane]) -> None:
+        """Commit what is done of these; what is refused comes again, as after a crash."""
+        with self._lock:
+            due = {lane.partition: lane.done for lane in lanes if lane.done is not None and lane.done != lane.committed}
+        if not due:
+            return
+        try:
+            self._consumer.commit_sync(due)
+        except BrokerError as error:
+            log.warning("commit of %d partitions: %s", len(due), error)
+            return
+        for lane in lanes:
+            if lane.partition in due:
+                lane.committed = due[lane.partition]
+
+    def give_up(self, partitions: Sequence[TopicPartition], *, is_lost: bool) -> None:
+        """Let go of partitions: handlers at work end theirs, what is done is committed unless they are lost."""
+        with self._lock:
+            lanes = [self._lanes.pop(partition) for partition in partitions if partition in self._lanes]
+            for lane in lanes:
+                lane.is_given_up = True
+        if is_lost:
+            return
+        until_ms = self._clock.monotonic_ms() + self._drain_timeout_ms
+        for lane in lanes:
+            self._await_idle(lane, until_ms)
+        self._commit(lanes)
+
+    def _await_idle(self, lane: _Lane, until_ms: int) -> None:
+        with self._lock:
+            if not lane.is_busy:
+                return
+            lane.idle = signal = self._threads.signal()
+        if not signal.wait(max(0, until_ms - self._clock.monotonic_ms())):
+            log.warning("%s: its handler goes on after %d ms; its records will come again", lane.partition, until_ms)
+
+    def _close(self) -> None:
+        self._is_stopping = True
+        self._wake_workers()
+        try:
+            # Leaving the group gives up what there is, and commits it.
+            self._consumer.close()
+        finally:
+            for worker in self._workers:
+                worker.join(self._drain_timeout_ms)
+            if self._producer is not None:
+                self._producer.close()
+
+    # --- workers ----------------------------------------------------------------------------
+
+    def _offer(self, lane: _Lane) -> None:
+        """Have a worker look after a lane, if there is anything to do; with the lock held."""
+        if not lane.blocks or lane.is_busy or lane.is_given_up or lane.due_ms:
+            return
+        lane.is_busy = True
+        self._ready.append(lane)
+        if self._idle_workers:
+            self._idle_workers.pop().set()
+
+    def _wake_workers(self) -> None:
+        with self._lock:
+            sleepers, self._idle_workers = self._idle_workers, []
+        for signal in sleepers:
+            signal.set()
+
+    def _work(self) -> None:
+        while True:
+            signal: Signal | None = None
+            with self._lock:
+                lane = self._ready.popleft() if self._ready else None
+                if lane is None:
+                    if self._is_stopping:
+                        return
+                    signal = self._threads.signal()
+                    self._idle_workers.append(signal)
+                elif self._is_stopping or lane.is_given_up:
+                    self._release(lane)
+                    continue
+            if lane is not None:
+                self._handle(lane)
+            elif signal is not None:
+                signal.wait(_IDLE_MS)
+
+    def _release(self, lane: _Lane) -> None:
+        """A lane is free again; with the lock held."""
+        lane.is_busy = False
+        if lane.idle is not None:
+            lane.idle.set()
+            lane.idle = None
+
+    def _handle(self, lane: _Lane) -> None:
+        """Handle the next batch of a lane; whatever becomes of it, the lane is free again."""
+        block = lane.take(self._batch_size)
+        error: Exception | None = None
+        try:
+            self._call(lane.partition, block)
+        except Exception as failure:  # noqa: BLE001
+            # The handler is the user's: whatever it raises is an attempt that has failed.
+            error = failure
+        try:
+            is_done = error is None or self._give_up_record(lane, block, error)
+        except StreamsError as fatal:
+            self._fail(fatal)
+            is_done = False
+        with self._lock:
+            if is_done:
+                lane.advance(len(block))
+                if error is None:
+                    self.handled += len(block)
+            self._release(lane)
+            if self._failure is None and not self._is_stopping:
+                self._offer(lane)
+
+    def _call(self, partition: TopicPartition, block: Block) -> None:
+        records, bad = decode_block(partition, block, self._typed.get(partition.topic))
+        if bad is not None:
+            raise bad.error
+        if self._batch_handler is not None:
+            self._batch_handler(records)
+        elif self._handler is not None:
+            self._handler(records[0])
+
+    def _give_up_record(self, lane: _Lane, block: Block, error: Exception) -> bool:
+        """Take a failed attempt; return whether the records are done with, else they are tried again.
+
+        Raises:
+            ProcessingError: there is no dead letter topic.
+            BrokerError: the dead letter topic took it not.
+        """
+        lane.attempts += 1
+        self.failed_attempts += 1
+        # Bytes that cannot be read are no better the next time.
+        is_last = lane.attempts >= self._max_attempts or isinstance(error, SerializationError)
+        if not is_last:
+            lane.due_ms = self._clock.monotonic_ms() + max(1, self._backoff.after(lane.attempts))
+            return False
+        if len(block) > 1:
+            # One of them is at fault: each on its own.
+            lane.attempts, lane.alone_through = 0, block.offsets[-1]
+            return False
+        topic, number = lane.partition
+        offset = block.offsets[0]
+        if self._producer is None or self._dead_letter_topic is None:
+            raise ProcessingError(
+                f"{lane.partition} at {offset}: given up after {lane.attempts} attempts: {error!r}; "
+                "correct the handler, or give dead_letter_topic= to go on without such records",
+                topic=topic,
+                partition=number,
+                offset=offset,
+            ) from error
+        headers = () if block.headers is None else block.headers[0]
+        delivery = self._producer.send(
+            self._dead_letter_topic,
+            block.values[0],
+            key=block.keys[0],
+            timestamp_ms=block.timestamps[0],
+            headers=headers + error_headers(error, topic, number, offset),
+        )
+        delivery.result()
+        self.dead_letters += 1
+        return True
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._consumer.wakeup()
+
+
+def _typed(topics: Sequence[str | Topic[Any, Any]]) -> dict[str, Topic[Any, Any]]:
+    return {topic.name: topic for topic in topics if isinstance(topic, Topic)}
+
+
+class _Listener(RebalanceListener):
+    def __init__(self, consumer: ParallelConsumer) -> None:
+        self._consumer = consumer
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Drain, then commit."""
+        self._consumer.give_up(partitions, is_lost=False)
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """They may be somebody else's: nothing is committed."""
+        self._consumer.give_up(partitions, is_lost=True)
