@@ -16,9 +16,10 @@ from streams.broker.fetches import Answer, WaitingFetches
 from streams.broker.log import PartitionLog
 from streams.broker.refusals import refusal, transaction_refusal
 from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic, Topics, check_name
-from streams.broker.transaction_log import transaction_key
+from streams.broker.transaction_log import producer_ids_key, producer_ids_value, transaction_key
 from streams.broker.transactions import (
     CoordinatedRequest,
+    PersistProducerIds,
     PersistTransaction,
     TransactionCoordinator,
     TransactionEffect,
@@ -443,8 +444,7 @@ class Broker:
             self._perform_transaction(effects, now_ms)
         except (OSError, BrokerError) as error:
             # Nothing has been answered: the decision is not in the log, so it was not made.
-            if request.transactional_id is not None:
-                self.transactions.restore(request.transactional_id, before)
+            self.transactions.restore(request.transactional_id, before)
             _LOGGER.error("writing %s failed: %s", _TRANSACTIONS_PARTITION.topic, error)
             answer(transaction_refusal(request, _error_of(error)[0]))
 
@@ -461,6 +461,9 @@ class Broker:
             match effect:
                 case PersistTransaction(transactional_id, value):
                     block = Block([transaction_key(transactional_id)], [value], [now_ms])
+                    self._append_internal(_TRANSACTIONS_PARTITION, _TRANSACTIONS_CONFIG, [block], now_ms)
+                case PersistProducerIds(below):
+                    block = Block([producer_ids_key()], [producer_ids_value(below)], [now_ms])
                     self._append_internal(_TRANSACTIONS_PARTITION, _TRANSACTIONS_CONFIG, [block], now_ms)
                 case WriteMarkers():
                     self._end_transaction(effect, now_ms)

@@ -7,6 +7,8 @@ from streams.core.records import TopicPartition
 from streams.group.wire import Reader, Writer
 
 _VERSION = 0
+#: Version of the key of our own record about producer ids; others do not know it and pass over it.
+_PRODUCER_IDS_VERSION = 1_000
 #: States by their number in the log.
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
@@ -77,3 +79,20 @@ def read_transaction(key: bytes, value: bytes | None) -> tuple[str, dict[str, An
     fields["partitions"] = tuple(partitions)
     fields["updated_ms"], fields["started_ms"] = reader.int64(), reader.int64()
     return transactional_id, fields
+
+
+def producer_ids_key() -> bytes:
+    """Return the key under which the producer ids that were given are noted."""
+    return Writer().int16(_PRODUCER_IDS_VERSION).finish()
+
+
+def producer_ids_value(below: int) -> bytes:
+    """Return the note that all producer ids below one may have been given."""
+    return Writer().int64(below).finish()
+
+
+def read_producer_ids(key: bytes, value: bytes | None) -> int:
+    """Return the lowest producer id that was surely not given, 0 for other records."""
+    if value is None or Reader(key).int16() != _PRODUCER_IDS_VERSION:
+        return 0
+    return Reader(value).int64()

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from attrs import define, evolve, field, frozen
 from attrs.validators import ge
 
-from streams.broker.transaction_log import read_transaction, transaction_value
+from streams.broker.transaction_log import read_producer_ids, read_transaction, transaction_value
 from streams.core.records import TopicPartition
 from streams.group.timers import Timers
 from streams.protocol.messages import (
@@ -30,6 +30,8 @@ from streams.protocol.messages import (
 
 #: The highest epoch; behind it a new producer id is given.
 _LAST_EPOCH = 32_766
+#: So many producer ids are noted as given at once.
+_PRODUCER_ID_BLOCK = 1_000
 #: Pause before markers that could not be written are tried again.
 _RETRY_MS = 100
 
@@ -100,6 +102,13 @@ class PersistTransaction:
 
 
 @frozen
+class PersistProducerIds:
+    """Append to ``__transaction_state`` that all producer ids below one may have been given."""
+
+    below: int
+
+
+@frozen
 class WriteMarkers:
     """End a producer's transaction in these partitions, then call ``on_ended`` or ``on_end_failed``."""
 
@@ -110,7 +119,7 @@ class WriteMarkers:
     is_commit: bool
 
 
-TransactionEffect: TypeAlias = Answer | PersistTransaction | WriteMarkers
+TransactionEffect: TypeAlias = Answer | PersistTransaction | PersistProducerIds | WriteMarkers
 CoordinatedRequest: TypeAlias = InitProducerId | AddPartitionsToTxn | AddOffsetsToTxn | EndTxn
 
 
@@ -129,6 +138,8 @@ class TransactionCoordinator:
     config: TransactionConfig = field(factory=TransactionConfig)
     _known: dict[str, TransactionMetadata] = field(factory=dict)
     _next_producer_id: int = 0
+    #: Ids below this are noted in the log as given: after a restart nobody gets one of them again.
+    _noted_below: int = 0
     _timers: Timers[str] = field(factory=Timers)
     _effects: list[TransactionEffect] = field(factory=list)
 
@@ -193,6 +204,7 @@ class TransactionCoordinator:
     def load(self, records: Iterable[tuple[bytes, bytes | None]], now_ms: int) -> list[TransactionEffect]:
         """Learn from the log what was; ends that were decided are carried out, open ones get their time again."""
         for key, value in records:
+            self._next_producer_id = max(self._next_producer_id, read_producer_ids(key, value))
             read = read_transaction(key, value)
             if read is None:
                 continue
@@ -214,8 +226,12 @@ class TransactionCoordinator:
         """Give only ids above one that some log knows."""
         self._next_producer_id = max(self._next_producer_id, above + 1)
 
-    def restore(self, transactional_id: str, before: TransactionMetadata | None) -> None:
+    def restore(self, transactional_id: str | None, before: TransactionMetadata | None) -> None:
         """Bring back what was known before a change that could not be written."""
+        # The note of producer ids may be what failed: it is written again with the next one.
+        self._noted_below = min(self._noted_below, self._next_producer_id)
+        if transactional_id is None:
+            return
         if before is None:
             self._known.pop(transactional_id, None)
         else:
@@ -365,6 +381,9 @@ class TransactionCoordinator:
 
     def _new_producer_id(self) -> int:
         producer_id, self._next_producer_id = self._next_producer_id, self._next_producer_id + 1
+        if producer_id >= self._noted_below:
+            self._noted_below = producer_id + _PRODUCER_ID_BLOCK
+            self._effects.append(PersistProducerIds(self._noted_below))
         return producer_id
 
     def _answer(self, token: object, response: Response) -> None:
