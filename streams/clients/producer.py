@@ -290,7 +290,7 @@ class Producer:
         while found is None or is_old:
             heard: list[BrokerError | None] = []
             self._sender.look_up(topic, heard.append)
-            self._wait(lambda: bool(heard), self._max_block_ms, f"topic {topic!r}: nothing is known of it in time")
+            self._wait(partial(bool, heard), self._max_block_ms, f"topic {topic!r}: nothing is known of it in time")
             if heard[0] is not None:
                 raise heard[0]
             # A leader that was lost in the same moment makes it unknown again.

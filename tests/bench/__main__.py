@@ -4,6 +4,7 @@ import argparse
 from datetime import timedelta
 
 from streams import JoinWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
+from tests.bench.clients import TRANSFERS, measure_transfer
 from tests.bench.harness import Measure, Pipeline, machine, measure
 from topology_examples.nexmark import Auction, Bid
 
@@ -68,6 +69,9 @@ def main() -> None:
     for pipeline in PIPELINES:
         if chosen.only in pipeline.name:
             print(row(measure(pipeline, chosen.events, chosen.runs)), flush=True)
+    for transfer in TRANSFERS:
+        if chosen.only in transfer.name:
+            print(row(measure_transfer(transfer, chosen.runs)), flush=True)
 
 
 if __name__ == "__main__":
