@@ -377,6 +377,10 @@ class Consumer:
         state = self._state.partitions.get(partition)
         return None if state is None else state.known_end
 
+    def known_partition_count(self, topic: str) -> int | None:
+        """Return how many partitions a topic has as far as was heard, without asking."""
+        return self._catalog.partition_count(topic)
+
     def known_position(self, partition: TopicPartition) -> int | None:
         """Return the offset of the next record to hand out, without waiting; None while it is not known."""
         state = self._state.partitions.get(partition)

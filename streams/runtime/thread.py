@@ -90,6 +90,7 @@ class StreamThread:
     #: When a leader looks again whether warm-up copies are complete.
     _probe_at_ms: int | None = None
     _has_reported_warmup: bool = False
+    _has_reported_growth: bool = False
     #: Since when the broker does not answer.
     _unanswered_since_ms: int | None = None
     #: Functions that other threads want run here, between two turns.
@@ -320,6 +321,23 @@ class StreamThread:
             self._probe_at_ms = None
             self.consumer.enforce_rebalance("warm-up copies may have caught up")
 
+    def _compare_layout(self) -> None:
+        """Have the tasks shared out again when topics have grown since they were.
+
+        The leader's consumer looks after that; but a static leader that was started again while a
+        topic grew does not know what was before.
+        """
+        directive = self.assignor.directive
+        if directive is None or not self._is_settled or self._has_reported_growth:
+            return
+        for topic, count in directive.layout.partitions.items():
+            if topic not in self.task_set.plan.topology.internal_topics and count < (
+                self.consumer.known_partition_count(topic) or 0
+            ):
+                self._has_reported_growth = True
+                self.consumer.enforce_rebalance(f"topic {topic!r} has grown")
+                return
+
     # --- committing -----------------------------------------------------------------------
 
     def _commit_if_due(self) -> None:
@@ -328,6 +346,7 @@ class StreamThread:
         if now >= self._next_commit_ms:
             self._next_commit_ms = now + self.config.commit_interval_ms
             wanting = list(self.tasks.values())
+            self._compare_layout()
         if wanting:
             self._try_commit(wanting)
         self.committer.poll()
@@ -455,7 +474,7 @@ class StreamThread:
         if not self.task_set.reconcile(self.plans.of(directive.layout), directive):
             return
         self._is_settled = True
-        self._has_reported_warmup = False
+        self._has_reported_warmup = self._has_reported_growth = False
         if self.assignor.awaits_warmups:
             self._probe_at_ms = self.clock.monotonic_ms() + self.config.probing_rebalance_interval_ms
         self.events.settled()

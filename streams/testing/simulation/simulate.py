@@ -1,7 +1,7 @@
 """``simulate``: many worlds of one topology, each with a storm of its own, judged against fair weather."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
@@ -11,10 +11,10 @@ from streams.core.errors import ConfigError
 from streams.core.topic import Topic
 from streams.dsl.builder import TopologySource, build_topology
 from streams.testing.simulation.faults import Fault
-from streams.testing.simulation.network import Weather
 from streams.testing.simulation.outcome import Expectation
 from streams.testing.simulation.report import SimulationError, SimulationReport, Verdict
 from streams.testing.simulation.world import Conditions, Scenario, World
+from streams.topology.graph import Topology
 from streams.topology.subtopologies import sub_topologies
 
 #: From so many seeds on, something of everything must have happened.
@@ -171,7 +171,9 @@ def _shrunk(simulation: _Simulation, seed: int, conditions: Conditions, verdict:
 
     for name in ("loss", "repetition", "slowness"):
         if getattr(best.weather, name):
-            fails(evolve(best, weather=evolve(best.weather, **{name: 0.0})))
+            calmer = copy.copy(best.weather)
+            setattr(calmer, name, 0.0)
+            fails(evolve(best, weather=calmer))
     size = max(1, len(best.faults) // 2)
     while size:
         index = 0
@@ -204,10 +206,6 @@ def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
         )
 
 
-def _may_grow(topology: object) -> bool:
-    """Whether topics may get more partitions: joined inputs would have to grow at the same moment."""
-    copartitioned: Callable[[], object] = lambda: getattr(topology, "copartitioned", ())  # noqa: E731
-    return not copartitioned()
-
-
-__all__ = ["Weather", "simulate"]
+def _may_grow(topology: Topology) -> bool:
+    """Whether topics may get more partitions: inputs that are joined would have to grow in the same moment."""
+    return not topology.copartitioned and not topology.global_stores
