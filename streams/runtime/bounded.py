@@ -45,12 +45,18 @@ class BoundedProgress:
         return self._cycles.get(task_id.sub_topology)
 
     def is_settled(self, task: Task) -> bool:
-        """Whether a task of a cycle has at hand all that could come before its next record."""
+        """Whether a task of a cycle has at hand all that could come before its next record.
+
+        What is behind the head of a queue cannot come before it; a queue that is full is not read
+        further, so it must not be waited for.
+        """
         for queue in task.queues:
+            if queue.size:
+                continue
             if queue.is_loop:
                 if (queue.fetched or 0) < self.end_offset(queue.partition):
                     return False
-            elif not queue.size and not (queue.is_ended and queue.is_caught_up):
+            elif not (queue.is_ended and queue.is_caught_up):
                 return False
         return True
 

@@ -59,9 +59,7 @@ class Plan:
     def leaves(self) -> list[int]:
         """Return the steps whose results no other step takes, global tables aside."""
         taken = {source for step in self.steps for source in step.sources}
-        return [
-            number for number, step in enumerate(self.steps) if number not in taken and step.verb != "global_table"
-        ]
+        return [number for number, step in enumerate(self.steps) if number not in taken and step.verb != "global_table"]
 
     @property
     def outputs(self) -> list[str]:
@@ -190,15 +188,11 @@ def _joined(kind: str, left: Any, right: Any, *arguments: Any, **options: Any) -
     return getattr(left, kind)(right, functions.joined, *arguments, **options)
 
 
-def _join_streams(
-    builder: StreamsBuilder, name: str, left: Any, right: Any, kind: str, windows: JoinWindows
-) -> Any:
+def _join_streams(builder: StreamsBuilder, name: str, left: Any, right: Any, kind: str, windows: JoinWindows) -> Any:
     return _joined(kind, left, right, windows, name, key=str, value=int, other_value=int)
 
 
-def _join_table(
-    builder: StreamsBuilder, name: str, left: Any, right: Any, kind: str, grace_ms: int | None
-) -> Any:
+def _join_table(builder: StreamsBuilder, name: str, left: Any, right: Any, kind: str, grace_ms: int | None) -> Any:
     grace = {} if grace_ms is None else {"grace": _milliseconds(grace_ms)}
     return _joined(kind, left, right, key=str, value=int, **grace)
 
@@ -252,9 +246,7 @@ def _rekeyed(builder: StreamsBuilder, name: str, source: Any, key: str) -> Any:
     return source.to_stream(_function(key)).repartition(key=str, value=int)
 
 
-def _suppress_time(
-    builder: StreamsBuilder, name: str, source: Any, limit_ms: int, max_records: int | None
-) -> Any:
+def _suppress_time(builder: StreamsBuilder, name: str, source: Any, limit_ms: int, max_records: int | None) -> Any:
     return source.suppress(Suppressed.until_time_limit(_milliseconds(limit_ms), max_records=max_records), name)
 
 

@@ -73,7 +73,12 @@ def facts(step: Step, sources: list[Facts]) -> Facts:
         case "stream":
             return Facts("stream", frozenset({arguments[0]}))
         case "table":
-            return Facts("table", frozenset({arguments[0]}), is_versioned=arguments[1] is not None, has_versions=arguments[1] is not None)
+            return Facts(
+                "table",
+                frozenset({arguments[0]}),
+                is_versioned=arguments[1] is not None,
+                has_versions=arguments[1] is not None,
+            )
         case "global_table":
             return Facts("global", frozenset({arguments[0]}))
     result = _together(sources)
@@ -126,7 +131,9 @@ def _of_stream(step: Step, sources: list[Facts], result: Facts) -> Facts:
         case "process" | "process_values":
             # Tied to stream time, a processor depends on the other keys of its task.
             is_timed = arguments[:1] == ("tick_counter",)
-            return evolve(result, agrees_by_partition=result.agrees_by_partition and not is_timed, is_timely=not is_timed)
+            return evolve(
+                result, agrees_by_partition=result.agrees_by_partition and not is_timed, is_timely=not is_timed
+            )
         case "group":
             ready = is_ready if arguments[0] is None else _moved(_rekeyed(result))
             return evolve(ready, kind="table", is_update=True, is_versioned=False, has_versions=False)
@@ -149,9 +156,7 @@ def _of_stream(step: Step, sources: list[Facts], result: Facts) -> Facts:
             )
         case "to_table":
             has_versions = arguments[0] is not None
-            return evolve(
-                is_ready, kind="table", is_update=True, is_versioned=has_versions, has_versions=has_versions
-            )
+            return evolve(is_ready, kind="table", is_update=True, is_versioned=has_versions, has_versions=has_versions)
     return result
 
 

@@ -25,7 +25,9 @@ _TIME_WINDOWS = st.builds(
     lambda size, hops, grace: TimeWindows(size, size // hops, grace), _of([10, 20]), _of([1, 2, 5]), _GRACE_MS
 )
 _WINDOWS = st.one_of(
-    _TIME_WINDOWS, st.builds(SlidingWindows, _of([5, 10]), _GRACE_MS), st.builds(SessionWindows, _of([5, 15]), _GRACE_MS)
+    _TIME_WINDOWS,
+    st.builds(SlidingWindows, _of([5, 10]), _GRACE_MS),
+    st.builds(SessionWindows, _of([5, 15]), _GRACE_MS),
 )
 _JOIN_WINDOWS = st.builds(JoinWindows, _of([0, 10]), _of([0, 10]), _GRACE_MS)
 _PREDICATES = _of(["even", "not_small", "key_is_a"])

@@ -66,5 +66,3 @@ def test_run_goes_on_after_a_restore_as_if_nothing_had_been_lost(data: st.DataOb
 
     assert results[1] == results[0], "lost"
     assert results[2] == results[0], "in memory"
-
-

@@ -1,0 +1,53 @@
+"""Bounded runs: their ends, and what must not stand in their way."""
+
+from collections.abc import Iterator
+
+from streams import StreamsBuilder, Topic
+from streams.app import run_bounded
+from streams.core.records import Block
+
+orders = Topic("orders", key=str, value=str)
+customers = Topic("customers", key=str, value=int)
+billed = Topic("billed", key=str, value=int)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    customer = builder.table(customers)
+    (
+        builder.table(orders)
+        .join(customer, lambda order, rate: rate, foreign_key=lambda key, name: name, store="billed", value=int)
+        .to_stream()
+        .to(billed)
+    )
+
+
+def test_cycle_whose_queues_are_full_goes_on():
+    """Each change of a customer sends more answers around the cycle than a task buffers."""
+    names = [f"order-{number}".encode() for number in range(50)]
+    rows = {
+        "orders": Block(names, [b"ann"] * 50, list(range(50)), None, range(50)),
+        "customers": Block(
+            [b"ann"] * 3, [customers.value_serde.serialize(rate) for rate in (7, 8, 9)], [100, 200, 300], None, range(3)
+        ),
+    }
+
+    def reader(topic: str):
+        def read(count: int, skip: int) -> Iterator[list[tuple[int, Block]]]:
+            yield [(0, rows[topic])]
+
+        return read
+
+    with run_bounded(
+        topology,
+        {topic: reader(topic) for topic in rows},
+        application_id="app",
+        settings={"buffered_records_per_partition": 1, "max_poll_records": 5},
+    ) as finished:
+        written = [
+            (billed.key_serde.deserialize(key), billed.value_serde.deserialize(value), time)
+            for _, block in finished.read_output("billed")
+            for key, value, time in zip(block.keys, block.values, block.timestamps, strict=True)
+        ]
+
+    assert len(written) == 150
+    assert {(value, time) for _, value, time in written[-50:]} == {(9, 300)}
