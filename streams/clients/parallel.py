@@ -154,8 +154,10 @@ class ParallelConsumer:
 
     # --- running ------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Work until ``stop`` is called, then commit what is done and leave the group.
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Work until ``stop`` is called or ``until`` says so, then commit what is done and leave the group.
+
+        ``until`` is asked between polls, by this thread.
 
         Raises:
             ProcessingError: a record was given up and there is no dead letter topic; the position
@@ -167,7 +169,7 @@ class ParallelConsumer:
             self._threads.start(f"parallel-{number}", self._work) for number in range(self._max_concurrency)
         ]
         try:
-            while not self._is_stopping and self._failure is None:
+            while not self._is_stopping and self._failure is None and not (until is not None and until()):
                 self._turn()
         finally:
             self._close()

@@ -72,6 +72,16 @@ def test_nexmark_answers_all_queries(run_script):
     assert " 0 answers" not in printed
 
 
+def test_parallel_workers_keep_each_customers_order(run_script):
+    printed = run_script("13_parallel_workers.py").splitlines()
+
+    assert printed[:2] == ["customer 0: 0 10 20 30 40 50", "customer 1: 1 11 21 31 41 51"]
+    assert printed[10:] == [
+        "59 handled, 34 attempts failed, 1 given up",
+        "refused: customer 3: order 13 was refused",
+    ]
+
+
 def commit(folder: Path, name: str, author: str, date: str, lines: int) -> None:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
