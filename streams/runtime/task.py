@@ -135,9 +135,11 @@ class Task:
             if hasattr(store, "on_expired"):
                 store.on_expired = partial(self.dropped_counter(name).add, 1)
         self.program = compiled.bind(self)
-        for node in compiled.sub.nodes:
-            if node in self._contexts:
-                self._contexts[node].initialize()
+        # Bound are children first; all else goes by the order of the graph: what a flush sends on must
+        # not reach a node that has been flushed before.
+        self._contexts = {node: self._contexts[node] for node in compiled.sub.nodes if node in self._contexts}
+        for context in self._contexts.values():
+            context.initialize()
 
     # --- input ------------------------------------------------------------------------
 

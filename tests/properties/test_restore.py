@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from streams.core.records import Block
 from streams.state import open_store
-
 from tests.properties.profile import examples
 from tests.properties.runs import contents, drive, run, stores_on_disk
 from tests.properties.strategies import plans, rows
