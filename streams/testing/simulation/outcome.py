@@ -3,7 +3,7 @@
 Imports broker through the world's.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import define, field, frozen
 
@@ -47,11 +47,15 @@ def collect(
     broker: SimBroker,
     machines: Iterable[Machine],
     topics: Iterable[str],
-    stores: Iterable[str],
+    stores: Mapping[str, int],
     *,
     committed_only: bool,
 ) -> Outcome:
-    """Read results and stores of a world at rest."""
+    """Read results and stores of a world at rest.
+
+    ``stores`` says of each how many bytes at the end of its keys only number duplicates: these
+    differ from run to run.
+    """
     outcome = Outcome()
     for topic in topics:
         place = Place("topic", topic)
@@ -60,63 +64,82 @@ def collect(
             for block in broker.read(TopicPartition(topic, number), committed_only=committed_only):
                 for key, value in zip(block.keys, block.values, strict=True):
                     outcome.add(place, key, value)
-    wanted = set(stores)
     for machine in machines:
         for task in machine.tasks():
-            for name in sorted(wanted.intersection(task.stores)):
+            for name, suffix in stores.items():
+                if name not in task.stores:
+                    continue
                 for block in task.stores[name].snapshot_blocks():
                     for key, value in zip(block.keys, block.values, strict=True):
-                        outcome.add(Place("store", name), key, value)
+                        outcome.add(Place("store", name), key[:-suffix] if suffix and key else key, value)
     return outcome
 
 
 @define
 class Expectation:
-    """What undisturbed worlds have come to; where these differ, nothing can be expected."""
+    """What undisturbed worlds have come to; where these differ, nothing can be expected.
+
+    A topic or a store of which any key differs depends on the order in which records of several
+    partitions arrive.  Of such a topic only that is checked which the order cannot change: at
+    least one record of each key that every undisturbed world has.
+    """
 
     outcome: Outcome
-    #: Keys whose results differ between undisturbed worlds: they depend on the order of arrival.
-    unsettled: dict[Place, set[Key]] = field(factory=dict)
+    unsettled: frozenset[Place] = frozenset()
+    #: Keys that all undisturbed worlds have.
+    common: dict[Place, set[Key]] = field(factory=dict)
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome]) -> "Expectation":
         """Compare undisturbed worlds with each other."""
         first = outcomes[0]
-        expectation = cls(first)
-        for other in outcomes[1:]:
-            for place in {**first.finals, **other.finals}:
-                keys = _differing(first, other, place)
-                if keys:
-                    expectation.unsettled.setdefault(place, set()).update(keys)
-        return expectation
+        places = dict.fromkeys(place for outcome in outcomes for place in outcome.finals)
+        unsettled = frozenset(
+            place for place in places if any(_differing(first, other, place) for other in outcomes[1:])
+        )
+        common = {
+            place: set.intersection(*(set(outcome.finals.get(place, {})) for outcome in outcomes))
+            for place in unsettled
+            if place.kind == "topic"
+        }
+        return cls(first, unsettled, common)
 
     def order_dependent(self) -> tuple[str, ...]:
-        """Return the topics and stores of which some keys cannot be compared."""
+        """Return the topics and stores whose records cannot be compared one by one."""
         return tuple(sorted(str(place) for place in self.unsettled))
 
     def violation_of_exactly_once(self, found: Outcome) -> str | None:
         """Say what differs, None if nothing does."""
         for place in {**self.outcome.finals, **found.finals}:
+            if place in self.unsettled:
+                continue
             for key in sorted(_differing(self.outcome, found, place), key=_order):
-                if key in self.unsettled.get(place, ()):
-                    continue
                 return (
                     f"exactly once: {place}, key {key!r} has {_shown(found, place, key)}, "
                     f"undisturbed {_shown(self.outcome, place, key)}"
                 )
-        return None
+        return self._missing(found)
 
     def violation_of_at_least_once(self, found: Outcome, reprocessed: int) -> str | None:
-        """Say what is missing, or too much although nothing was processed twice; None if nothing is."""
+        """Say what is missing, or too much although nothing was processed twice; None if nothing is.
+
+        Stores are compared only then: a count goes up with every repetition.
+        """
         if not reprocessed:
             return self.violation_of_exactly_once(found)
         for place, counts in self.outcome.counts.items():
+            if place in self.unsettled or place.kind == "store":
+                continue
             for key in sorted(counts, key=_order):
-                if key in self.unsettled.get(place, ()):
-                    continue
                 there = found.counts.get(place, {}).get(key, 0)
                 if there < counts[key]:
                     return f"at least once: {place}, key {key!r} has {there} records, undisturbed {counts[key]}"
+        return self._missing(found)
+
+    def _missing(self, found: Outcome) -> str | None:
+        for place, keys in self.common.items():
+            for key in sorted(keys - found.finals.get(place, {}).keys(), key=_order):
+                return f"{place} has no record of key {key!r}"
         return None
 
 

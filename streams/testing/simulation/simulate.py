@@ -19,6 +19,8 @@ from streams.topology.subtopologies import sub_topologies
 
 #: From so many seeds on, something of everything must have happened.
 _MANY = 50
+#: Worlds without faults that say what is to be expected.
+_UNDISTURBED = 6
 #: Worlds that are tried to find out which faults are needed.
 _SHRINK_RUNS = 40
 #: What does not happen in every kind of world, and why it may be missing.
@@ -67,9 +69,9 @@ def simulate(
     back, no commit from a member that is out, partitions stay in their groups.  Checked at the
     end: acknowledged records are there, once and in order; with exactly_once_v2 results
     (as read_committed sees them) and stores are those of an undisturbed world, number of records
-    and final value of each key; with at_least_once nothing is missing.  Keys whose results
-    differ between undisturbed worlds depend on the order in which records of several
-    partitions arrive: these are not compared, and the report names where they are.
+    and final value of each key; with at_least_once nothing is missing.  Where undisturbed worlds
+    differ from each other, results depend on the order in which records of several partitions
+    arrive: such a topic is only checked for missing keys, and the report names it.
 
     ``partitions`` is the count of every topic that does not fix its own; ``settings`` are those of
     ``StreamsConfig``.
@@ -122,21 +124,19 @@ def _prepared(
                 counts[name] = (declared.partitions if declared is not None else None) or partitions
     for topic in inputs:
         counts.setdefault(topic.name, topic.partitions or partitions)
-    scenario = Scenario(topology, rows, dict(settings), counts, storm_ms, config.is_exactly_once)
-    grows = _may_grow(built)
+    growing = [topic.name for topic in inputs] if _may_grow(built) else []
+    scenario = Scenario(topology, rows, dict(settings), counts, storm_ms, config.is_exactly_once, growing)
     outcomes = []
-    for number in range(3):
-        grown = [topic.name for topic in inputs] if grows and number == 2 else []
-        world = World(-1 - number, scenario, Conditions.undisturbed(grown))
+    for number in range(_UNDISTURBED):
+        world = World(-1 - number, scenario, Conditions.undisturbed(number, scenario))
         outcome, violation = world.run()
         if violation is not None:
-            raise SimulationError(
-                -1 - number, f"in fair weather: {violation}", [], world.history.last(), "the same call"
-            )
+            story = world.history.last()
+            raise SimulationError(-1 - number, f"in fair weather: {violation}", [], story, "the same call")
         outcomes.append(outcome)
     repeat = f'simulate(topology, inputs, seeds=[{{}}], processing_guarantee="{processing_guarantee}")'
     has_state = any(spec.has_changelog for spec in built.stores.values())
-    return _Simulation(scenario, Expectation.of(outcomes), has_state, grows, repeat)
+    return _Simulation(scenario, Expectation.of(outcomes), has_state, bool(growing), repeat)
 
 
 def _explained(simulation: _Simulation, seed: int, conditions: Conditions, verdict: Verdict) -> SimulationError:
@@ -187,7 +187,7 @@ def _shrunk(simulation: _Simulation, seed: int, conditions: Conditions, verdict:
 
 def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
     """Many worlds in which something never happened have proven nothing about it."""
-    names = {name for name in ("crashes", "stalls", "cuts", "broker_restarts", "clean_restarts", "static_restarts")}
+    names = {"crashes", "stalls", "cuts", "broker_restarts", "clean_restarts", "static_restarts"}
     names |= {"added_threads", "removed_threads", "pauses", "rebalances", "evictions", "drops", "duplicates", "delays"}
     if simulation.grows:
         names.add("added_partitions")

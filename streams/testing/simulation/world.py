@@ -6,6 +6,7 @@ One seed decides everything that happens in it.  Imports what lies below.
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from random import Random
 from typing import Any
 
@@ -36,6 +37,8 @@ Row = tuple[Topic[Any, Any], Any, Any, int]
 _APPLICATION = "sim"
 #: How long a group may take to settle, and its tasks to get to the end, once all is calm again.
 _SETTLING_MS = 180_000
+#: Bytes at the end of a key that number its duplicates.
+_SEQUENCE_BYTES = 4
 #: How often the world looks whether everything is done.
 _LOOK_MS = 200
 
@@ -54,6 +57,10 @@ _TIMES: Mapping[str, Any] = {
 }
 
 
+#: Share of slow messages in undisturbed worlds, and how slow these are in ms.
+_FAIR_WEATHER = ((0.0, 1), (0.02, 2_000), (0.1, 400), (0.3, 3_000), (0.05, 5_000), (0.5, 100))
+
+
 @frozen
 class Scenario:
     """What all worlds of a simulation have in common."""
@@ -65,6 +72,30 @@ class Scenario:
     partitions: Mapping[str, int]
     storm_ms: int
     is_exactly_once: bool
+    #: Input topics that may get more partitions.
+    growing: Sequence[str] = ()
+
+
+class Arrival(Enum):
+    """In which order the writer writes the inputs; within a key of a topic it is always the given one."""
+
+    BY_TIME = "by time"
+    BY_TOPIC = "topic by topic"
+    BY_TOPIC_REVERSED = "the last topic first"
+    BY_KEY = "key by key"
+
+    def arranged(self, rows: Sequence[Row]) -> list[Row]:
+        """Return rows, which come by time, in this order."""
+        topics = {name: index for index, name in enumerate(dict.fromkeys(row[0].name for row in rows))}
+        match self:
+            case Arrival.BY_TOPIC:
+                return sorted(rows, key=lambda row: topics[row[0].name])
+            case Arrival.BY_TOPIC_REVERSED:
+                return sorted(rows, key=lambda row: -topics[row[0].name])
+            case Arrival.BY_KEY:
+                return sorted(rows, key=lambda row: row[0].key_serde.serialize(row[1]) or b"")
+            case _:
+                return list(rows)
 
 
 @define
@@ -77,12 +108,30 @@ class Conditions:
     settings: Mapping[str, Any] = field(factory=dict)
     static: frozenset[str] = frozenset()
     without_disk: frozenset[str] = frozenset()
+    arrival: Arrival = Arrival.BY_TIME
 
     @classmethod
-    def undisturbed(cls, grows: Sequence[str] = ()) -> "Conditions":
-        """One machine and fair weather; some topics may grow all the same."""
-        faults = [Fault(3_000, "add_partitions", topic) for topic in grows]
-        return cls(faults, Weather(), machines=1)
+    def undisturbed(cls, number: int, scenario: Scenario) -> "Conditions":
+        """Draw a world without faults: all messages arrive, but some late, and inputs in orders of their own.
+
+        Topics may grow in it.  What differs between such worlds depends on the order of arrival.
+        """
+        rng = Random(f"undisturbed {number}")
+        faults = [
+            Fault(rng.randrange(scenario.storm_ms // 2), "add_partitions", topic)
+            for topic in scenario.growing
+            if number % 2
+        ]
+        # From a still day to one on which a topic may be seconds behind another.
+        slowness, slow_ms = _FAIR_WEATHER[number % len(_FAIR_WEATHER)]
+        settings = {"max_poll_records": rng.choice((1, 5, 1_000)), "commit_interval_ms": rng.choice((50, 1_000))}
+        return cls(
+            faults,
+            Weather(slowness=slowness, slow_ms=slow_ms),
+            machines=1 + number % 3,
+            settings=settings,
+            arrival=list(Arrival)[number % len(Arrival)],
+        )
 
     @classmethod
     def drawn(cls, seed: int, scenario: Scenario) -> "Conditions":
@@ -101,9 +150,8 @@ class Conditions:
             "commit_interval_ms": rng.choice((50, 200, 1_000)),
             "max_poll_records": rng.choice((5, 50, 1_000)),
         }
-        growing = [name for name in scenario.partitions if any(row[0].name == name for row in scenario.rows)]
         return cls(
-            draw_faults(rng, names, growing, scenario.storm_ms),
+            draw_faults(rng, names, scenario.growing, scenario.storm_ms),
             weather,
             settings=settings,
             static=frozenset(name for name in names if rng.random() < 0.3),
@@ -155,7 +203,11 @@ class World:
             for name in names
         }
         self._sinks = sorted({topic for sub in subs for topic in sub.sink_topics} - set(self.topology.internal_topics))
-        self._stores = sorted(name for name, spec in self.topology.stores.items() if spec.has_changelog)
+        self._stores = {
+            name: _SEQUENCE_BYTES if spec.retain_duplicates else 0
+            for name, spec in sorted(self.topology.stores.items())
+            if spec.has_changelog
+        }
         self._deliveries: list[tuple[Row, Delivery]] = []
         self._has_written = False
         self._writer_failure: BaseException | None = None
@@ -233,7 +285,7 @@ class World:
         return outcome, None
 
     def _write(self, process: SimProcess) -> None:
-        rows = self.scenario.rows
+        rows = self.conditions.arrival.arranged(self.scenario.rows)
         producer = Producer(
             self.network.cluster(process),
             client_id="writer",
