@@ -1,27 +1,33 @@
 """The consumer: reads topics alone or as member of a group, all of it inside ``poll``.
 
 Membership, heartbeats, metadata, fetches and commits are done by the one thread that polls;
-only ``wakeup`` may be called from another.  Imports group and protocol.
+only ``wakeup`` may be called from another.  A background heartbeat has its rules in ``heartbeat``.
+Imports group and protocol.
 """
 
-import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 from streams.clients.catalog import Catalog
 from streams.clients.errors import RETRIABLE, RequestTimeoutError, WakeupError, error_for
 from streams.clients.fetcher import Fetcher
+from streams.clients.heartbeat import BackgroundHeartbeat, Guard, exclusive
+from streams.clients.interest import Interest, Topics
 from streams.clients.network import ANY_NODE, Network, Patience
 from streams.clients.offsets import list_offsets
 from streams.clients.positions import Positions
 from streams.clients.records import BadRecord, ConsumerRecord, GroupMetadata, OffsetAndTimestamp, decode_block
 from streams.clients.session import CommitCallback, GroupSession, RebalanceListener
+from streams.clients.settings import IsolationLevel, isolation_level_of, reset_policy_of
 from streams.clients.subscription import PartitionState, SubscriptionState
+from streams.clients.unread import Unread
 from streams.clients.watch import TopicWatch
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError, StreamsError
 from streams.core.records import Block, TopicPartition
+from streams.core.threads import SystemThreads, Threads
 from streams.core.topic import Topic
 from streams.group.assignors import Assignor, CooperativeStickyAssignor, RangeAssignor
 from streams.group.member import MemberConfig
@@ -29,29 +35,12 @@ from streams.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     READ_COMMITTED,
-    READ_UNCOMMITTED,
     ErrorCode,
     Metadata,
     MetadataResponse,
     OffsetAndMetadata,
 )
 from streams.protocol.transport import Cluster
-
-_RESET_POLICIES: Final[Mapping[str, int | None]] = {
-    "earliest": EARLIEST_TIMESTAMP,
-    "latest": LATEST_TIMESTAMP,
-    "none": None,
-}
-
-IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
-
-_ISOLATION_LEVELS: Final[Mapping[str, int]] = {
-    "read_uncommitted": READ_UNCOMMITTED,
-    "read_committed": READ_COMMITTED,
-}
-
-#: What ``subscribe`` takes: names, topics with their types, or one regular expression.
-Topics: TypeAlias = Iterable[str | Topic[Any, Any]] | re.Pattern[str]
 
 #: Offsets to commit; an int is an offset without metadata.
 OffsetsToCommit: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
@@ -71,6 +60,8 @@ class Consumer:
         fetch_max_records: the most that is prefetched of each partition.
         metadata_max_age_ms: how soon new topics and partitions are noticed.
         isolation_level: "read_committed" leaves out what belongs to aborted transactions and waits for open ones.
+        background_heartbeat: a thread keeps the membership while the application is busy for longer than
+            its session lasts; still it has to poll within ``max_poll_interval_ms``.
 
     Raises:
         ConfigError: a setting is unknown or does not fit.
@@ -99,14 +90,12 @@ class Consumer:
         allow_auto_create_topics: bool = True,
         group_instance_id: str | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
+        background_heartbeat: bool = False,
         clock: Clock | None = None,
+        threads: Threads | None = None,
     ) -> None:
         if broker is None:
             raise ConfigError("a consumer needs a broker to read from; pass broker=EmbeddedBroker() or another cluster")
-        if auto_offset_reset not in _RESET_POLICIES:
-            raise ConfigError(f"auto_offset_reset={auto_offset_reset!r}: choose 'earliest', 'latest' or 'none'")
-        if isolation_level not in _ISOLATION_LEVELS:
-            raise ConfigError(f"isolation_level={isolation_level!r}: choose 'read_uncommitted' or 'read_committed'")
         if group_id is not None and heartbeat_interval_ms >= session_timeout_ms:
             raise ConfigError(
                 f"heartbeat_interval_ms={heartbeat_interval_ms} must be below session_timeout_ms={session_timeout_ms}; "
@@ -114,11 +103,11 @@ class Consumer:
             )
         if max_poll_records < 1 or fetch_max_records < 1:
             raise ConfigError("max_poll_records and fetch_max_records must be at least 1")
-        reset_policy = _RESET_POLICIES[auto_offset_reset]
+        reset_policy = reset_policy_of(auto_offset_reset)
+        self._isolation_level = isolation_level_of(isolation_level)
         self._clock: Clock = SystemClock() if clock is None else clock
         self._network = Network(broker.connect(client_id), self._clock, request_timeout_ms=request_timeout_ms)
         self._group_id = group_id
-        self._isolation_level = _ISOLATION_LEVELS[isolation_level]
         self._max_poll_records = max_poll_records
         self._default_api_timeout_ms = default_api_timeout_ms
         self._retry_backoff_ms = retry_backoff_ms
@@ -169,9 +158,7 @@ class Consumer:
         )
         self._auto_commit_ms = auto_commit_interval_ms if enable_auto_commit and group_id is not None else None
         self._next_auto_commit_ms = self._clock.monotonic_ms() + auto_commit_interval_ms
-        self._pattern: re.Pattern[str] | None = None
-        self._names: tuple[str, ...] = ()
-        self._typed: dict[str, Topic[Any, Any]] = {}
+        self._interest = Interest()
         self._watch = TopicWatch(
             self._network,
             self._clock,
@@ -182,13 +169,20 @@ class Consumer:
             allow_auto_create_topics=allow_auto_create_topics,
         )
         self._absent: list[TopicPartition] = []
-        # Records handed out by iteration one by one; those left are not yet consumed.
-        self._unread: deque[ConsumerRecord[Any, Any]] = deque()
+        self._unread = Unread()
         self._is_woken = False
         self._is_closed = False
+        self._guard: Guard | None = None
+        self._heartbeat: BackgroundHeartbeat | None = None
+        self._late_callbacks: deque[Callable[[], None]] = deque()
+        if background_heartbeat and self._session is not None:
+            threads = SystemThreads() if threads is None else threads
+            self._guard = Guard(threads)
+            self._heartbeat = BackgroundHeartbeat(threads, self._guard, self._beat, f"{client_id}-heartbeat")
 
     # --- what to read -----------------------------------------------------------------
 
+    @exclusive
     def subscribe(self, topics: Topics, listener: RebalanceListener | None = None) -> None:
         """Share these topics with the other members of the group; replaces what was subscribed to before.
 
@@ -199,24 +193,15 @@ class Consumer:
             ConfigError: there is no group id, or nothing to subscribe to.
         """
         session = self._require_session("subscribe")
-        if isinstance(topics, re.Pattern):
-            self._pattern, self._names = topics, ()
-        else:
-            if isinstance(topics, (str, Topic)):
-                topics = (topics,)
-            given = list(topics)
-            self._pattern = None
-            self._typed.update((topic.name, topic) for topic in given if isinstance(topic, Topic))
-            self._names = tuple(sorted({topic.name if isinstance(topic, Topic) else topic for topic in given}))
-            if not self._names:
-                raise ConfigError("subscribe() got no topic; call unsubscribe() to give all up")
+        self._interest.subscribe(topics)
         if session.is_manual:
             self._state.replace(())
         session.listener = listener or RebalanceListener()
         self._watch.refresh()
-        if self._pattern is None:
-            session.subscribe(self._names)
+        if self._interest.pattern is None:
+            session.subscribe(self._interest.names)
 
+    @exclusive
     def assign(self, partitions: Iterable[TopicPartition], topics: Iterable[Topic[Any, Any]] = ()) -> None:
         """Read exactly these partitions, without the group's part; ``topics`` gives types to decode by.
 
@@ -226,33 +211,36 @@ class Consumer:
         self._check_open()
         if self._session is not None and not self._session.is_manual:
             raise ConfigError("partitions cannot be assigned while topics are subscribed to; call unsubscribe() first")
-        self._typed.update((topic.name, topic) for topic in topics)
+        self._interest.know(topics)
         self._state.replace(dict.fromkeys(partitions))
-        self._unread.clear()
+        self._unread.take_all()
         self._watch.refresh()
 
+    @exclusive
     def unsubscribe(self) -> None:
         """Give everything up and leave the group."""
         self._check_open()
         if self._session is not None and not self._session.is_manual:
             self._session.leave(self._patience(None))
         self._state.replace(())
-        self._unread.clear()
-        self._pattern, self._names = None, ()
+        self._unread.take_all()
+        self._interest.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
         """Return the topics subscribed to."""
-        return frozenset(self._names)
+        return frozenset(self._interest.names)
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that are read."""
         return frozenset(self._state.partitions)
 
+    @exclusive
     def enforce_rebalance(self, reason: str = "asked for by the application") -> None:
         """Join the group again at the next ``poll``, so that its leader assigns anew."""
         self._require_session("enforce_rebalance").member.request_rejoin(reason)
 
     @property
+    @exclusive
     def group_metadata(self) -> GroupMetadata:
         """The place in the group as of now; what a transaction that commits this consumer's offsets has to be given."""
         session = self._require_session("group_metadata")
@@ -262,6 +250,7 @@ class Consumer:
 
     # --- reading ----------------------------------------------------------------------
 
+    @exclusive
     def poll_blocks(self, timeout_ms: int = 0, max_records: int | None = None) -> dict[TopicPartition, list[Block]]:
         """Return raw blocks by partition as soon as there are any, and prefetch the next.
 
@@ -289,6 +278,7 @@ class Consumer:
             # What has been sent just now may be answered at once: look before giving up.
             has_progress = self._network.poll(self._wait_ms(remaining_ms)) > 0
 
+    @exclusive
     def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord[Any, Any]]:
         """Return records as soon as there are any; typed where the topic is known with its types.
 
@@ -296,15 +286,14 @@ class Consumer:
             SerializationError: the first record at hand cannot be read; the position stays before it.
             WakeupError, BrokerError: as ``poll_blocks``.
         """
+        self._unread.keep(self._state.partitions)
         if self._unread:
-            records = list(self._unread)
-            self._unread.clear()
-            return records
-        records = []
+            return self._unread.take_all()
+        records: list[ConsumerRecord[Any, Any]] = []
         bad: BadRecord | None = None
         for partition, blocks in self.poll_blocks(timeout_ms).items():
             for block in blocks:
-                decoded, bad = decode_block(partition, block, self._typed.get(partition.topic))
+                decoded, bad = decode_block(partition, block, self._interest.typed.get(partition.topic))
                 records += decoded
                 if bad is not None:
                     self.seek(partition, bad.offset)
@@ -319,17 +308,20 @@ class Consumer:
 
     def __next__(self) -> ConsumerRecord[Any, Any]:
         """Wait for the next record."""
+        self._unread.keep(self._state.partitions)
         while not self._unread:
             if self._is_closed:
                 raise StopIteration
-            self._unread.extend(self.poll(self._default_api_timeout_ms))
-        return self._unread.popleft()
+            self._unread.add(self.poll(self._default_api_timeout_ms))
+        return self._unread.next()
 
+    @exclusive
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out nothing of these until ``resume``; membership goes on."""
         for partition in partitions:
             self._assigned(partition).is_paused = True
 
+    @exclusive
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out records of these again."""
         for partition in partitions:
@@ -341,21 +333,25 @@ class Consumer:
 
     # --- positions --------------------------------------------------------------------
 
+    @exclusive
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at an offset."""
         if offset < 0:
             raise ConfigError(f"seek of {partition} to {offset}: offsets are not negative")
         self._assigned(partition).seek(offset)
-        self._drop_unread({partition})
+        self._unread.drop((partition,))
 
+    @exclusive
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Go on at the first record that is left; no partition named means all."""
         self._request_reset(partitions, EARLIEST_TIMESTAMP)
 
+    @exclusive
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Go on at what is written next; no partition named means all."""
         self._request_reset(partitions, LATEST_TIMESTAMP)
 
+    @exclusive
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """Return the offset of the next record to hand out, waiting until it is known."""
         state = self._assigned(partition)
@@ -369,7 +365,7 @@ class Consumer:
                 raise RequestTimeoutError(f"position of {partition}: not known in time; does the topic exist?")
             has_progress = self._network.poll(self._wait_ms(remaining_ms)) > 0
             state = self._assigned(partition)
-        unread = next((r.offset for r in self._unread if (r.topic, r.partition) == partition), None)
+        unread = self._unread.offset(partition)
         return state.position if unread is None else unread
 
     def known_end(self, partition: TopicPartition) -> int | None:
@@ -386,6 +382,7 @@ class Consumer:
         state = self._state.partitions.get(partition)
         return None if state is None else state.position
 
+    @exclusive
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
@@ -393,6 +390,7 @@ class Consumer:
         found = self._list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms)
         return {partition: offset for partition, (_, offset) in found.items()}
 
+    @exclusive
     def end_offsets(
         self,
         partitions: Iterable[TopicPartition],
@@ -407,6 +405,7 @@ class Consumer:
         found = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms, isolation_level)
         return {partition: offset for partition, (_, offset) in found.items()}
 
+    @exclusive
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
@@ -417,6 +416,7 @@ class Consumer:
             for partition, (timestamp_ms, offset) in found.items()
         }
 
+    @exclusive
     def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[TopicPartition]:
         """Return the partitions of a topic; none where it does not exist."""
         self._check_open()
@@ -427,6 +427,7 @@ class Consumer:
 
     # --- commits ----------------------------------------------------------------------
 
+    @exclusive
     def commit_sync(self, offsets: OffsetsToCommit | None = None, timeout_ms: int | None = None) -> None:
         """Commit offsets, by default the positions, and wait until they are kept.
 
@@ -437,19 +438,25 @@ class Consumer:
         session = self._require_session("commit_sync")
         session.commit_now(self._to_commit(offsets), self._patience(timeout_ms), RETRIABLE)
 
+    @exclusive
     def commit_async(self, offsets: OffsetsToCommit | None = None, callback: CommitCallback | None = None) -> None:
         """Commit offsets, by default the positions, without waiting; ``callback`` runs inside a later ``poll``."""
         session = self._require_session("commit_async")
         due = self._to_commit(offsets)
 
         def done(error: BrokerError | None) -> None:
-            if callback is not None:
+            if callback is None:
+                return
+            if self._guard is not None and self._guard.is_background:
+                self._late_callbacks.append(partial(callback, due, error))
+            else:
                 callback(due, error)
 
         if session.member.coordinator is None:
             session.ensure_coordinator(self._patience(None))
         session.commit(due, done)
 
+    @exclusive
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -473,6 +480,8 @@ class Consumer:
         """Commit what auto-commit owes, give everything up, leave the group unless static; harmless when repeated."""
         if self._is_closed:
             return
+        if self._heartbeat is not None:
+            self._heartbeat.close()
         self._default_api_timeout_ms = timeout_ms
         try:
             if self._session is not None and not self._session.is_manual:
@@ -494,9 +503,19 @@ class Consumer:
 
     # --- inside -----------------------------------------------------------------------
 
+    def _beat(self) -> int:
+        """Keep the membership; called by the background, with the guard."""
+        assert self._session is not None
+        self._network.poll(0)
+        wait_ms = self._session.keep_alive()
+        self._network.poll(0)
+        return wait_ms
+
     def _work(self) -> bool:
         """Do everything but fetching; return whether something was done."""
         now = self._clock.monotonic_ms()
+        while self._late_callbacks:
+            self._late_callbacks.popleft()()
         if self._fetcher.needs_metadata or self._positions.needs_metadata:
             self._fetcher.needs_metadata = self._positions.needs_metadata = False
             self._watch.expedite()
@@ -524,23 +543,21 @@ class Consumer:
 
     def _topics_of_interest(self) -> set[str] | None:
         """Return the topics to know about, None for all."""
-        if self._pattern is not None:
+        if self._interest.pattern is not None:
             return None
         topics = {partition.topic for partition in self._state.partitions}
-        topics.update(self._names)
+        topics.update(self._interest.names)
         return topics if self._session is None else topics | self._session.wanted
 
     def _on_metadata(self) -> None:
-        session = self._session
-        if session is None or (session.is_manual and self._pattern is None):
+        session, interest = self._session, self._interest
+        if session is None or (session.is_manual and interest.pattern is None):
             # Group members wait for their topics to be made; who names a partition means one that is there.
             self._absent = [p for p in self._state.partitions if not self._catalog.exists(p)]
             return
-        if self._pattern is not None:
-            pattern = self._pattern
-            names = (t.name for t in self._catalog.topics.values() if not t.is_internal and pattern.fullmatch(t.name))
-            self._names = tuple(sorted(names))
-            session.subscribe(self._names)
+        if interest.pattern is not None:
+            interest.match(self._catalog)
+            session.subscribe(interest.names)
         session.check_topics()
 
     def _auto_commit(self, now: int) -> None:
@@ -557,13 +574,12 @@ class Consumer:
         session = self._session
         if session is not None and self._auto_commit_ms is not None:
             session.commit_quietly(self._to_commit(None), self._patience(None), RETRIABLE)
-        self._drop_unread({partition for partition, state in self._state.partitions.items() if state.is_leaving})
+        self._unread.drop([partition for partition, state in self._state.partitions.items() if state.is_leaving])
 
     def _to_commit(self, offsets: OffsetsToCommit | None) -> dict[TopicPartition, OffsetAndMetadata]:
         if offsets is None:
             positions = self._state.positions()
-            for record in reversed(self._unread):
-                positions[TopicPartition(record.topic, record.partition)] = record.offset
+            self._unread.hold_back(positions)
             offsets = positions
         return {
             partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
@@ -578,14 +594,10 @@ class Consumer:
         return list_offsets(self._network, self._catalog, times, self._patience(timeout_ms), level)
 
     def _request_reset(self, partitions: Iterable[TopicPartition], to: int) -> None:
-        chosen = set(partitions) or set(self._state.partitions)
+        chosen = list(partitions) or list(self._state.partitions)
         for partition in chosen:
             self._assigned(partition).request_reset(to)
-        self._drop_unread(chosen)
-
-    def _drop_unread(self, partitions: set[TopicPartition]) -> None:
-        if self._unread:
-            self._unread = deque(r for r in self._unread if TopicPartition(r.topic, r.partition) not in partitions)
+        self._unread.drop(chosen)
 
     def _assigned(self, partition: TopicPartition) -> PartitionState:
         self._check_open()

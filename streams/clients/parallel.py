@@ -15,8 +15,9 @@ from typing import Any, Final, TypeAlias
 
 from attrs import define, field
 
-from streams.clients.consumer import Consumer, Topics
+from streams.clients.consumer import Consumer
 from streams.clients.errors import WakeupError
+from streams.clients.interest import Topics
 from streams.clients.network import Backoff
 from streams.clients.producer import Producer
 from streams.clients.records import ConsumerRecord, decode_block

@@ -24,6 +24,7 @@ from streams.clients.network import Backoff, Network, Patience
 from streams.clients.partitioners import Partitioning
 from streams.clients.records import GroupMetadata
 from streams.clients.sender import Sender
+from streams.clients.settings import is_idempotent
 from streams.clients.transaction import Identity, Transaction, TransactionState
 from streams.clients.transactor import Transactor
 from streams.core.clock import Clock, SystemClock
@@ -54,9 +55,6 @@ _TURN_MS: Final = 50
 
 # How long the background thread sleeps where nothing is due: it is woken for more.
 _IDLE_MS: Final = 60_000
-
-# With more requests of a partition under way a broker could not tell a repeated one (KIP-98).
-_MAX_IDEMPOTENT_IN_FLIGHT: Final = 5
 
 
 class Producer:
@@ -118,7 +116,7 @@ class Producer:
                 "linger_ms must not be negative, batch_size, max_in_flight and buffer_memory_bytes at least 1"
             )
         codec_number(compression_type)
-        is_idempotent = _is_idempotent(enable_idempotence, transactional_id, acks, max_in_flight)
+        has_identity = is_idempotent(enable_idempotence, transactional_id, acks, max_in_flight)
         self._clock: Clock = SystemClock() if clock is None else clock
         self._threads: Threads = SystemThreads() if threads is None else threads
         self._network = Network(broker.connect(client_id), self._clock, request_timeout_ms=request_timeout_ms)
@@ -133,11 +131,11 @@ class Producer:
         self._accumulator = Accumulator(
             linger_ms=linger_ms,
             batch_size=batch_size,
-            max_in_flight=max_in_flight if is_idempotent else 1,
+            max_in_flight=max_in_flight if has_identity else 1,
             max_request_size=max_request_size,
         )
         self._lock = threading.RLock()
-        identity = Identity() if is_idempotent else None
+        identity = Identity() if has_identity else None
         self._transaction: Transaction | None = None
         if transactional_id is not None and identity is not None:
             self._transaction = Transaction(transactional_id, identity)
@@ -589,19 +587,6 @@ class Producer:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosedError("the producer is closed; make a new one")
-
-
-def _is_idempotent(wanted: bool | None, transactional_id: str | None, acks: int, max_in_flight: int) -> bool:
-    fits = acks == -1 and max_in_flight <= _MAX_IDEMPOTENT_IN_FLIGHT
-    is_asked = wanted is True or transactional_id is not None
-    if transactional_id is not None and wanted is False:
-        raise ConfigError(f"transactional_id={transactional_id!r} needs an idempotent producer: leave idempotence on")
-    if is_asked and not fits:
-        raise ConfigError(
-            f"an idempotent or transactional producer needs acks=-1 and max_in_flight up to "
-            f"{_MAX_IDEMPOTENT_IN_FLIGHT}, not acks={acks} and max_in_flight={max_in_flight}"
-        )
-    return is_asked or (wanted is None and fits)
 
 
 def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:

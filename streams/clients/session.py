@@ -26,6 +26,7 @@ from streams.protocol.messages import (
     ErrorCode,
     FindCoordinator,
     FindCoordinatorResponse,
+    Heartbeat,
     JoinGroup,
     LeaveGroup,
     Metadata,
@@ -98,6 +99,7 @@ class GroupSession:
         self._assignment_due: tuple[PerformAssignment, Response | Exception] | None = None
         self._fatal: BrokerError | None = None
         self._commits = 0
+        self._next_plain_ms = 0
 
     # --- membership -------------------------------------------------------------------
 
@@ -124,6 +126,27 @@ class GroupSession:
             has_progress = True
             # Taken out first: a listener that raises is not called again for the same event.
             self._perform(self._actions.popleft())
+
+    def keep_alive(self) -> int:
+        """Do what membership asks for while the application is busy; return in how many milliseconds to look again.
+
+        Heartbeats, and leaving where the application has stalled.  What comes of a rebalance waits
+        for the application; until then plain heartbeats say that the member is there.
+        """
+        now, member, config = self._clock.monotonic_ms(), self.member, self._config
+        interval_ms = max(1, config.heartbeat_interval_ms // 3)
+        if self._fatal is not None or self.is_manual or member.generation_id < 0 or member.coordinator is None:
+            return interval_ms
+        if not self._actions:
+            self._actions.extend(member.poll(now, by_application=False))
+        while self._actions and isinstance(self._actions[0], Send):
+            self._perform(self._actions.popleft())
+        if (self._actions or self._assignment_due is not None) and now >= self._next_plain_ms:
+            self._next_plain_ms = now + config.heartbeat_interval_ms
+            heartbeat = Heartbeat(config.group_id, member.generation_id, member.member_id, config.group_instance_id)
+            self._network.send(member.coordinator, heartbeat)
+        deadline_ms = member.next_deadline_ms()
+        return interval_ms if deadline_ms is None else max(0, min(interval_ms, deadline_ms - now))
 
     def next_deadline_ms(self) -> int | None:
         """Return when membership may have something to do by itself."""

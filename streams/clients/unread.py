@@ -1,0 +1,53 @@
+"""Records that were polled but not handed out: those behind the one that iteration stands at.  Imports core."""
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from streams.clients.records import ConsumerRecord
+from streams.core.records import TopicPartition
+
+
+class Unread:
+    """They do not count as read: positions and commits lie before them."""
+
+    def __init__(self) -> None:
+        self._records: deque[ConsumerRecord[Any, Any]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._records)
+
+    def add(self, records: Iterable[ConsumerRecord[Any, Any]]) -> None:
+        """Keep these."""
+        self._records.extend(records)
+
+    def next(self) -> ConsumerRecord[Any, Any]:
+        """Hand out the next."""
+        return self._records.popleft()
+
+    def take_all(self) -> list[ConsumerRecord[Any, Any]]:
+        """Hand out all."""
+        records = list(self._records)
+        self._records.clear()
+        return records
+
+    def offset(self, partition: TopicPartition) -> int | None:
+        """Return the first offset of a partition, None without any."""
+        return next((r.offset for r in self._records if (r.topic, r.partition) == partition), None)
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget those of these partitions."""
+        if self._records:
+            self._records = deque(r for r in self._records if TopicPartition(r.topic, r.partition) not in partitions)
+
+    def keep(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget those of all other partitions: they may be somebody else's by now."""
+        if self._records:
+            self._records = deque(r for r in self._records if TopicPartition(r.topic, r.partition) in partitions)
+
+    def hold_back(self, positions: dict[TopicPartition, int]) -> None:
+        """Move positions back to the first unread record of each partition."""
+        for record in reversed(self._records):
+            partition = TopicPartition(record.topic, record.partition)
+            if partition in positions:
+                positions[partition] = record.offset
