@@ -21,7 +21,7 @@ from streams.core.records import Block, Headers, ProducerStamp, TopicPartition
 _MAX_PARCEL_RECORDS: Final = 100_000
 
 # What a record costs beside its key and value.
-RECORD_OVERHEAD_BYTES: Final = 32
+_RECORD_OVERHEAD_BYTES: Final = 32
 
 
 @define(eq=False)
@@ -511,3 +511,23 @@ def _joined(blocks: Sequence[Block]) -> Block:
 
 
 _EMPTY: Final = Block((), (), ())
+
+
+def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """Return about how many bytes a record takes."""
+    size = _RECORD_OVERHEAD_BYTES
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    for name, content in headers:
+        size += len(name) + len(content or b"")
+    return size
+
+
+def block_size(block: Block) -> int:
+    """Return about how many bytes a block has; of headers only the usual few."""
+    size = len(block) * _RECORD_OVERHEAD_BYTES
+    for column in (block.keys, block.values):
+        size += sum(map(len, filter(None, column)))
+    return size

@@ -15,12 +15,12 @@ from streams.clients.errors import RETRIABLE, RequestTimeoutError, WakeupError, 
 from streams.clients.fetcher import Fetcher
 from streams.clients.heartbeat import BackgroundHeartbeat, Guard, exclusive
 from streams.clients.interest import Interest, Topics
-from streams.clients.network import ANY_NODE, Network, Patience
-from streams.clients.offsets import list_offsets
+from streams.clients.network import Network, Patience
+from streams.clients.offsets import list_offsets, partitions_of, with_metadata
 from streams.clients.positions import Positions
 from streams.clients.records import BadRecord, ConsumerRecord, GroupMetadata, OffsetAndTimestamp, decode_block
 from streams.clients.session import CommitCallback, GroupSession, RebalanceListener
-from streams.clients.settings import IsolationLevel, isolation_level_of, reset_policy_of
+from streams.clients.settings import IsolationLevel, check_consumer, isolation_level_of, reset_policy_of
 from streams.clients.subscription import PartitionState, SubscriptionState
 from streams.clients.unread import Unread
 from streams.clients.watch import TopicWatch
@@ -36,8 +36,6 @@ from streams.protocol.messages import (
     LATEST_TIMESTAMP,
     READ_COMMITTED,
     ErrorCode,
-    Metadata,
-    MetadataResponse,
     OffsetAndMetadata,
 )
 from streams.protocol.transport import Cluster
@@ -96,13 +94,7 @@ class Consumer:
     ) -> None:
         if broker is None:
             raise ConfigError("a consumer needs a broker to read from; pass broker=EmbeddedBroker() or another cluster")
-        if group_id is not None and heartbeat_interval_ms >= session_timeout_ms:
-            raise ConfigError(
-                f"heartbeat_interval_ms={heartbeat_interval_ms} must be below session_timeout_ms={session_timeout_ms}; "
-                "a third of it is usual"
-            )
-        if max_poll_records < 1 or fetch_max_records < 1:
-            raise ConfigError("max_poll_records and fetch_max_records must be at least 1")
+        check_consumer(group_id, heartbeat_interval_ms, session_timeout_ms, max_poll_records, fetch_max_records)
         reset_policy = reset_policy_of(auto_offset_reset)
         self._isolation_level = isolation_level_of(isolation_level)
         self._clock: Clock = SystemClock() if clock is None else clock
@@ -127,21 +119,15 @@ class Consumer:
         )
         self._session: GroupSession | None = None
         if group_id is not None:
+            times = session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, retry_backoff_ms
+            config = MemberConfig(group_id, client_id, group_instance_id, *times)
             self._session = GroupSession(
                 self._network,
                 self._clock,
                 self._state,
                 self._catalog,
                 self._fetcher,
-                MemberConfig(
-                    group_id,
-                    client_id,
-                    group_instance_id,
-                    session_timeout_ms,
-                    heartbeat_interval_ms,
-                    max_poll_interval_ms,
-                    retry_backoff_ms,
-                ),
+                config,
                 assignors or (RangeAssignor(), CooperativeStickyAssignor()),
             )
             self._session.before_revoke = self._before_revoke
@@ -178,7 +164,8 @@ class Consumer:
         if background_heartbeat and self._session is not None:
             threads = SystemThreads() if threads is None else threads
             self._guard = Guard(threads)
-            self._heartbeat = BackgroundHeartbeat(threads, self._guard, self._beat, f"{client_id}-heartbeat")
+            name = f"{client_id}-heartbeat"
+            self._heartbeat = BackgroundHeartbeat(threads, self._guard, self._session.keep_alive, name)
 
     # --- what to read -----------------------------------------------------------------
 
@@ -420,10 +407,8 @@ class Consumer:
     def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[TopicPartition]:
         """Return the partitions of a topic; none where it does not exist."""
         self._check_open()
-        request = Metadata((topic,), self._allow_auto_create_topics)
-        response = self._network.request(ANY_NODE, request, MetadataResponse, timeout_ms)
-        self._catalog.update(response, (topic,))
-        return [TopicPartition(topic, number) for number in range(self._catalog.partition_count(topic) or 0)]
+        patience, is_allowed = self._patience(timeout_ms), self._allow_auto_create_topics
+        return partitions_of(self._network, self._catalog, topic, patience, allow_auto_create=is_allowed)
 
     # --- commits ----------------------------------------------------------------------
 
@@ -503,14 +488,6 @@ class Consumer:
 
     # --- inside -----------------------------------------------------------------------
 
-    def _beat(self) -> int:
-        """Keep the membership; called by the background, with the guard."""
-        assert self._session is not None
-        self._network.poll(0)
-        wait_ms = self._session.keep_alive()
-        self._network.poll(0)
-        return wait_ms
-
     def _work(self) -> bool:
         """Do everything but fetching; return whether something was done."""
         now = self._clock.monotonic_ms()
@@ -581,10 +558,7 @@ class Consumer:
             positions = self._state.positions()
             self._unread.hold_back(positions)
             offsets = positions
-        return {
-            partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-            for partition, offset in offsets.items()
-        }
+        return with_metadata(offsets)
 
     def _list_offsets(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None, isolation_level: int | None = None

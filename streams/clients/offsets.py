@@ -1,4 +1,4 @@
-"""Offsets by time, looked up at the leaders and waited for.  Imports protocol and core."""
+"""Partitions, and offsets by time, looked up and waited for.  Imports protocol and core."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,6 +15,7 @@ from streams.protocol.messages import (
     ListOffsetsResponse,
     Metadata,
     MetadataResponse,
+    OffsetAndMetadata,
 )
 
 _BACKOFF: Final = Backoff()
@@ -75,3 +76,32 @@ def _list_once(
                 raise error_for(error, f"offsets of {partition}")
             found[partition] = timestamp_ms, offset
     return found
+
+
+def partitions_of(
+    network: Network, catalog: Catalog, topic: str, patience: Patience, *, allow_auto_create: bool
+) -> list[TopicPartition]:
+    """Return the partitions of a topic, none where it does not exist; asks until patience ends.
+
+    Raises:
+        RequestTimeoutError: no answer in time.
+    """
+    failures = 0
+    while True:
+        try:
+            remaining_ms = patience.remaining_ms(has_progress=True)
+            response = network.request(ANY_NODE, Metadata((topic,), allow_auto_create), MetadataResponse, remaining_ms)
+        except BrokerError as error:
+            remaining_ms = patience.remaining_ms(has_progress=False)
+            if not remaining_ms or not is_transient(error):
+                raise
+            failures += 1
+            network.poll(min(remaining_ms, _BACKOFF.after(failures)))
+            continue
+        catalog.update(response, (topic,))
+        return [TopicPartition(topic, number) for number in range(catalog.partition_count(topic) or 0)]
+
+
+def with_metadata(offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets to commit, in full."""
+    return {p: OffsetAndMetadata(found) if isinstance(found, int) else found for p, found in offsets.items()}

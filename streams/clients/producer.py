@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar, overload
 
-from streams.clients.accumulator import RECORD_OVERHEAD_BYTES, Accumulator
+from streams.clients.accumulator import Accumulator, block_size, record_size
 from streams.clients.catalog import Catalog
 from streams.clients.delivery import Delivery
 from streams.clients.errors import RequestTimeoutError, error_for
@@ -37,7 +37,7 @@ from streams.core.errors import (
     StreamsError,
 )
 from streams.core.partitioning import Partitioner, murmur2
-from streams.core.records import Block, Headers, TopicPartition
+from streams.core.records import Block, TopicPartition
 from streams.core.threads import Signal, SystemThreads, Threads, Worker
 from streams.core.topic import Topic
 from streams.protocol.compression import codec_number
@@ -223,7 +223,7 @@ class Producer:
                     f"topic {name!r} is given by name: key and value must be bytes; pass a Topic for other types"
                 )
         given = tuple(headers)
-        size_bytes = _size(key, value, given)
+        size_bytes = record_size(key, value, given)
         if size_bytes > self._max_request_size:
             raise RecordTooLargeError(
                 f"record of {size_bytes} bytes for topic {name!r}: above max_request_size={self._max_request_size}; "
@@ -257,7 +257,7 @@ class Producer:
         """
         self._check_open()
         self._check_transaction()
-        size_bytes = _block_size(block)
+        size_bytes = block_size(block)
         if self._accumulator.used_bytes + size_bytes > self._buffer_memory_bytes:
             self._await_room(size_bytes)
         with self._lock:
@@ -587,22 +587,3 @@ class Producer:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosedError("the producer is closed; make a new one")
-
-
-def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    size = RECORD_OVERHEAD_BYTES
-    if key is not None:
-        size += len(key)
-    if value is not None:
-        size += len(value)
-    for name, content in headers:
-        size += len(name) + len(content or b"")
-    return size
-
-
-def _block_size(block: Block) -> int:
-    """Return about how many bytes a block has; of headers only the usual few."""
-    size = len(block) * RECORD_OVERHEAD_BYTES
-    for column in (block.keys, block.values):
-        size += sum(map(len, filter(None, column)))
-    return size

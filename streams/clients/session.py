@@ -133,6 +133,7 @@ class GroupSession:
         Heartbeats, and leaving where the application has stalled.  What comes of a rebalance waits
         for the application; until then plain heartbeats say that the member is there.
         """
+        self._network.poll(0)
         now, member, config = self._clock.monotonic_ms(), self.member, self._config
         interval_ms = max(1, config.heartbeat_interval_ms // 3)
         if self._fatal is not None or self.is_manual or member.generation_id < 0 or member.coordinator is None:
@@ -145,6 +146,7 @@ class GroupSession:
             self._next_plain_ms = now + config.heartbeat_interval_ms
             heartbeat = Heartbeat(config.group_id, member.generation_id, member.member_id, config.group_instance_id)
             self._network.send(member.coordinator, heartbeat)
+        self._network.poll(0)
         deadline_ms = member.next_deadline_ms()
         return interval_ms if deadline_ms is None else max(0, min(interval_ms, deadline_ms - now))
 

@@ -44,6 +44,23 @@ def reset_policy_of(name: str) -> int | None:
     return _RESET_POLICIES[name]
 
 
+def check_consumer(
+    group_id: str | None, heartbeat_interval_ms: int, session_timeout_ms: int, max_poll_records: int, max_fetch: int
+) -> None:
+    """Refuse what does not fit.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if group_id is not None and heartbeat_interval_ms >= session_timeout_ms:
+        raise ConfigError(
+            f"heartbeat_interval_ms={heartbeat_interval_ms} must be below session_timeout_ms={session_timeout_ms}; "
+            "a third of it is usual"
+        )
+    if max_poll_records < 1 or max_fetch < 1:
+        raise ConfigError("max_poll_records and fetch_max_records must be at least 1")
+
+
 def is_idempotent(wanted: bool | None, transactional_id: str | None, acks: int, max_in_flight: int) -> bool:
     """Return whether a producer is idempotent; None = where the rest allows it.
 

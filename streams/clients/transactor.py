@@ -11,6 +11,7 @@ from attrs import define, field
 
 from streams.clients.errors import RequestTimeoutError, as_error, error_for
 from streams.clients.network import ANY_NODE, Patience
+from streams.clients.offsets import with_metadata
 from streams.clients.records import GroupMetadata
 from streams.clients.sender import Sender
 from streams.clients.transaction import FENCED, Transaction, TransactionState
@@ -74,7 +75,6 @@ class Transactor:
         transaction.require("send_offsets_to_transaction", TransactionState.IN_TRANSACTION)
         if not offsets:
             return
-        full = {p: OffsetAndMetadata(at) if isinstance(at, int) else at for p, at in offsets.items()}
         what = f"offsets of group {group.group_id!r}"
         producer_id, epoch = transaction.identity.pair
         if group.group_id not in transaction.groups:
@@ -87,7 +87,7 @@ class Transactor:
             group.group_id,
             producer_id,
             epoch,
-            full,
+            with_metadata(offsets),
             group.generation_id,
             group.member_id,
             group.group_instance_id,
