@@ -64,7 +64,7 @@ class StreamsAssignor:
         has_copies = any(facts[member].positions for member in order)
         moves = has_copies or len({facts[member].process_id for member in order}) > 1
         ends = self.changelog_ends(blueprint.stateful) if moves else {}
-        shares = share(groups, blueprint.stateful, facts, order, ends, self.rules)
+        shares = share(groups, blueprint.stateful, facts, order, _owned(groups, members, order), ends, self.rules)
         self.awaits_warmups = any(given.warmup for given in shares.values())
         is_shutdown = any(facts[member].wants_shutdown for member in order)
         wanted = {member: [tp for task in shares[member].active for tp in groups[task]] for member in order}
@@ -83,6 +83,16 @@ class StreamsAssignor:
     def on_assignment(self, assignment: Assignment) -> None:
         """Keep what the leader says; the partitions come to the listener."""
         self.directive = Directive.decode(assignment.user_data)
+
+
+def _owned(groups: Groups, members: Members, order: Sequence[str]) -> dict[TaskId, str]:
+    """Return the members that own whole partition groups; the youngest claim counts.
+
+    That a task is not open yet does not matter here: a member that is asked to join again before it
+    could open its tasks would lose them otherwise, and the group would never come to rest.
+    """
+    by_generation = sorted(order, key=lambda member: members[member].generation)
+    return {task: member for member in by_generation for task in tasks_of(groups, members[member].owned)}
 
 
 def tasks_of(groups: Groups, partitions: Iterable[TopicPartition]) -> list[TaskId]:

@@ -40,15 +40,17 @@ def share(
     stateful: Collection[TaskId],
     members: Mapping[str, MemberFacts],
     order: Sequence[str],
+    owned: Mapping[TaskId, str],
     changelog_ends: Mapping[TaskId, int],
     rules: SharingRules,
 ) -> dict[str, Share]:
     """Share tasks and copies of their state out.
 
-    ``changelog_ends`` is the sum of the end offsets of each stateful task's changelogs.
+    ``owned`` has the member to which each task was assigned last, whether it has opened it yet or
+    not; ``changelog_ends`` is the sum of the end offsets of each stateful task's changelogs.
     """
     lags = _Lags(members, changelog_ends, rules.acceptable_lag)
-    desired = share_tasks(tasks, members, order, lags)
+    desired = share_tasks(tasks, members, order, owned, lags)
     result = {member: Share() for member in order}
     waiting: list[tuple[TaskId, str]] = []
     for member in order:
@@ -68,7 +70,11 @@ def share(
 
 
 def share_tasks(
-    tasks: Iterable[TaskId], members: Mapping[str, MemberFacts], order: Sequence[str], lags: "_Lags | None" = None
+    tasks: Iterable[TaskId],
+    members: Mapping[str, MemberFacts],
+    order: Sequence[str],
+    owned: Mapping[TaskId, str],
+    lags: "_Lags | None" = None,
 ) -> dict[str, list[TaskId]]:
     """Share tasks out: nobody has two more than another, and each stays where it was if that allows.
 
@@ -97,8 +103,7 @@ def share_tasks(
                 left.append(task)
         open_tasks = left
 
-    active_of = {task: member for member in order for task in members[member].active}
-    process_of = {task: members[member].process_id for task, member in active_of.items()}
+    process_of = {task: members[member].process_id for task, member in owned.items()}
     copies: dict[TaskId, list[str]] = {}
     by_process: dict[str, list[str]] = {}
     for member in order:
@@ -109,7 +114,7 @@ def share_tasks(
     def in_processes(processes: Iterable[str]) -> list[str]:
         return [member for process in processes for member in by_process[process]]
 
-    give(lambda task: [active_of[task]] if task in active_of else [])
+    give(lambda task: [owned[task]] if task in owned else [])
     give(lambda task: [member for member in copies.get(task, ()) if lags.is_ready(task, members[member].process_id)])
     give(lambda task: by_process[process_of[task]] if task in process_of else [])
     give(lambda task: in_processes(process for process in by_process if lags.is_ready(task, process, known=True)))

@@ -58,7 +58,7 @@ _TIMES: Mapping[str, Any] = {
 
 
 #: Share of slow messages in undisturbed worlds, and how slow these are in ms.
-_FAIR_WEATHER = ((0.0, 1), (0.02, 2_000), (0.1, 400), (0.3, 3_000), (0.05, 5_000), (0.5, 100))
+_FAIR_WEATHER = ((0.0, 1), (0.02, 800), (0.1, 400), (0.3, 800), (0.05, 900), (0.5, 100))
 
 
 @frozen
@@ -410,12 +410,14 @@ class World:
         """Every acknowledged record is where it was acknowledged, once, in the order of its partition."""
         written: dict[TopicPartition, list[int]] = {}
         for (topic, key, value, time_ms), delivery in self._deliveries:
-            error = delivery.exception(0)
+            if not delivery.done():
+                raise InvariantViolationError(f"the writer's record {key!r} for {topic.name} was never acknowledged")
+            error = delivery.exception()
             if error is not None:
                 raise InvariantViolationError(
                     f"the writer's record {key!r} for {topic.name} failed: {error}"
                 ) from error
-            offset = delivery.base_offset(0)
+            offset = delivery.base_offset()
             written.setdefault(delivery.partition, []).append(offset)
             [block] = self.broker.machine.topics.log(delivery.partition).read(offset, 1)
             expected = (topic.key_serde.serialize(key), topic.value_serde.serialize(value), time_ms)
