@@ -11,7 +11,7 @@ from streams.core.errors import ConfigError
 from streams.core.topic import Topic
 from streams.dsl.builder import TopologySource, build_topology
 from streams.testing.simulation.faults import Fault
-from streams.testing.simulation.outcome import Expectation
+from streams.testing.simulation.outcome import Expectation, Outcome
 from streams.testing.simulation.report import SimulationError, SimulationReport, Verdict
 from streams.testing.simulation.world import Conditions, Scenario, World
 from streams.topology.graph import Topology
@@ -126,17 +126,27 @@ def _prepared(
         counts.setdefault(topic.name, topic.partitions or partitions)
     growing = [topic.name for topic in inputs] if _may_grow(built) else []
     scenario = Scenario(topology, rows, dict(settings), counts, storm_ms, config.is_exactly_once, growing)
-    outcomes = []
-    for number in range(_UNDISTURBED):
-        world = World(-1 - number, scenario, Conditions.undisturbed(number, scenario))
-        outcome, violation = world.run()
-        if violation is not None:
-            story = world.history.last()
-            raise SimulationError(-1 - number, f"in fair weather: {violation}", [], story, "the same call")
-        outcomes.append(outcome)
+    outcomes = [
+        _undisturbed(scenario, number, Conditions.undisturbed(number, scenario)) for number in range(_UNDISTURBED)
+    ]
+    expectation = Expectation.of(outcomes)
+    if growing and expectation.violation_of_exactly_once(
+        _undisturbed(scenario, _UNDISTURBED, Conditions.growing(scenario))
+    ):
+        # What comes of it depends on how many partitions there are: nothing that a fault should decide.
+        scenario = evolve(scenario, growing=())
     repeat = f'simulate(topology, inputs, seeds=[{{}}], processing_guarantee="{processing_guarantee}")'
     has_state = any(spec.has_changelog for spec in built.stores.values())
-    return _Simulation(scenario, Expectation.of(outcomes), has_state, bool(growing), repeat)
+    return _Simulation(scenario, expectation, has_state, bool(scenario.growing), repeat)
+
+
+def _undisturbed(scenario: Scenario, number: int, conditions: Conditions) -> Outcome:
+    """Run a world without faults, in which nothing may go wrong."""
+    world = World(-1 - number, scenario, conditions)
+    outcome, violation = world.run()
+    if violation is not None:
+        raise SimulationError(-1 - number, f"in fair weather: {violation}", [], world.history.last(), "the same call")
+    return outcome
 
 
 def _explained(simulation: _Simulation, seed: int, conditions: Conditions, verdict: Verdict) -> SimulationError:
