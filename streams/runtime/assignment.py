@@ -75,8 +75,10 @@ class StreamsAssignor:
             # A group moves whole: if one of its partitions is withheld, all are.
             free = set(given[member])
             whole = [task for task in mine.active if free.issuperset(groups[task])]
-            copies = (tuple(mine.standby), tuple(mine.warmup))
-            directive = Directive(blueprint.layout, tuple(whole), *copies, is_shutdown)
+            # What comes in the next generation is followed until then: a copy given up now would be missing.
+            coming = [task for task in mine.active if task not in whole and task in blueprint.stateful]
+            standby = tuple([*mine.standby, *coming])
+            directive = Directive(blueprint.layout, tuple(whole), standby, tuple(mine.warmup), is_shutdown)
             result[member] = Assignment(tuple(tp for task in whole for tp in groups[task]), directive.encode())
         return result
 

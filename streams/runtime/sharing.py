@@ -57,7 +57,7 @@ def share(
         for task in desired[member]:
             holder = member
             if task in stateful and not lags.is_ready(task, members[member].process_id):
-                holder = _ready_holder(task, members, order, lags, result) or member
+                holder = _ready_holder(task, owned.get(task), members, order, lags, result) or member
             result[holder].active.append(task)
             if holder != member:
                 waiting.append((task, member))
@@ -154,6 +154,7 @@ class _Lags:
 
 def _ready_holder(
     task: TaskId,
+    owner: str | None,
     members: Mapping[str, MemberFacts],
     order: Sequence[str],
     lags: _Lags,
@@ -164,7 +165,7 @@ def _ready_holder(
     return min(
         ready,
         key=lambda member: (
-            task not in members[member].active,
+            member != owner,
             task not in members[member].standby,
             result[member].load,
         ),
