@@ -69,6 +69,7 @@ class StreamsAssignor:
         is_shutdown = any(facts[member].wants_shutdown for member in order)
         wanted = {member: [tp for task in shares[member].active for tp in groups[task]] for member in order}
         given = withhold_owned(wanted, members)
+        is_final = all(len(given[member]) == len(wanted[member]) for member in order)
         result = {}
         for member in order:
             mine = shares[member]
@@ -78,7 +79,7 @@ class StreamsAssignor:
             # What comes in the next generation is followed until then: a copy given up now would be missing.
             coming = [task for task in mine.active if task not in whole and task in blueprint.stateful]
             standby = tuple([*mine.standby, *coming])
-            directive = Directive(blueprint.layout, tuple(whole), standby, tuple(mine.warmup), is_shutdown)
+            directive = Directive(blueprint.layout, tuple(whole), standby, tuple(mine.warmup), is_shutdown, is_final)
             result[member] = Assignment(tuple(tp for task in whole for tp in groups[task]), directive.encode())
         return result
 

@@ -91,6 +91,8 @@ class Directive:
     standby: tuple[TaskId, ...] = ()
     warmup: tuple[TaskId, ...] = ()
     is_shutdown: bool = False
+    #: Nothing waits for its old owner to give it up: the group need not meet again.
+    is_final: bool = True
 
     def encode(self) -> bytes:
         """Return the bytes for the assignment."""
@@ -102,6 +104,7 @@ class Directive:
                 "standby": self.standby,
                 "warmup": self.warmup,
                 "shutdown": self.is_shutdown,
+                "final": self.is_final,
             }
         )
 
@@ -120,6 +123,7 @@ class Directive:
                 _task_ids(read["standby"]),
                 _task_ids(read["warmup"]),
                 read["shutdown"],
+                read["final"],
             )
         except (ValueError, KeyError, TypeError) as error:
             raise _stranger() from error

@@ -45,6 +45,9 @@ _BOUNDED_POLL_MS = 5
 #: State that waits for a commit, above which one is made early.
 _MAX_UNCOMMITTED_BYTES = 64 << 20
 
+#: After so many heartbeats tasks that wait for their old owners are asked after.
+_FINAL_HEARTBEATS = 3
+
 #: Whoever gets these has lost its place, or knows nothing of its transaction: its tasks begin anew.
 _DISPLACED = (MemberFencedError, ProducerFencedError, TransactionError)
 
@@ -319,7 +322,7 @@ class StreamThread:
                 self.consumer.enforce_rebalance("a warm-up copy has caught up")
         if self._probe_at_ms is not None and self.clock.monotonic_ms() >= self._probe_at_ms:
             self._probe_at_ms = None
-            self.consumer.enforce_rebalance("warm-up copies may have caught up")
+            self.consumer.enforce_rebalance("tasks that waited for a copy or for their old owner may go on")
 
     def _compare_layout(self) -> None:
         """Have the tasks shared out again when topics have grown since they were.
@@ -475,7 +478,10 @@ class StreamThread:
             return
         self._is_settled = True
         self._has_reported_warmup = self._has_reported_growth = False
-        if self.assignor.awaits_warmups:
+        if not directive.is_final:
+            # Whoever gives something up joins again for it; but it may die before, and come back as a static member.
+            self._probe_at_ms = self.clock.monotonic_ms() + _FINAL_HEARTBEATS * self.config.heartbeat_interval_ms
+        elif self.assignor.awaits_warmups:
             self._probe_at_ms = self.clock.monotonic_ms() + self.config.probing_rebalance_interval_ms
         self.events.settled()
 
