@@ -306,11 +306,35 @@ class StreamThread:
             self.committer.flush()
             if not bounded.report(task, task.inputs):
                 continue
-            if bounded.final_flush and task.task_id not in self._flushed:
-                self._flushed.add(task.task_id)
-                task.final_flush()
-            if self._try_commit([task]):
-                bounded.end_task(task.task_id)
+            stage = self._stage_of(bounded, task)
+            for member in stage:
+                if bounded.final_flush and member.task_id not in self._flushed:
+                    self._flushed.add(member.task_id)
+                    member.final_flush()
+            if self._gives_out(stage):
+                continue
+            if self._try_commit(stage):
+                for member in stage:
+                    bounded.end_task(member.task_id)
+
+    def _stage_of(self, bounded: BoundedProgress, task: Task) -> list[Task]:
+        """Return the tasks that end together with this one: those of its cycle."""
+        cycle = bounded.cycle_of(task.task_id)
+        if cycle is None:
+            return [task]
+        return [other for other in self.tasks.values() if bounded.cycle_of(other.task_id) == cycle]
+
+    def _gives_out(self, stage: Sequence[Task]) -> bool:
+        """Send what caches and final flushes give out; return whether the stage has to go on with it."""
+        loops = {queue.partition for task in stage for queue in task.queues if queue.is_loop}
+        sent: set[TopicPartition] = set()
+        for task in stage:
+            task.flush_caches()
+            sent |= self.committer.send(task)
+        if not sent & loops:
+            return False
+        self._make_visible()
+        return True
 
     def _look_after_warmups(self) -> None:
         """Have the tasks shared out again when a copy is complete, or when the leader is to look."""

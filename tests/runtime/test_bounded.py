@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from streams import StreamsBuilder, Topic
 from streams.app import run_bounded
+from streams.core.partitioning import partition_for
 from streams.core.records import Block
 
 orders = Topic("orders", key=str, value=str)
@@ -51,3 +52,33 @@ def test_cycle_whose_queues_are_full_goes_on():
 
     assert len(written) == 150
     assert {(value, time) for _, value, time in written[-50:]} == {(9, 300)}
+
+
+def test_cycle_ends_after_what_its_caches_give_out():
+    """The rows wait in the record cache until the input has ended, and then go around the cycle."""
+    keys = [b"ann", b"bob", b"cid", b"dan"]
+
+    def read(rows: Block):
+        def read(count: int, skip: int) -> Iterator[list[tuple[int, Block]]]:
+            for number in range(count):
+                mine = [index for index, key in enumerate(rows.keys) if partition_for(key, count) == number]
+                columns = [[column[index] for index in mine] for column in (rows.keys, rows.values, rows.timestamps)]
+                yield [(number, Block(*columns, None, range(len(mine))))] if mine else []
+
+        return read
+
+    rates = [customers.value_serde.serialize(rate) for rate in range(4)]
+    inputs = {
+        "orders": read(Block(keys, keys[::-1], [0, 1, 2, 3], None, range(4))),
+        "customers": read(Block(keys, rates, [10, 11, 12, 13], None, range(4))),
+    }
+    with run_bounded(
+        topology, inputs, application_id="app", partitions=3, settings={"cache_max_bytes": 1_000_000}
+    ) as finished:
+        written = {
+            billed.key_serde.deserialize(key): billed.value_serde.deserialize(value)
+            for _, block in finished.read_output("billed")
+            for key, value in zip(block.keys, block.values, strict=True)
+        }
+
+    assert written == {"ann": 3, "bob": 2, "cid": 1, "dan": 0}
