@@ -5,6 +5,8 @@ from streams.protocol.messages import (
     AddOffsetsToTxnResponse,
     AddPartitionsToTxn,
     AddPartitionsToTxnResponse,
+    CreateGroup,
+    CreateGroupResponse,
     DeleteGroup,
     DeleteGroupResponse,
     DescribeGroup,
@@ -26,6 +28,8 @@ from streams.protocol.messages import (
     OffsetCommitResponse,
     OffsetFetch,
     OffsetFetchResponse,
+    ResetOffsets,
+    ResetOffsetsResponse,
     Response,
     SyncGroup,
     SyncGroupResponse,
@@ -55,6 +59,10 @@ def refusal(request: GroupRequest | TxnOffsetCommit, error: ErrorCode) -> Respon
             return DescribeGroupResponse(error)
         case DeleteGroup():
             return DeleteGroupResponse(error)
+        case CreateGroup():
+            return CreateGroupResponse(error)
+        case ResetOffsets():
+            return ResetOffsetsResponse(error)
         case _:
             return ListGroupsResponse(())
 

@@ -35,6 +35,7 @@ from streams.protocol.messages import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     AddPartitionsToTxnResponse,
+    CreateGroup,
     CreatePartitions,
     CreatePartitionsResponse,
     CreateTopics,
@@ -67,6 +68,7 @@ from streams.protocol.messages import (
     Produce,
     ProduceResponse,
     Request,
+    ResetOffsets,
     SyncGroup,
     TopicMetadata,
     TxnOffsetCommit,
@@ -85,6 +87,8 @@ _GROUP_REQUESTS = (
     ListGroups,
     DescribeGroup,
     DeleteGroup,
+    CreateGroup,
+    ResetOffsets,
 )
 _OFFSETS_PARTITION = TopicPartition(OFFSETS_TOPIC, 0)
 _OFFSETS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}

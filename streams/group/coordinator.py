@@ -7,26 +7,25 @@ protocol and core only.
 """
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from random import Random
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from attrs import field, frozen
 from attrs.validators import ge
 
-from streams.core.records import Block, ProducerStamp, TopicPartition
-from streams.group.offsets import group_key, group_value, offset_key, offset_value, read_group, read_key, read_offset
-from streams.group.pending import PendingOffsets
+from streams.core.records import Block, TopicPartition
+from streams.group.administration import create, describe, holders, reset_offsets
+from streams.group.registry import Effect, Groups, Persist, Reply
 from streams.group.states import Group, GroupMember, GroupState
 from streams.group.timers import Timers
-from streams.protocol.markers import is_commit_marker
 from streams.protocol.messages import (
+    CreateGroup,
+    CreateGroupResponse,
     DeleteGroup,
     DeleteGroupResponse,
-    DescribedMember,
     DescribeGroup,
-    DescribeGroupResponse,
     ErrorCode,
     GroupRequest,
     Heartbeat,
@@ -37,17 +36,19 @@ from streams.protocol.messages import (
     LeaveGroupResponse,
     ListGroups,
     ListGroupsResponse,
-    OffsetAndMetadata,
     OffsetCommit,
     OffsetCommitResponse,
     OffsetFetch,
-    OffsetFetchResponse,
+    ResetOffsets,
+    ResetOffsetsResponse,
     Response,
     SyncGroup,
     SyncGroupResponse,
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
 )
+
+__all__ = ["Coordinator", "CoordinatorConfig", "Effect", "Persist", "Reply"]
 
 
 @frozen
@@ -63,38 +64,23 @@ class CoordinatorConfig:
     initial_rebalance_delay_ms: int = field(default=0, validator=ge(0))
     offset_metadata_max_bytes: int = field(default=4096, validator=ge(0))
 
-
-@frozen
-class Reply:
-    """Answer the request that came with this token."""
-
-    token: object
-    response: Response
-
-
-@frozen
-class Persist:
-    """Append to the compacted ``__consumer_offsets`` log, before any reply that follows; None deletes the key.
-
-    With ``producer`` it belongs to that producer's transaction.
-    """
-
-    key: bytes
-    value: bytes | None
-    producer: ProducerStamp | None = None
-
-
-Effect: TypeAlias = Reply | Persist
+    def allows_session(self, timeout_ms: int) -> bool:
+        """Whether a session timeout is within the bounds."""
+        return self.min_session_timeout_ms <= timeout_ms <= self.max_session_timeout_ms
 
 
 class _TimerKind(Enum):
     SESSION = "session"
     JOIN = "join"
     SYNC = "sync"
+    #: A member id that was given and not joined with.
+    PENDING = "pending"
+    #: An ephemeral group whose members were put out, and have not come back.
+    VANISH = "vanish"
 
 
 class _Timer(NamedTuple):
-    """What falls due: a member's session, or a group's join or sync phase (member "")."""
+    """What falls due: something of a member, or of the whole group (member "")."""
 
     kind: _TimerKind
     group_id: str
@@ -107,10 +93,9 @@ class Coordinator:
     def __init__(self, config: CoordinatorConfig, rng: Random) -> None:
         self._config = config
         self._rng = rng
-        self._groups: dict[str, Group] = {}
-        self._timers: Timers[_Timer] = Timers()
         self._effects: list[Effect] = []
-        self._pending = PendingOffsets()
+        self._groups = Groups(self._effects)
+        self._timers: Timers[_Timer] = Timers()
         self._has_loaded_members = False
 
     # --- what drives it ---------------------------------------------------------------
@@ -126,7 +111,7 @@ class Coordinator:
             case TxnOffsetCommit():
                 self._reply(token, TxnOffsetCommitResponse(self._commit_in_transaction(request, now_ms)))
             case OffsetFetch():
-                self._reply(token, self._fetch_offsets(request))
+                self._reply(token, self._groups.fetch(request))
             case JoinGroup():
                 self._join(request, now_ms, token)
             case SyncGroup():
@@ -134,14 +119,16 @@ class Coordinator:
             case LeaveGroup():
                 self._reply(token, LeaveGroupResponse(self._leave(request, now_ms)))
             case ListGroups():
-                groups = self._groups.values()
-                self._reply(
-                    token, ListGroupsResponse(tuple((g.group_id, g.protocol_type, g.state.value) for g in groups))
-                )
+                groups = tuple((group.group_id, group.protocol_type, group.state.value) for group in self._groups)
+                self._reply(token, ListGroupsResponse(groups))
             case DescribeGroup():
-                self._reply(token, self._describe(request))
+                self._reply(token, describe(self._groups.get(request.group_id)))
             case DeleteGroup():
                 self._reply(token, DeleteGroupResponse(self._delete(request)))
+            case CreateGroup():
+                self._reply(token, CreateGroupResponse(self._create(request)))
+            case ResetOffsets():
+                self._reply(token, self._reset_offsets(request, now_ms))
         return self._take_effects()
 
     def next_deadline_ms(self) -> int | None:
@@ -166,45 +153,21 @@ class Coordinator:
                     self._complete_join(group, now_ms)
                 case _TimerKind.SYNC:
                     self._expire_unsynced(group, now_ms)
+                case _TimerKind.PENDING:
+                    self._forget_pending(group, timer.member_id)
+                case _TimerKind.VANISH:
+                    if not group.members:
+                        self._groups.delete(group)
         return self._take_effects()
 
     def load(self, blocks: Iterable[Block]) -> None:
         """Rebuild groups from the ``__consumer_offsets`` log, in its order; sessions begin anew at the next call."""
-        for block in blocks:
-            stamp = block.producer
-            if stamp is not None and stamp.is_control:
-                self.end_transaction(stamp.producer_id, is_commit=is_commit_marker(block))
-                continue
-            for key_bytes, value in zip(block.keys, block.values, strict=True):
-                key = None if key_bytes is None else read_key(key_bytes)
-                if key is not None:
-                    self._load_one(*key, value, None if stamp is None else stamp.producer_id)
-        self._has_loaded_members = any(group.members for group in self._groups.values())
-
-    def _load_one(
-        self, group_id: str, partition: TopicPartition | None, value: bytes | None, producer_id: int | None
-    ) -> None:
-        if partition is None:
-            if value is None:
-                self._groups.pop(group_id, None)
-                return
-            loaded = read_group(group_id, value)
-            loaded.offsets = self._group(group_id).offsets
-            loaded.state = GroupState.STABLE if loaded.members else GroupState.EMPTY
-            self._groups[group_id] = loaded
-        elif value is None:
-            if group_id in self._groups:
-                self._groups[group_id].offsets.pop(partition, None)
-        elif producer_id is not None:
-            self._pending.add(producer_id, group_id, {partition: read_offset(value)})
-        else:
-            self._group(group_id).offsets[partition] = read_offset(value)
+        self._groups.load(blocks)
+        self._has_loaded_members = any(group.members for group in self._groups)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         """A producer's marker is in the log: the offsets of its transaction count from now on, or never."""
-        for group_id, offsets in self._pending.end(producer_id):
-            if is_commit:
-                self._group(group_id).offsets.update(offsets)
+        self._groups.end_transaction(producer_id, is_commit=is_commit)
 
     def group(self, group_id: str) -> Group | None:
         """Return a group as it is, None if there is none."""
@@ -212,12 +175,7 @@ class Coordinator:
 
     def forget_topics(self, topics: Iterable[str]) -> list[Effect]:
         """Drop the committed offsets of deleted topics."""
-        gone = set(topics)
-        self._pending.forget_topics(gone)
-        for group in self._groups.values():
-            for partition in [p for p in group.offsets if p.topic in gone]:
-                del group.offsets[partition]
-                self._effects.append(Persist(offset_key(group.group_id, partition), None))
+        self._groups.forget_topics(set(topics))
         return self._take_effects()
 
     # --- join -------------------------------------------------------------------------
@@ -225,16 +183,17 @@ class Coordinator:
     def _join(self, request: JoinGroup, now_ms: int, token: object) -> None:
         error = self._validate_join(request)
         if error:
-            self._reply(token, JoinGroupResponse(error))
+            self._reply(token, JoinGroupResponse(error, member_id=request.member_id))
             return
-        group = self._group(request.group_id)
+        group = self._groups.made(request.group_id)
         member_id = request.member_id or group.static_members.get(request.group_instance_id or "", "")
         member = group.members.get(member_id)
         if not group.supports(request.protocol_type, request.protocols, member):
-            self._reply(token, JoinGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            self._reply(token, JoinGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id))
+            self._groups.discard(group)
         elif member is None:
             self._join_new(group, request, now_ms, token)
-        elif request.member_id:
+        elif request.member_id or (request.nonce and request.nonce == member.nonce):
             self._rejoin(group, member, request, now_ms, token)
         else:
             self._replace_static(group, member, request, now_ms, token)
@@ -242,36 +201,60 @@ class Coordinator:
     def _validate_join(self, request: JoinGroup) -> ErrorCode:
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        config = self._config
-        if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+        if not self._config.allows_session(request.session_timeout_ms):
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        if not request.member_id:
+        group = self._groups.get(request.group_id)
+        if not request.member_id or (group is not None and request.member_id in group.pending):
             return ErrorCode.NONE
-        return self._validate(self._groups.get(request.group_id), request.member_id, request.group_instance_id)
+        return self._validate(group, request.member_id, request.group_instance_id)
 
     def _join_new(self, group: Group, request: JoinGroup, now_ms: int, token: object) -> None:
+        if request.takes_member_id and not request.member_id and request.group_instance_id is None:
+            # The id first: of joins that come twice, or are given up, only one is ever joined with (KIP-394).
+            # Unlike Kafka's, the join phase does not wait for these: they may be nobody.
+            member_id = self._new_member_id(request)
+            group.pending[member_id] = None
+            timer = _Timer(_TimerKind.PENDING, group.group_id, member_id)
+            self._timers.set(timer, now_ms + request.session_timeout_ms)
+            self._reply(token, JoinGroupResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
+            return
+        if request.member_id:
+            self._forget_pending(group, request.member_id)
+        member = self._made_member(group, request, request.member_id or self._new_member_id(request))
         group.protocol_type = request.protocol_type
-        member = GroupMember(
-            self._new_member_id(request),
+        group.add(member)
+        self._timers.cancel(_Timer(_TimerKind.VANISH, group.group_id))
+        self._wait_for_join(group, member, token)
+        self._rebalance(group, now_ms)
+
+    @staticmethod
+    def _made_member(group: Group, request: JoinGroup, member_id: str) -> GroupMember:
+        return GroupMember(
+            member_id,
             request.group_instance_id,
             request.client_id,
             request.session_timeout_ms,
             request.rebalance_timeout_ms,
             tuple(request.protocols),
+            nonce=request.nonce,
+            join_sequence=request.sequence,
         )
-        group.add(member)
-        self._wait_for_join(group, member, token)
-        self._rebalance(group, now_ms)
+
+    def _forget_pending(self, group: Group, member_id: str) -> None:
+        self._timers.cancel(_Timer(_TimerKind.PENDING, group.group_id, member_id))
+        group.pending.pop(member_id, None)
+        self._groups.discard(group)
 
     def _rejoin(self, group: Group, member: GroupMember, request: JoinGroup, now_ms: int, token: object) -> None:
         protocols = tuple(request.protocols)
+        is_settled = group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+        if 0 <= request.sequence <= member.join_sequence:
+            self._join_again(group, member, request, token, is_settled=is_settled)
+            return
         is_same = protocols == tuple(member.protocols)
-        is_settled = is_same and (
-            group.state is GroupState.COMPLETING_REBALANCE
-            or (group.state is GroupState.STABLE and member.member_id != group.leader)
-        )
+        must_assign = group.state is GroupState.STABLE and member.member_id == group.leader
         self._update(group, member, request)
-        if is_settled:
+        if is_settled and is_same and not must_assign:
             # Its answer was lost, or it asks without need: what the group has agreed upon holds.
             self._reply(token, self._joined(group, member))
             self._touch(group, member, now_ms)
@@ -279,26 +262,33 @@ class Coordinator:
         self._wait_for_join(group, member, token)
         self._rebalance(group, now_ms)
 
+    def _join_again(
+        self, group: Group, member: GroupMember, request: JoinGroup, token: object, *, is_settled: bool
+    ) -> None:
+        """A join that was taken before comes once more, or one comes behind a later one: it changes nothing."""
+        if request.sequence < member.join_sequence:
+            self._reply(token, JoinGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
+        elif member.join_token is not None:
+            member.join_token = token
+        elif is_settled:
+            self._reply(token, self._joined(group, member))
+        else:
+            # It was answered, and the next round has begun: nobody waits for this one in it.
+            self._reply(token, JoinGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
+
     def _replace_static(self, group: Group, old: GroupMember, request: JoinGroup, now_ms: int, token: object) -> None:
         """A static member is back under a new member id, with its old assignment (KIP-345)."""
         old_leader = group.leader
-        self._fence(group, old)
-        member = GroupMember(
-            self._new_member_id(request),
-            old.group_instance_id,
-            request.client_id,
-            request.session_timeout_ms,
-            request.rebalance_timeout_ms,
-            tuple(request.protocols),
-            old.assignment,
-            has_synced=True,
-        )
+        # Who waits under the old member id learns that another process runs under this instance id now.
+        self._dismiss(group, old, ErrorCode.FENCED_INSTANCE_ID)
+        member = self._made_member(group, request, self._new_member_id(request))
+        member.assignment, member.has_synced = old.assignment, True
         group.remove(old)
         group.add(member)
         if old_leader == old.member_id:
             group.leader = member.member_id
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
-            self._persist_group(group, now_ms)
+            self._groups.persist(group, now_ms)
             # It is told the old leader's id: it must not assign, for nobody else would take part.
             self._reply(token, self._joined(group, member, leader=old_leader))
             self._touch(group, member, now_ms)
@@ -311,6 +301,7 @@ class Coordinator:
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.client_id = request.client_id
+        member.join_sequence = request.sequence
         if len(group.members) == 1:
             group.protocol_type = request.protocol_type
 
@@ -378,6 +369,8 @@ class Coordinator:
             leader,
             member.member_id,
             group.member_list() if leader == member.member_id else (),
+            group.protocol_type,
+            None if group.settings is None else group.settings.session_timeout_ms,
         )
 
     def _new_member_id(self, request: JoinGroup) -> str:
@@ -395,11 +388,15 @@ class Coordinator:
         member = group.members[request.member_id]
         if request.generation_id != group.generation_id:
             self._reply(token, SyncGroupResponse(ErrorCode.ILLEGAL_GENERATION))
+        elif request.protocol_type not in (None, group.protocol_type) or (
+            request.protocol_name not in (None, group.protocol_name)
+        ):
+            self._reply(token, SyncGroupResponse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         elif group.state is GroupState.PREPARING_REBALANCE:
             self._reply(token, SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS))
         elif group.state is GroupState.STABLE:
             member.has_synced = True
-            self._reply(token, SyncGroupResponse(ErrorCode.NONE, member.assignment))
+            self._reply(token, self._synced(group, member))
             self._touch(group, member, now_ms)
         else:
             member.sync_token = token
@@ -408,15 +405,19 @@ class Coordinator:
             if member.member_id == group.leader:
                 self._become_stable(group, request, now_ms)
 
+    @staticmethod
+    def _synced(group: Group, member: GroupMember) -> SyncGroupResponse:
+        return SyncGroupResponse(ErrorCode.NONE, member.assignment, group.protocol_type, group.protocol_name)
+
     def _become_stable(self, group: Group, request: SyncGroup, now_ms: int) -> None:
         for member in group.members.values():
             member.assignment = request.assignments.get(member.member_id, b"")
         group.become(GroupState.STABLE)
-        self._persist_group(group, now_ms)
+        self._groups.persist(group, now_ms)
         for member in group.members.values():
             token, member.sync_token = member.sync_token, None
             if token is not None:
-                self._reply(token, SyncGroupResponse(ErrorCode.NONE, member.assignment))
+                self._reply(token, self._synced(group, member))
                 self._touch(group, member, now_ms)
 
     def _drop_syncs(self, group: Group, now_ms: int) -> None:
@@ -473,6 +474,9 @@ class Coordinator:
         if group is not None and not member_id and request.group_instance_id is not None:
             # An administrator removes a static member by its instance id.
             member_id = group.static_members.get(request.group_instance_id, "")
+        if group is not None and member_id in group.pending:
+            self._forget_pending(group, member_id)
+            return ErrorCode.NONE
         error = self._validate(group, member_id, request.group_instance_id)
         if group is None or error:
             return error
@@ -481,34 +485,35 @@ class Coordinator:
 
     def _remove_member(self, group: Group, member: GroupMember, now_ms: int) -> None:
         """A member has left or is lost; the others share what it had."""
-        self._forget_session(group, member)
-        for token, response in (
-            (member.join_token, JoinGroupResponse(ErrorCode.UNKNOWN_MEMBER_ID)),
-            (member.sync_token, SyncGroupResponse(ErrorCode.UNKNOWN_MEMBER_ID)),
-        ):
-            if token is not None:
-                self._reply(token, response)
+        self._dismiss(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
         group.remove(member)
+        self._rebalance_without(group, now_ms)
+
+    def _rebalance_without(self, group: Group, now_ms: int) -> None:
+        """Members are gone: the others begin anew, or need wait for them no longer."""
         if group.state is GroupState.PREPARING_REBALANCE:
             if group.joined == len(group.members) and not self._is_delayed(group):
                 self._complete_join(group, now_ms)
         else:
             self._rebalance(group, now_ms)
 
-    def _fence(self, group: Group, member: GroupMember) -> None:
-        """Another process runs under this instance id now: who waits under the old member id learns so."""
+    def _dismiss(self, group: Group, member: GroupMember, error: ErrorCode) -> None:
+        """Tell a member that is to go, where it waits for an answer."""
         self._forget_session(group, member)
         if member.join_token is not None:
-            self._reply(member.join_token, JoinGroupResponse(ErrorCode.FENCED_INSTANCE_ID))
+            self._reply(member.join_token, JoinGroupResponse(error, member_id=member.member_id))
         if member.sync_token is not None:
-            self._reply(member.sync_token, SyncGroupResponse(ErrorCode.FENCED_INSTANCE_ID))
+            self._reply(member.sync_token, SyncGroupResponse(error))
 
     def _become_empty(self, group: Group, now_ms: int) -> None:
         self._timers.cancel(_Timer(_TimerKind.SYNC, group.group_id))
         group.become(GroupState.EMPTY)
         group.generation_id += 1
         group.protocol_name = ""
-        self._persist_group(group, now_ms)
+        if not group.is_ephemeral:
+            self._groups.persist(group, now_ms)
+        elif self._timers.deadline_ms(_Timer(_TimerKind.VANISH, group.group_id)) is None:
+            self._groups.delete(group)
 
     # --- offsets ----------------------------------------------------------------------
 
@@ -516,23 +521,18 @@ class Coordinator:
         error = self._validate_commit(request, now_ms)
         if error:
             return dict.fromkeys(request.offsets, error)
-        group = self._group(request.group_id)
+        group = self._groups.made(request.group_id)
         if request.sequence >= 0 and request.member_id in group.members:
             member = group.members[request.member_id]
             if request.sequence <= member.commit_sequence:
                 # A later one has overtaken it, or this is the same once more: what counts is there.
                 return dict.fromkeys(request.offsets, ErrorCode.NONE)
             member.commit_sequence = request.sequence
-        offsets = group.offsets
-        errors: dict[TopicPartition, ErrorCode] = {}
-        for partition, committed in request.offsets.items():
-            if len(committed.metadata.encode()) > self._config.offset_metadata_max_bytes:
-                errors[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                continue
-            offsets[partition] = committed
-            errors[partition] = ErrorCode.NONE
-            self._effects.append(Persist(offset_key(request.group_id, partition), offset_value(committed, now_ms)))
-        return errors
+        limit = self._config.offset_metadata_max_bytes
+        kept = {p: found for p, found in request.offsets.items() if len(found.metadata.encode()) <= limit}
+        self._groups.commit(group, kept, now_ms)
+        self._groups.discard(group)
+        return {p: ErrorCode.NONE if p in kept else ErrorCode.OFFSET_METADATA_TOO_LARGE for p in request.offsets}
 
     def _commit_in_transaction(self, request: TxnOffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
         error = self._validate_commit(request, now_ms)
@@ -540,12 +540,7 @@ class Coordinator:
         if not error and any(len(committed.metadata.encode()) > limit for committed in request.offsets.values()):
             error = ErrorCode.OFFSET_METADATA_TOO_LARGE
         if not error:
-            self._pending.add(request.producer_id, request.group_id, request.offsets)
-            stamp = ProducerStamp(request.producer_id, request.producer_epoch, is_transactional=True)
-            self._effects += (
-                Persist(offset_key(request.group_id, partition), offset_value(committed, now_ms), stamp)
-                for partition, committed in request.offsets.items()
-            )
+            self._groups.hold(request, now_ms)
         return dict.fromkeys(request.offsets, error)
 
     def _validate_commit(self, request: OffsetCommit | TxnOffsetCommit, now_ms: int) -> ErrorCode:
@@ -566,30 +561,13 @@ class Coordinator:
         # Between join and sync nobody knows yet what is whose.
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING_REBALANCE else ErrorCode.NONE
 
-    def _fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
-        if request.require_stable and self._pending.is_unstable(request.group_id, request.partitions):
-            return OffsetFetchResponse(ErrorCode.UNSTABLE_OFFSET_COMMIT, {})
-        group = self._groups.get(request.group_id)
-        found: dict[TopicPartition, OffsetAndMetadata] = {} if group is None else group.offsets
-        if request.partitions is None:
-            return OffsetFetchResponse(ErrorCode.NONE, dict(found))
-        return OffsetFetchResponse(ErrorCode.NONE, {p: found[p] for p in request.partitions if p in found})
-
     # --- administration ---------------------------------------------------------------
 
-    def _describe(self, request: DescribeGroup) -> DescribeGroupResponse:
-        group = self._groups.get(request.group_id)
-        if group is None:
-            return DescribeGroupResponse(ErrorCode.NONE)
-        members = tuple(
-            DescribedMember(
-                m.member_id, m.group_instance_id, m.client_id, m.metadata(group.protocol_name), m.assignment
-            )
-            for m in group.members.values()
-        )
-        return DescribeGroupResponse(
-            ErrorCode.NONE, group.state.value, group.protocol_type, group.protocol_name, group.generation_id, members
-        )
+    def _create(self, request: CreateGroup) -> ErrorCode:
+        timeout_ms = request.session_timeout_ms
+        if timeout_ms is not None and not self._config.allows_session(timeout_ms):
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        return create(self._groups, request)
 
     def _delete(self, request: DeleteGroup) -> ErrorCode:
         group = self._groups.get(request.group_id)
@@ -597,27 +575,38 @@ class Coordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.members:
             return ErrorCode.NON_EMPTY_GROUP
-        group.become(GroupState.DEAD)
-        del self._groups[request.group_id]
-        self._pending.forget_group(request.group_id)
-        for partition in group.offsets:
-            self._effects.append(Persist(offset_key(request.group_id, partition), None))
-        self._effects.append(Persist(group_key(request.group_id), None))
+        self._groups.delete(group)
         return ErrorCode.NONE
 
-    # --- small change -----------------------------------------------------------------
-
-    def _group(self, group_id: str) -> Group:
-        group = self._groups.get(group_id)
+    def _reset_offsets(self, request: ResetOffsets, now_ms: int) -> ResetOffsetsResponse:
+        """Set offsets and put out who has the partitions, in one step: nobody's late commit comes after it."""
+        group = self._groups.get(request.group_id)
         if group is None:
-            group = self._groups[group_id] = Group(group_id)
-        return group
+            return ResetOffsetsResponse(ErrorCode.GROUP_ID_NOT_FOUND)
+        if request.nonce and request.nonce in group.resets:
+            return group.resets[request.nonce]
+        response = reset_offsets(self._groups, group, request, now_ms)
+        if gone := holders(group, response.offsets.keys()):
+            self._put_out(group, gone, now_ms)
+        return response
+
+    def _put_out(self, group: Group, gone: Sequence[GroupMember], now_ms: int) -> None:
+        """Put members out, who will be back; so long an ephemeral group waits."""
+        if group.is_ephemeral:
+            back_by_ms = now_ms + max(group.session_timeout_ms(member) for member in gone)
+            self._timers.set(_Timer(_TimerKind.VANISH, group.group_id), back_by_ms)
+        for member in gone:
+            self._dismiss(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+            group.remove(member)
+        self._rebalance_without(group, now_ms)
+
+    # --- small change -----------------------------------------------------------------
 
     def _touch(self, group: Group, member: GroupMember, now_ms: int) -> None:
         """The member is alive; while it waits for an answer of ours its session cannot end."""
         if member.join_token is None and member.sync_token is None:
             self._timers.set(
-                _Timer(_TimerKind.SESSION, group.group_id, member.member_id), now_ms + member.session_timeout_ms
+                _Timer(_TimerKind.SESSION, group.group_id, member.member_id), now_ms + group.session_timeout_ms(member)
             )
 
     def _forget_session(self, group: Group, member: GroupMember) -> None:
@@ -630,14 +619,12 @@ class Coordinator:
                 self._touch(group, member, now_ms)
 
     def _all_members(self) -> Iterator[tuple[Group, GroupMember]]:
-        return ((group, member) for group in self._groups.values() for member in group.members.values())
-
-    def _persist_group(self, group: Group, now_ms: int) -> None:
-        self._effects.append(Persist(group_key(group.group_id), group_value(group, now_ms)))
+        return ((group, member) for group in self._groups for member in group.members.values())
 
     def _reply(self, token: object, response: Response) -> None:
         self._effects.append(Reply(token, response))
 
     def _take_effects(self) -> list[Effect]:
-        effects, self._effects = self._effects, []
+        effects = self._effects.copy()
+        self._effects.clear()
         return effects

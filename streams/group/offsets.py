@@ -5,10 +5,10 @@ GroupMetadataValue v3), so that tools which read that topic understand it.  Pure
 """
 
 import struct
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from streams.core.records import TopicPartition
-from streams.group.states import Group, GroupMember
+from streams.group.states import Group, GroupMember, GroupSettings
 from streams.group.wire import Reader, Writer
 from streams.protocol.messages import OffsetAndMetadata
 
@@ -16,8 +16,12 @@ OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
 _VALUE_VERSION = 3
 
-#: (group, partition) of a committed offset, or the group of its metadata.
-LogKey: TypeAlias = tuple[str, TopicPartition | None]
+# Ours, far from Kafka's: its tools pass over keys whose version they do not know.
+SETTINGS_KEY_VERSION = 1_000
+_SETTINGS_VALUE_VERSION = 0
+
+#: A group, and what is said of it: the offset of a partition, its members, or its settings.
+LogKey: TypeAlias = tuple[str, TopicPartition | Literal["group", "settings"]]
 
 
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
@@ -31,6 +35,27 @@ def offset_value(committed: OffsetAndMetadata, now_ms: int) -> bytes:
     """Return a committed offset as bytes (leader epoch unknown)."""
     writer = Writer().int16(_VALUE_VERSION).int64(committed.offset).int32(-1)
     return writer.string(committed.metadata).int64(now_ms).finish()
+
+
+def settings_key(group_id: str) -> bytes:
+    """Return the key under which the settings of a group that was created on purpose are kept."""
+    return Writer().int16(SETTINGS_KEY_VERSION).string(group_id).finish()
+
+
+def settings_value(settings: GroupSettings) -> bytes:
+    """Return settings as bytes; a session timeout of -1 stands for none."""
+    timeout_ms = -1 if settings.session_timeout_ms is None else settings.session_timeout_ms
+    return Writer().int16(_SETTINGS_VALUE_VERSION).int8(settings.is_ephemeral).int32(timeout_ms).finish()
+
+
+def read_settings(data: bytes) -> GroupSettings:
+    """Return settings from their bytes."""
+    reader = Reader(data)
+    version = reader.int16()
+    if version != _SETTINGS_VALUE_VERSION:
+        raise struct.error(f"settings of a group: version {version} is unknown, written by a later version")
+    is_ephemeral, timeout_ms = bool(reader.int8()), reader.int32()
+    return GroupSettings(is_ephemeral, None if timeout_ms < 0 else timeout_ms)
 
 
 def group_key(group_id: str) -> bytes:
@@ -58,7 +83,9 @@ def read_key(data: bytes) -> LogKey | None:
     if version in (0, OFFSET_KEY_VERSION):
         return reader.string(), TopicPartition(reader.string(), reader.int32())
     if version == GROUP_KEY_VERSION:
-        return reader.string(), None
+        return reader.string(), "group"
+    if version == SETTINGS_KEY_VERSION:
+        return reader.string(), "settings"
     return None
 
 

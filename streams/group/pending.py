@@ -33,6 +33,14 @@ class PendingOffsets:
                 return True
         return False
 
+    def supersede(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
+        """A later commit of these is in the log: that of the transaction comes before it, even if it ends later."""
+        for groups in self._open.values():
+            held = groups.get(group_id)
+            if held:
+                for partition in partitions:
+                    held.pop(partition, None)
+
     def forget_group(self, group_id: str) -> None:
         """Drop what is held for a group that is deleted."""
         for groups in self._open.values():

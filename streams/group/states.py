@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from streams.core.records import TopicPartition
-from streams.protocol.messages import JoinGroupMember, OffsetAndMetadata
+from streams.protocol.messages import JoinGroupMember, OffsetAndMetadata, ResetOffsetsResponse
 
 
 class GroupState(Enum):
@@ -35,6 +35,14 @@ LEGAL_PREVIOUS: Mapping[GroupState, frozenset[GroupState]] = {
 }
 
 
+@frozen
+class GroupSettings:
+    """What a group was created with; ``session_timeout_ms`` takes the place of what its members ask for."""
+
+    is_ephemeral: bool = False
+    session_timeout_ms: int | None = None
+
+
 @define(eq=False)
 class GroupMember:
     """A member as the coordinator keeps it; tokens are those of requests that wait."""
@@ -51,6 +59,10 @@ class GroupMember:
     #: Number of the last commit taken.
     commit_sequence: int = -1
     has_synced: bool = False
+    #: Of the process behind it, 0 if it did not say.
+    nonce: int = 0
+    #: Number of the last join taken.
+    join_sequence: int = -1
 
     @property
     def is_static(self) -> bool:
@@ -75,6 +87,12 @@ class Group:
     members: dict[str, GroupMember] = field(factory=dict)
     static_members: dict[str, str] = field(factory=dict)
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(factory=dict)
+    #: Of a group that was created on purpose.
+    settings: GroupSettings | None = None
+    #: Member ids that were given and not joined with yet.
+    pending: dict[str, None] = field(factory=dict)
+    #: The latest resets of offsets, by nonce.
+    resets: dict[int, ResetOffsetsResponse] = field(factory=dict)
     # How many members wait for the end of the join phase: asked at every join.
     joined: int = 0
     _supporters: Counter[str] = field(factory=Counter)
@@ -138,6 +156,16 @@ class Group:
             JoinGroupMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
             for member in self.members.values()
         )
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """Whether it vanishes with its last member."""
+        return self.settings is not None and self.settings.is_ephemeral
+
+    def session_timeout_ms(self, member: GroupMember) -> int:
+        """Return how long a member may be silent."""
+        own = None if self.settings is None else self.settings.session_timeout_ms
+        return member.session_timeout_ms if own is None else own
 
     @property
     def rebalance_timeout_ms(self) -> int:

@@ -5,7 +5,7 @@ unread.  Imports core only.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import groupby
 
 from attrs import field, frozen
@@ -96,6 +96,16 @@ def decode_assignment(data: bytes) -> Assignment:
         raise SerializationError(
             f"assignment of a group member, {len(data)} bytes: {error}; is another kind of client in this group?"
         ) from error
+
+
+def is_concerned(assignment: bytes, joined_with: Sequence[bytes], partitions: Set[TopicPartition]) -> bool:
+    """Whether a consumer was assigned, or says that it owns, one of these; so it is if its bytes are not read."""
+    try:
+        held = decode_assignment(assignment).partitions
+        claimed = [decode_subscription(data).owned for data in joined_with]
+    except SerializationError:
+        return True
+    return any(partition in partitions for found in (held, *claimed) for partition in found)
 
 
 def _write_partitions(writer: Writer, partitions: Sequence[TopicPartition]) -> None:

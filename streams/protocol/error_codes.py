@@ -2,7 +2,6 @@
 
 from enum import IntEnum
 
-
 class ErrorCode(IntEnum):
     """Kafka's error codes, as far as they are used here."""
 
@@ -43,4 +42,5 @@ class ErrorCode(IntEnum):
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
     PRODUCER_FENCED = 90
+    DUPLICATE_RESOURCE = 92
     TRANSACTIONAL_ID_NOT_FOUND = 105

@@ -12,7 +12,110 @@ from attrs import field, frozen
 
 from streams.core.partitioning import Partitioner
 from streams.core.records import Block, TopicPartition
-from streams.protocol.error_codes import ErrorCode as ErrorCode
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.group_messages import (
+    CreateGroup,
+    CreateGroupResponse,
+    DeleteGroup,
+    DeleteGroupResponse,
+    DescribedMember,
+    DescribeGroup,
+    DescribeGroupResponse,
+    GroupRequest,
+    GroupResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    JoinGroup,
+    JoinGroupMember,
+    JoinGroupResponse,
+    LeaveGroup,
+    LeaveGroupResponse,
+    ListGroups,
+    ListGroupsResponse,
+    OffsetAndMetadata,
+    OffsetCommit,
+    OffsetCommitResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
+    ResetOffsets,
+    ResetOffsetsResponse,
+    Shift,
+    SyncGroup,
+    SyncGroupResponse,
+)
+
+__all__ = [
+    "AbortedTransaction",
+    "AddOffsetsToTxn",
+    "AddOffsetsToTxnResponse",
+    "AddPartitionsToTxn",
+    "AddPartitionsToTxnResponse",
+    "COORDINATOR_GROUP",
+    "COORDINATOR_TRANSACTION",
+    "CreateGroup",
+    "CreateGroupResponse",
+    "CreatePartitions",
+    "CreatePartitionsResponse",
+    "CreateTopics",
+    "CreateTopicsResponse",
+    "DeleteGroup",
+    "DeleteGroupResponse",
+    "DeleteRecords",
+    "DeleteRecordsResponse",
+    "DeleteTopics",
+    "DeleteTopicsResponse",
+    "DescribeGroup",
+    "DescribeGroupResponse",
+    "DescribedMember",
+    "EARLIEST_TIMESTAMP",
+    "EndTxn",
+    "EndTxnResponse",
+    "ErrorCode",
+    "Fetch",
+    "FetchResponse",
+    "FetchedPartition",
+    "FindCoordinator",
+    "FindCoordinatorResponse",
+    "GroupRequest",
+    "GroupResponse",
+    "Heartbeat",
+    "HeartbeatResponse",
+    "InitProducerId",
+    "InitProducerIdResponse",
+    "JoinGroup",
+    "JoinGroupMember",
+    "JoinGroupResponse",
+    "LATEST_TIMESTAMP",
+    "LeaveGroup",
+    "LeaveGroupResponse",
+    "ListGroups",
+    "ListGroupsResponse",
+    "ListOffsets",
+    "ListOffsetsResponse",
+    "Metadata",
+    "MetadataResponse",
+    "OffsetAndMetadata",
+    "OffsetCommit",
+    "OffsetCommitResponse",
+    "OffsetFetch",
+    "OffsetFetchResponse",
+    "Produce",
+    "ProduceResponse",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "Request",
+    "ResetOffsets",
+    "ResetOffsetsResponse",
+    "Response",
+    "Shift",
+    "SyncGroup",
+    "SyncGroupResponse",
+    "TopicMetadata",
+    "TopicSpec",
+    "TransactionRequest",
+    "TxnOffsetCommit",
+    "TxnOffsetCommitResponse",
+]
 
 # --- topics ---------------------------------------------------------------------------
 
@@ -235,201 +338,6 @@ class FindCoordinatorResponse:
     node_id: int
 
 
-@frozen
-class JoinGroup:
-    """Join or rejoin a group; ``protocols`` are (name, metadata) in order of preference."""
-
-    group_id: str
-    member_id: str
-    protocol_type: str
-    protocols: Sequence[tuple[str, bytes]]
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    group_instance_id: str | None = None
-    client_id: str = ""
-
-
-@frozen
-class JoinGroupMember:
-    """A member as the leader sees it."""
-
-    member_id: str
-    group_instance_id: str | None
-    metadata: bytes
-
-
-@frozen
-class JoinGroupResponse:
-    """``members`` is filled for the leader only."""
-
-    error: ErrorCode
-    generation_id: int = -1
-    protocol_name: str = ""
-    leader: str = ""
-    member_id: str = ""
-    members: Sequence[JoinGroupMember] = ()
-
-
-@frozen
-class SyncGroup:
-    """Fetch one's assignment; the leader brings everybody's."""
-
-    group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None = None
-    assignments: Mapping[str, bytes] = field(factory=dict)
-
-
-@frozen
-class SyncGroupResponse:
-    """This member's assignment."""
-
-    error: ErrorCode
-    assignment: bytes = b""
-
-
-@frozen
-class Heartbeat:
-    """Keep the session alive; answered REBALANCE_IN_PROGRESS when one must rejoin."""
-
-    group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None = None
-
-
-@frozen
-class HeartbeatResponse:
-    """Only an error code."""
-
-    error: ErrorCode
-
-
-@frozen
-class LeaveGroup:
-    """Leave at once instead of by session timeout."""
-
-    group_id: str
-    member_id: str
-    group_instance_id: str | None = None
-
-
-@frozen
-class LeaveGroupResponse:
-    """Only an error code."""
-
-    error: ErrorCode
-
-
-@frozen
-class OffsetAndMetadata:
-    """A committed offset: the next record to read, and the committer's note."""
-
-    offset: int
-    metadata: str = ""
-
-
-@frozen
-class OffsetCommit:
-    """Commit offsets; generation -1 and member "" for a group without members.
-
-    ``sequence`` numbers a member's commits, so that one that comes late, behind a later one, is known; -1
-    where the transport keeps the order (TCP does).
-    """
-
-    group_id: str
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    generation_id: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
-    sequence: int = -1
-
-
-@frozen
-class OffsetCommitResponse:
-    """Error per partition."""
-
-    errors: Mapping[TopicPartition, ErrorCode]
-
-
-@frozen
-class OffsetFetch:
-    """Read committed offsets; None = all of the group.
-
-    ``require_stable``: answered UNSTABLE_OFFSET_COMMIT while a transaction that commits one of
-    them is open (KIP-447).
-    """
-
-    group_id: str
-    partitions: Sequence[TopicPartition] | None = None
-    require_stable: bool = False
-
-
-@frozen
-class OffsetFetchResponse:
-    """Partitions without a committed offset are absent."""
-
-    error: ErrorCode
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-
-
-@frozen
-class ListGroups:
-    """All groups of the broker."""
-
-
-@frozen
-class ListGroupsResponse:
-    """(group id, protocol type, state) of each."""
-
-    groups: Sequence[tuple[str, str, str]]
-
-
-@frozen
-class DescribeGroup:
-    """State and members of one group."""
-
-    group_id: str
-
-
-@frozen
-class DescribedMember:
-    """A member with the bytes it joined with and was assigned."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    metadata: bytes
-    assignment: bytes
-
-
-@frozen
-class DescribeGroupResponse:
-    """``state`` is Kafka's: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead."""
-
-    error: ErrorCode
-    state: str = "Dead"
-    protocol_type: str = ""
-    protocol_name: str = ""
-    generation_id: int = -1
-    members: Sequence[DescribedMember] = ()
-
-
-@frozen
-class DeleteGroup:
-    """Delete a group; refused with members."""
-
-    group_id: str
-
-
-@frozen
-class DeleteGroupResponse:
-    """Only an error code."""
-
-    error: ErrorCode
-
-
 # --- transactions (KIP-98, KIP-447) ---------------------------------------------------
 
 
@@ -533,17 +441,6 @@ class EndTxnResponse:
     producer_epoch: int = -1
 
 
-GroupRequest: TypeAlias = (
-    JoinGroup
-    | SyncGroup
-    | Heartbeat
-    | LeaveGroup
-    | OffsetCommit
-    | OffsetFetch
-    | ListGroups
-    | DescribeGroup
-    | DeleteGroup
-)
 TransactionRequest: TypeAlias = InitProducerId | AddPartitionsToTxn | AddOffsetsToTxn | TxnOffsetCommit | EndTxn
 Request: TypeAlias = (
     CreateTopics
@@ -568,15 +465,7 @@ Response: TypeAlias = (
     | FetchResponse
     | ListOffsetsResponse
     | FindCoordinatorResponse
-    | JoinGroupResponse
-    | SyncGroupResponse
-    | HeartbeatResponse
-    | LeaveGroupResponse
-    | OffsetCommitResponse
-    | OffsetFetchResponse
-    | ListGroupsResponse
-    | DescribeGroupResponse
-    | DeleteGroupResponse
+    | GroupResponse
     | InitProducerIdResponse
     | AddPartitionsToTxnResponse
     | AddOffsetsToTxnResponse

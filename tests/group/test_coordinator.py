@@ -426,7 +426,7 @@ def test_deleted_group_stays_deleted_after_restart(desk):
     after.coordinator.load([Block([key for key, _ in desk.log], [value for _, value in desk.log], [0] * len(desk.log))])
 
     assert after.ask("list", ListGroups()).groups == ()
-    assert {read_key(key) for key, _ in desk.log} == {("g", None), ("g", P0)}
+    assert {read_key(key) for key, _ in desk.log} == {("g", "group"), ("g", P0)}
 
 
 def test_deleted_topics_lose_their_offsets(desk):

@@ -1,0 +1,86 @@
+"""What administrators ask of groups: describe, create, set offsets.
+
+Part of the coordinator, which sees to the members.  Imports protocol and core only.
+"""
+
+from collections.abc import Set
+
+from streams.core.records import TopicPartition
+from streams.group.registry import Groups
+from streams.group.states import Group, GroupMember, GroupSettings
+from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, is_concerned
+from streams.protocol.messages import (
+    CreateGroup,
+    DescribedMember,
+    DescribeGroupResponse,
+    ErrorCode,
+    OffsetAndMetadata,
+    ResetOffsets,
+    ResetOffsetsResponse,
+    Shift,
+)
+
+# So many resets of a group are remembered, to tell one that comes twice.
+_REMEMBERED_RESETS = 16
+
+
+def describe(group: Group | None) -> DescribeGroupResponse:
+    """Return what is known of a group; one that there is not is dead."""
+    if group is None:
+        return DescribeGroupResponse(ErrorCode.NONE)
+    members = tuple(
+        DescribedMember(m.member_id, m.group_instance_id, m.client_id, m.metadata(group.protocol_name), m.assignment)
+        for m in group.members.values()
+    )
+    return DescribeGroupResponse(
+        ErrorCode.NONE,
+        group.state.value,
+        group.protocol_type,
+        group.protocol_name,
+        group.generation_id,
+        members,
+        group.is_ephemeral,
+        None if group.settings is None else group.settings.session_timeout_ms,
+    )
+
+
+def create(groups: Groups, request: CreateGroup) -> ErrorCode:
+    """Make a group before its first member comes."""
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    settings = GroupSettings(request.is_ephemeral, request.session_timeout_ms)
+    group = groups.get(request.group_id)
+    if group is not None:
+        # The same once more does no harm; anything else is another's group.
+        return ErrorCode.NONE if group.settings == settings else ErrorCode.DUPLICATE_RESOURCE
+    groups.set_up(groups.made(request.group_id), settings)
+    return ErrorCode.NONE
+
+
+def reset_offsets(groups: Groups, group: Group, request: ResetOffsets, now_ms: int) -> ResetOffsetsResponse:
+    """Set committed offsets, and remember the answer."""
+    offsets: dict[TopicPartition, int] = {}
+    for partition, target in request.targets.items():
+        if isinstance(target, Shift):
+            committed = group.offsets.get(partition)
+            offset = target.lowest if committed is None else committed.offset + target.by
+            offsets[partition] = max(target.lowest, min(target.highest, offset))
+        else:
+            offsets[partition] = target
+    groups.commit(group, {p: OffsetAndMetadata(offset) for p, offset in offsets.items()}, now_ms)
+    response = ResetOffsetsResponse(ErrorCode.NONE, offsets)
+    if request.nonce:
+        group.resets[request.nonce] = response
+        if len(group.resets) > _REMEMBERED_RESETS:
+            del group.resets[next(iter(group.resets))]
+    return response
+
+
+def holders(group: Group, partitions: Set[TopicPartition]) -> list[GroupMember]:
+    """Return the members that have some of these partitions, or may have: whose bytes are not a consumer's."""
+    is_known = group.protocol_type == CONSUMER_PROTOCOL_TYPE
+    return [
+        member
+        for member in group.members.values()
+        if not is_known or is_concerned(member.assignment, [data for _, data in member.protocols], partitions)
+    ]

@@ -1,0 +1,196 @@
+"""All groups of one broker with what they have committed, as the ``__consumer_offsets`` log has it.
+
+Part of the coordinator: what is to be appended goes to its effects.  Imports protocol and core only.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from attrs import define, field, frozen
+
+from streams.core.records import Block, ProducerStamp, TopicPartition
+from streams.group.offsets import (
+    group_key,
+    group_value,
+    offset_key,
+    offset_value,
+    read_group,
+    read_key,
+    read_offset,
+    read_settings,
+    settings_key,
+    settings_value,
+)
+from streams.group.pending import PendingOffsets
+from streams.group.states import Group, GroupSettings, GroupState
+from streams.protocol.markers import is_commit_marker
+from streams.protocol.messages import (
+    ErrorCode,
+    OffsetAndMetadata,
+    OffsetFetch,
+    OffsetFetchResponse,
+    Response,
+    TxnOffsetCommit,
+)
+
+
+@frozen
+class Reply:
+    """Answer the request that came with this token."""
+
+    token: object
+    response: Response
+
+
+@frozen
+class Persist:
+    """Append to the compacted ``__consumer_offsets`` log, before any reply that follows; None deletes the key.
+
+    With ``producer`` it belongs to that producer's transaction.
+    """
+
+    key: bytes
+    value: bytes | None
+    producer: ProducerStamp | None = None
+
+
+Effect: TypeAlias = Reply | Persist
+
+
+@define(eq=False)
+class Groups:
+    """Groups by id, and offsets that open transactions are to commit."""
+
+    effects: list[Effect]
+    by_id: dict[str, Group] = field(factory=dict)
+    _pending: PendingOffsets = field(factory=PendingOffsets)
+
+    def __iter__(self) -> Iterator[Group]:
+        """Iterate over the groups in the order in which they came."""
+        return iter(self.by_id.values())
+
+    def get(self, group_id: str) -> Group | None:
+        """Return a group, None if there is none."""
+        return self.by_id.get(group_id)
+
+    def made(self, group_id: str) -> Group:
+        """Return a group, a new one if there is none."""
+        group = self.by_id.get(group_id)
+        if group is None:
+            group = self.by_id[group_id] = Group(group_id)
+        return group
+
+    def delete(self, group: Group) -> None:
+        """Delete a group with its offsets."""
+        group.become(GroupState.DEAD)
+        del self.by_id[group.group_id]
+        self._pending.forget_group(group.group_id)
+        for partition in group.offsets:
+            self.effects.append(Persist(offset_key(group.group_id, partition), None))
+        if group.settings is not None:
+            self.effects.append(Persist(settings_key(group.group_id), None))
+        self.effects.append(Persist(group_key(group.group_id), None))
+
+    def discard(self, group: Group) -> None:
+        """Drop a group that has never had a member, an offset or settings: nobody has made it on purpose."""
+        if not (group.generation_id or group.members or group.pending or group.offsets or group.settings):
+            self.by_id.pop(group.group_id, None)
+
+    def persist(self, group: Group, now_ms: int) -> None:
+        """Note members and generation."""
+        self.effects.append(Persist(group_key(group.group_id), group_value(group, now_ms)))
+
+    def set_up(self, group: Group, settings: GroupSettings) -> None:
+        """Give a group settings of its own."""
+        group.settings = settings
+        self.effects.append(Persist(settings_key(group.group_id), settings_value(settings)))
+
+    # --- offsets ----------------------------------------------------------------------
+
+    def commit(self, group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata], now_ms: int) -> None:
+        """Set committed offsets; what open transactions hold for these partitions is older, and void."""
+        group.offsets.update(offsets)
+        self._pending.supersede(group.group_id, offsets)
+        for partition, committed in offsets.items():
+            self.effects.append(Persist(offset_key(group.group_id, partition), offset_value(committed, now_ms)))
+
+    def hold(self, request: TxnOffsetCommit, now_ms: int) -> None:
+        """Keep the offsets of a transaction until it ends."""
+        self._pending.add(request.producer_id, request.group_id, request.offsets)
+        stamp = ProducerStamp(request.producer_id, request.producer_epoch, is_transactional=True)
+        self.effects += (
+            Persist(offset_key(request.group_id, partition), offset_value(committed, now_ms), stamp)
+            for partition, committed in request.offsets.items()
+        )
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """A producer's marker is in the log: the offsets of its transaction count from now on, or never."""
+        for group_id, offsets in self._pending.end(producer_id):
+            if is_commit and offsets:
+                self.made(group_id).offsets.update(offsets)
+
+    def fetch(self, request: OffsetFetch) -> OffsetFetchResponse:
+        """Return committed offsets."""
+        if request.require_stable and self._pending.is_unstable(request.group_id, request.partitions):
+            return OffsetFetchResponse(ErrorCode.UNSTABLE_OFFSET_COMMIT, {})
+        group = self.by_id.get(request.group_id)
+        found: Mapping[TopicPartition, OffsetAndMetadata] = {} if group is None else group.offsets
+        if request.partitions is None:
+            return OffsetFetchResponse(ErrorCode.NONE, dict(found))
+        return OffsetFetchResponse(ErrorCode.NONE, {p: found[p] for p in request.partitions if p in found})
+
+    def forget_topics(self, topics: Collection[str]) -> None:
+        """Drop the committed offsets of deleted topics."""
+        self._pending.forget_topics(topics)
+        for group in self:
+            for partition in [p for p in group.offsets if p.topic in topics]:
+                del group.offsets[partition]
+                self.effects.append(Persist(offset_key(group.group_id, partition), None))
+
+    # --- the log ----------------------------------------------------------------------
+
+    def load(self, blocks: Iterable[Block]) -> None:
+        """Rebuild groups from the log, in its order."""
+        for block in blocks:
+            stamp = block.producer
+            if stamp is not None and stamp.is_control:
+                self.end_transaction(stamp.producer_id, is_commit=is_commit_marker(block))
+                continue
+            for key, value in zip(block.keys, block.values, strict=True):
+                if key is not None:
+                    self._load_one(key, value, None if stamp is None else stamp.producer_id)
+
+    def _load_one(self, key_bytes: bytes, value: bytes | None, producer_id: int | None) -> None:
+        key = read_key(key_bytes)
+        match key:
+            case (str(group_id), TopicPartition() as partition):
+                self._load_offset(group_id, partition, value, producer_id)
+            case (str(group_id), "group"):
+                self._load_group(group_id, value)
+            case (str(group_id), "settings"):
+                if value is not None:
+                    self.made(group_id).settings = read_settings(value)
+                elif group_id in self.by_id:
+                    self.by_id[group_id].settings = None
+
+    def _load_group(self, group_id: str, value: bytes | None) -> None:
+        if value is None:
+            self.by_id.pop(group_id, None)
+            return
+        loaded = read_group(group_id, value)
+        known = self.made(group_id)
+        loaded.offsets, loaded.settings = known.offsets, known.settings
+        loaded.state = GroupState.STABLE if loaded.members else GroupState.EMPTY
+        self.by_id[group_id] = loaded
+
+    def _load_offset(
+        self, group_id: str, partition: TopicPartition, value: bytes | None, producer_id: int | None
+    ) -> None:
+        if value is None:
+            if group_id in self.by_id:
+                self.by_id[group_id].offsets.pop(partition, None)
+        elif producer_id is not None:
+            self._pending.add(producer_id, group_id, {partition: read_offset(value)})
+        else:
+            self.made(group_id).offsets[partition] = read_offset(value)
+            self._pending.supersede(group_id, (partition,))
