@@ -32,6 +32,10 @@ def key_is_a(key: Key, value: Value) -> bool:
     return key is not None and key.startswith("a")
 
 
+def has_key(key: Key, value: Value) -> bool:
+    return key is not None
+
+
 def plus_one(value: Value) -> Value:
     return None if value is None else (value + 1) % _MODULUS
 

@@ -193,8 +193,11 @@ def _join_streams(builder: StreamsBuilder, name: str, left: Any, right: Any, kin
 
 
 def _join_table(builder: StreamsBuilder, name: str, left: Any, right: Any, kind: str, grace_ms: int | None) -> Any:
-    grace = {} if grace_ms is None else {"grace": _milliseconds(grace_ms)}
-    return _joined(kind, left, right, key=str, value=int, **grace)
+    if grace_ms is None:
+        return _joined(kind, left, right, key=str, value=int)
+    # Without a key a record cannot wait.
+    kept = left.filter(functions.has_key)
+    return _joined(kind, kept, right, key=str, value=int, grace=_milliseconds(grace_ms))
 
 
 def _join_global(builder: StreamsBuilder, name: str, left: Any, right: Any, kind: str) -> Any:

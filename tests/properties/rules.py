@@ -15,8 +15,10 @@ if the input is in the order of time.  A step ends it
 
 ``agrees_cached``: with and without record cache the last value of each key is the same.  The cache
 keeps back updates of tables, so a step ends it that sees the updates themselves: one on the stream
-of a table, a count or sum over rows (which keeps a 0 for groups that nobody is in any more), a time
-limit, or a stream that joins a table which is itself made from a cached one.
+of a table, a count or sum over rows (which keeps a 0 for groups that nobody is in any more), any
+grouping of the rows of an aggregate (without cache the initial value is taken out for each new row,
+though it was never put in; Kafka Streams does so), a time limit, or a stream that joins a table which
+is itself made from a cached one.
 """
 
 from typing import Any, Literal
@@ -52,6 +54,8 @@ class Facts:
     is_versioned: bool = False
     #: A table that is or comes from a versioned one.
     has_versions: bool = False
+    #: New rows say, without cache, that the initial value of an aggregate was there before.
+    has_initial: bool = False
     #: Suppression may wait for its windows to close.
     can_close: bool = False
     agrees_by_partition: bool = True
@@ -85,7 +89,7 @@ def facts(step: Step, sources: list[Facts]) -> Facts:
     if sources[0].kind == "stream":
         if any(source.is_update for source in sources if source.kind == "stream"):
             result = evolve(result, agrees_cached=False)
-        return _of_stream(step, sources, result)
+        return _of_stream(step, sources, evolve(result, has_versions=False, has_initial=False))
     return _of_table(step, sources[0], result)
 
 
@@ -101,6 +105,7 @@ def _together(sources: list[Facts]) -> Facts:
         is_spread=any(source.is_spread for source in sources),
         is_timely=all(source.is_timely for source in sources),
         has_versions=any(source.has_versions for source in sources),
+        has_initial=any(source.has_initial for source in sources),
         can_close=False,
         agrees_by_partition=not shares and all(source.agrees_by_partition for source in sources),
         agrees_cached=all(source.agrees_cached for source in sources),
@@ -136,13 +141,13 @@ def _of_stream(step: Step, sources: list[Facts], result: Facts) -> Facts:
             )
         case "group":
             ready = is_ready if arguments[0] is None else _moved(_rekeyed(result))
-            return evolve(ready, kind="table", is_update=True, is_versioned=False, has_versions=False)
+            return evolve(ready, kind="table", is_update=True, has_initial=arguments[1] in ("count", "followed"))
         case "windows":
             ready = is_ready if arguments[0] is None else _moved(_rekeyed(result))
             return _windowed(ready, arguments[1], arguments[3])
         case "cogroup":
             if arguments[0] is None:
-                return evolve(is_ready, kind="table", is_update=True)
+                return evolve(is_ready, kind="table", is_update=True, has_initial=True)
             return _windowed(is_ready, arguments[0], "on_update")
         case "join_streams":
             agrees = is_ready.agrees_by_partition and is_ready.is_timely and arguments[0] == "join"
@@ -194,7 +199,8 @@ def _of_table(step: Step, source: Facts, result: Facts) -> Facts:
                 is_behind=True,
                 is_versioned=False,
                 has_versions=False,
-                agrees_cached=result.agrees_cached and arguments[0] == "members",
+                has_initial=arguments[0] == "count",
+                agrees_cached=result.agrees_cached and arguments[0] == "members" and not source.has_initial,
             )
         case "to_stream":
             return evolve(result, kind="stream", is_update=True, is_versioned=False, has_versions=False)
