@@ -17,8 +17,9 @@ if the input is in the order of time.  A step ends it
 keeps back updates of tables, so a step ends it that sees the updates themselves: one on the stream
 of a table, a count or sum over rows (which keeps a 0 for groups that nobody is in any more), any
 grouping of the rows of an aggregate (without cache the initial value is taken out for each new row,
-though it was never put in; Kafka Streams does so), a time limit, or a stream that joins a table which
-is itself made from a cached one.
+though it was never put in; Kafka Streams does so), a time limit, a stream that joins a table which is
+itself made from a cached one, or a join of tables with a common source (of a row deleted on both
+sides at once the join hears nothing, in Kafka Streams as here).
 """
 
 from typing import Any, Literal
@@ -39,6 +40,8 @@ class Facts:
     kind: Kind
     #: Source topics that it comes from.
     topics: frozenset[str]
+    #: Its sources have a topic in common.
+    is_shared: bool = False
     #: The key was changed since records were last partitioned.
     is_dirty: bool = False
     #: One record may have become several.
@@ -54,7 +57,8 @@ class Facts:
     is_versioned: bool = False
     #: A table that is or comes from a versioned one.
     has_versions: bool = False
-    #: New rows say, without cache, that the initial value of an aggregate was there before.
+    #: Rows are aggregates that begin with an initial value, so they are never None; without cache each
+    #: new one says that the initial value was there before.
     has_initial: bool = False
     #: Suppression may wait for its windows to close.
     can_close: bool = False
@@ -100,6 +104,7 @@ def _together(sources: list[Facts]) -> Facts:
     return evolve(
         first,
         topics=frozenset().union(*(source.topics for source in sources)),
+        is_shared=shares,
         is_dirty=any(source.is_dirty for source in sources),
         is_fanned=any(source.is_fanned for source in sources),
         is_spread=any(source.is_spread for source in sources),
@@ -144,11 +149,12 @@ def _of_stream(step: Step, sources: list[Facts], result: Facts) -> Facts:
             return evolve(ready, kind="table", is_update=True, has_initial=arguments[1] in ("count", "followed"))
         case "windows":
             ready = is_ready if arguments[0] is None else _moved(_rekeyed(result))
-            return _windowed(ready, arguments[1], arguments[3])
+            counted = evolve(ready, has_initial=arguments[2] in ("count", "followed"))
+            return _windowed(counted, arguments[1], arguments[3])
         case "cogroup":
             if arguments[0] is None:
                 return evolve(is_ready, kind="table", is_update=True, has_initial=True)
-            return _windowed(is_ready, arguments[0], "on_update")
+            return _windowed(evolve(is_ready, has_initial=True), arguments[0], "on_update")
         case "join_streams":
             agrees = is_ready.agrees_by_partition and is_ready.is_timely and arguments[0] == "join"
             return evolve(is_ready, is_fanned=True, agrees_by_partition=agrees)
@@ -185,7 +191,8 @@ def _of_table(step: Step, source: Facts, result: Facts) -> Facts:
         case "filter_table" | "map_table":
             return evolve(result, is_behind=result.is_behind or arguments[1], is_versioned=False)
         case "join_tables":
-            return evolve(result, is_behind=result.is_behind or arguments[1], is_versioned=False)
+            agrees = result.agrees_cached and not result.is_shared
+            return evolve(result, is_behind=result.is_behind or arguments[1], is_versioned=False, agrees_cached=agrees)
         case "join_foreign":
             # Two changes of a row may overtake each other on the way over different foreign keys.
             agrees = result.agrees_by_partition and not source.is_fanned
@@ -212,7 +219,8 @@ def _of_table(step: Step, source: Facts, result: Facts) -> Facts:
             return evolve(
                 result,
                 agrees_by_partition=False,
-                agrees_cached=result.agrees_cached and source.can_close,
+                # Where the cache passes over a None, suppression is not told of its time.
+                agrees_cached=result.agrees_cached and source.can_close and source.has_initial,
                 is_behind=True,
                 is_timely=False,
             )
