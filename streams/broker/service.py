@@ -8,7 +8,7 @@ holds topics and logs, long-polling fetches, and wires the group coordinator to 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from attrs import define, field, frozen
 
@@ -35,17 +35,14 @@ from streams.protocol.messages import (
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     AddPartitionsToTxnResponse,
-    CreateGroup,
     CreatePartitions,
     CreatePartitionsResponse,
     CreateTopics,
     CreateTopicsResponse,
-    DeleteGroup,
     DeleteRecords,
     DeleteRecordsResponse,
     DeleteTopics,
     DeleteTopicsResponse,
-    DescribeGroup,
     EndTxn,
     ErrorCode,
     Fetch,
@@ -54,22 +51,14 @@ from streams.protocol.messages import (
     FindCoordinator,
     FindCoordinatorResponse,
     GroupRequest,
-    Heartbeat,
     InitProducerId,
-    JoinGroup,
-    LeaveGroup,
-    ListGroups,
     ListOffsets,
     ListOffsetsResponse,
     Metadata,
     MetadataResponse,
-    OffsetCommit,
-    OffsetFetch,
     Produce,
     ProduceResponse,
     Request,
-    ResetOffsets,
-    SyncGroup,
     TopicMetadata,
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
@@ -77,19 +66,7 @@ from streams.protocol.messages import (
 
 _LOGGER = logging.getLogger(__name__)
 
-_GROUP_REQUESTS = (
-    JoinGroup,
-    SyncGroup,
-    Heartbeat,
-    LeaveGroup,
-    OffsetCommit,
-    OffsetFetch,
-    ListGroups,
-    DescribeGroup,
-    DeleteGroup,
-    CreateGroup,
-    ResetOffsets,
-)
+_GROUP_REQUESTS: tuple[type, ...] = get_args(GroupRequest)
 _OFFSETS_PARTITION = TopicPartition(OFFSETS_TOPIC, 0)
 _OFFSETS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 _TRANSACTIONS_PARTITION = TopicPartition(TRANSACTIONS_TOPIC, 0)

@@ -288,7 +288,7 @@ class GroupSession:
                 if topic in self.wanted and number >= counts.get(topic, 0):
                     counts[topic] = number + 1
         self._snapshot = dict(sorted(counts.items()))
-        self.member.complete_assignment(action.generation_id, assignments)
+        self.member.complete_assignment(action.generation_id, assignments, self._clock.monotonic_ms())
         return True
 
     # --- commits ----------------------------------------------------------------------

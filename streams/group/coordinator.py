@@ -7,10 +7,8 @@ protocol and core only.
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
+from collections.abc import Iterable, Sequence
 from random import Random
-from typing import NamedTuple
 
 from attrs import field, frozen
 from attrs.validators import ge
@@ -19,7 +17,7 @@ from streams.core.records import Block, TopicPartition
 from streams.group.administration import create, describe, holders, reset_offsets
 from streams.group.registry import Effect, Groups, Persist, Reply
 from streams.group.states import Group, GroupMember, GroupState
-from streams.group.timers import Timers
+from streams.group.timers import GroupTimer, TimerKind, Timers
 from streams.protocol.messages import (
     CreateGroup,
     CreateGroupResponse,
@@ -69,24 +67,6 @@ class CoordinatorConfig:
         return self.min_session_timeout_ms <= timeout_ms <= self.max_session_timeout_ms
 
 
-class _TimerKind(Enum):
-    SESSION = "session"
-    JOIN = "join"
-    SYNC = "sync"
-    #: A member id that was given and not joined with.
-    PENDING = "pending"
-    #: An ephemeral group whose members were put out, and have not come back.
-    VANISH = "vanish"
-
-
-class _Timer(NamedTuple):
-    """What falls due: something of a member, or of the whole group (member "")."""
-
-    kind: _TimerKind
-    group_id: str
-    member_id: str = ""
-
-
 class Coordinator:
     """All groups of one broker."""
 
@@ -95,7 +75,7 @@ class Coordinator:
         self._rng = rng
         self._effects: list[Effect] = []
         self._groups = Groups(self._effects)
-        self._timers: Timers[_Timer] = Timers()
+        self._timers: Timers[GroupTimer] = Timers()
         self._has_loaded_members = False
 
     # --- what drives it ---------------------------------------------------------------
@@ -145,17 +125,17 @@ class Coordinator:
             if group is None:
                 continue
             match timer.kind:
-                case _TimerKind.SESSION:
+                case TimerKind.SESSION:
                     member = group.members.get(timer.member_id)
                     if member is not None:
                         self._remove_member(group, member, now_ms)
-                case _TimerKind.JOIN:
+                case TimerKind.JOIN:
                     self._complete_join(group, now_ms)
-                case _TimerKind.SYNC:
+                case TimerKind.SYNC:
                     self._expire_unsynced(group, now_ms)
-                case _TimerKind.PENDING:
+                case TimerKind.PENDING:
                     self._forget_pending(group, timer.member_id)
-                case _TimerKind.VANISH:
+                case TimerKind.VANISH:
                     if not group.members:
                         self._groups.delete(group)
         return self._take_effects()
@@ -214,16 +194,17 @@ class Coordinator:
             # Unlike Kafka's, the join phase does not wait for these: they may be nobody.
             member_id = self._new_member_id(request)
             group.pending[member_id] = None
-            timer = _Timer(_TimerKind.PENDING, group.group_id, member_id)
+            timer = GroupTimer(TimerKind.PENDING, group.group_id, member_id)
             self._timers.set(timer, now_ms + request.session_timeout_ms)
             self._reply(token, JoinGroupResponse(ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
             return
         if request.member_id:
-            self._forget_pending(group, request.member_id)
+            del group.pending[request.member_id]
+            self._timers.cancel(GroupTimer(TimerKind.PENDING, group.group_id, request.member_id))
         member = self._made_member(group, request, request.member_id or self._new_member_id(request))
         group.protocol_type = request.protocol_type
         group.add(member)
-        self._timers.cancel(_Timer(_TimerKind.VANISH, group.group_id))
+        self._timers.cancel(GroupTimer(TimerKind.VANISH, group.group_id))
         self._wait_for_join(group, member, token)
         self._rebalance(group, now_ms)
 
@@ -241,7 +222,7 @@ class Coordinator:
         )
 
     def _forget_pending(self, group: Group, member_id: str) -> None:
-        self._timers.cancel(_Timer(_TimerKind.PENDING, group.group_id, member_id))
+        self._timers.cancel(GroupTimer(TimerKind.PENDING, group.group_id, member_id))
         group.pending.pop(member_id, None)
         self._groups.discard(group)
 
@@ -310,11 +291,11 @@ class Coordinator:
         if member.join_token is None:
             group.joined += 1
         member.join_token = token
-        self._timers.cancel(_Timer(_TimerKind.SESSION, group.group_id, member.member_id))
+        self._timers.cancel(GroupTimer(TimerKind.SESSION, group.group_id, member.member_id))
 
     def _rebalance(self, group: Group, now_ms: int) -> None:
         """Begin the join phase unless it runs; end it when all are there."""
-        timer = _Timer(_TimerKind.JOIN, group.group_id)
+        timer = GroupTimer(TimerKind.JOIN, group.group_id)
         if group.state is GroupState.EMPTY and self._config.initial_rebalance_delay_ms:
             group.become(GroupState.PREPARING_REBALANCE)
             self._timers.set(timer, now_ms + self._config.initial_rebalance_delay_ms)
@@ -334,16 +315,16 @@ class Coordinator:
 
     def _complete_join(self, group: Group, now_ms: int) -> None:
         """End the join phase: who is not there is out, static members until their session ends."""
-        self._timers.cancel(_Timer(_TimerKind.JOIN, group.group_id))
+        self._timers.cancel(GroupTimer(TimerKind.JOIN, group.group_id))
         for member in [m for m in group.members.values() if m.join_token is None and not m.is_static]:
-            self._forget_session(group, member)
+            self._timers.cancel(GroupTimer(TimerKind.SESSION, group.group_id, member.member_id))
             group.remove(member)
         if not group.members:
             self._become_empty(group, now_ms)
             return
         if not group.joined:
             # Only static members, none of them back: wait another round.
-            self._timers.set(_Timer(_TimerKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
+            self._timers.set(GroupTimer(TimerKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
             return
         if group.members[group.leader].join_token is None:
             group.leader = next(m.member_id for m in group.members.values() if m.join_token is not None)
@@ -358,7 +339,7 @@ class Coordinator:
                 self._reply(token, self._joined(group, member))
                 self._touch(group, member, now_ms)
         group.joined = 0
-        self._timers.set(_Timer(_TimerKind.SYNC, group.group_id), now_ms + group.rebalance_timeout_ms)
+        self._timers.set(GroupTimer(TimerKind.SYNC, group.group_id), now_ms + group.rebalance_timeout_ms)
 
     def _joined(self, group: Group, member: GroupMember, leader: str | None = None) -> JoinGroupResponse:
         leader = group.leader if leader is None else leader
@@ -401,7 +382,7 @@ class Coordinator:
         else:
             member.sync_token = token
             member.has_synced = True
-            self._timers.cancel(_Timer(_TimerKind.SESSION, group.group_id, member.member_id))
+            self._timers.cancel(GroupTimer(TimerKind.SESSION, group.group_id, member.member_id))
             if member.member_id == group.leader:
                 self._become_stable(group, request, now_ms)
 
@@ -422,7 +403,7 @@ class Coordinator:
 
     def _drop_syncs(self, group: Group, now_ms: int) -> None:
         """The assignment will not come: who waits for it must join again."""
-        self._timers.cancel(_Timer(_TimerKind.SYNC, group.group_id))
+        self._timers.cancel(GroupTimer(TimerKind.SYNC, group.group_id))
         for member in group.members.values():
             member.assignment = b""
             token, member.sync_token = member.sync_token, None
@@ -438,7 +419,7 @@ class Coordinator:
         if not lost:
             return
         for member in lost:
-            self._forget_session(group, member)
+            self._timers.cancel(GroupTimer(TimerKind.SESSION, group.group_id, member.member_id))
             group.remove(member)
         self._rebalance(group, now_ms)
 
@@ -454,17 +435,10 @@ class Coordinator:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def _validate(self, group: Group | None, member_id: str, group_instance_id: str | None) -> ErrorCode:
+    @staticmethod
+    def _validate(group: Group | None, member_id: str, group_instance_id: str | None) -> ErrorCode:
         """Return why this member may not speak for the group, or NONE."""
-        if group is None or group.state is GroupState.DEAD:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if group_instance_id is not None:
-            current = group.static_members.get(group_instance_id)
-            if current is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            if current != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.validate(member_id, group_instance_id)
 
     # --- leaving ----------------------------------------------------------------------
 
@@ -499,20 +473,20 @@ class Coordinator:
 
     def _dismiss(self, group: Group, member: GroupMember, error: ErrorCode) -> None:
         """Tell a member that is to go, where it waits for an answer."""
-        self._forget_session(group, member)
+        self._timers.cancel(GroupTimer(TimerKind.SESSION, group.group_id, member.member_id))
         if member.join_token is not None:
             self._reply(member.join_token, JoinGroupResponse(error, member_id=member.member_id))
         if member.sync_token is not None:
             self._reply(member.sync_token, SyncGroupResponse(error))
 
     def _become_empty(self, group: Group, now_ms: int) -> None:
-        self._timers.cancel(_Timer(_TimerKind.SYNC, group.group_id))
+        self._timers.cancel(GroupTimer(TimerKind.SYNC, group.group_id))
         group.become(GroupState.EMPTY)
         group.generation_id += 1
         group.protocol_name = ""
         if not group.is_ephemeral:
             self._groups.persist(group, now_ms)
-        elif self._timers.deadline_ms(_Timer(_TimerKind.VANISH, group.group_id)) is None:
+        elif self._timers.deadline_ms(GroupTimer(TimerKind.VANISH, group.group_id)) is None:
             self._groups.delete(group)
 
     # --- offsets ----------------------------------------------------------------------
@@ -594,7 +568,7 @@ class Coordinator:
         """Put members out, who will be back; so long an ephemeral group waits."""
         if group.is_ephemeral:
             back_by_ms = now_ms + max(group.session_timeout_ms(member) for member in gone)
-            self._timers.set(_Timer(_TimerKind.VANISH, group.group_id), back_by_ms)
+            self._timers.set(GroupTimer(TimerKind.VANISH, group.group_id), back_by_ms)
         for member in gone:
             self._dismiss(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
             group.remove(member)
@@ -606,20 +580,16 @@ class Coordinator:
         """The member is alive; while it waits for an answer of ours its session cannot end."""
         if member.join_token is None and member.sync_token is None:
             self._timers.set(
-                _Timer(_TimerKind.SESSION, group.group_id, member.member_id), now_ms + group.session_timeout_ms(member)
+                GroupTimer(TimerKind.SESSION, group.group_id, member.member_id),
+                now_ms + group.session_timeout_ms(member),
             )
-
-    def _forget_session(self, group: Group, member: GroupMember) -> None:
-        self._timers.cancel(_Timer(_TimerKind.SESSION, group.group_id, member.member_id))
 
     def _start_loaded_sessions(self, now_ms: int) -> None:
         if self._has_loaded_members:
             self._has_loaded_members = False
-            for group, member in self._all_members():
-                self._touch(group, member, now_ms)
-
-    def _all_members(self) -> Iterator[tuple[Group, GroupMember]]:
-        return ((group, member) for group in self._groups for member in group.members.values())
+            for group in self._groups:
+                for member in group.members.values():
+                    self._touch(group, member, now_ms)
 
     def _reply(self, token: object, response: Response) -> None:
         self._effects.append(Reply(token, response))

@@ -7,6 +7,7 @@ partitions on the way is the policy's business.  Imports protocol and core only.
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from random import Random
 from typing import Protocol, TypeAlias
 
 from attrs import field, frozen
@@ -134,6 +135,12 @@ class MembershipPolicy(Protocol):
         ...
 
 
+#: Answers to a heartbeat that prolong the session.
+_ALIVE = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
+
+#: So many heartbeats may wait for their answer at once.
+_HEARTBEATS_UNDER_WAY = 8
+
 #: Errors after which another broker may coordinate the group.
 _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 
@@ -141,7 +148,8 @@ _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINAT
 class Member:
     """Membership of one client in one group."""
 
-    def __init__(self, config: MemberConfig, policy: MembershipPolicy) -> None:
+    def __init__(self, config: MemberConfig, policy: MembershipPolicy, rng: Random | None = None) -> None:
+        """``rng`` makes the nonce by which the coordinator knows this membership's repeated first joins."""
         self.config = config
         self.state = MemberState.UNJOINED
         self.member_id = ""
@@ -154,8 +162,16 @@ class Member:
         self._rejoin_reason: str | None = None
         self._finding: Request | None = None
         self._awaited: Request | None = None
-        self._heartbeat: Request | None = None
+        self._heartbeats: list[tuple[Heartbeat, int]] = []
         self._next_heartbeat_ms = 0
+        self._nonce = (rng or Random()).getrandbits(62) + 1
+        self._joins = 0
+        self._session_timeout_ms = config.session_timeout_ms
+        self._awaited_since_ms = 0
+        # A join or sync that is not answered until then is sent anew.
+        self._resend_at_ms: int | None = None
+        #: Until then the coordinator surely counts this member in: what it last answered was asked a session before.
+        self.alive_until_ms = 0
         self._retry_at_ms = 0
         self._polled_ms: int | None = None
 
@@ -168,6 +184,11 @@ class Member:
     def is_rebalancing(self) -> bool:
         """Whether the member is on its way into a generation."""
         return self.state in (MemberState.JOINING, MemberState.ASSIGNING, MemberState.SYNCING)
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        """How often it says that it is there; at least thrice in a session, which the group may have shortened."""
+        return max(1, min(self.config.heartbeat_interval_ms, self._session_timeout_ms // 3))
 
     # --- what drives it ---------------------------------------------------------------
 
@@ -183,6 +204,10 @@ class Member:
             return todo
         if self.coordinator is None:
             return self.find_coordinator(now_ms)
+        if self._resend_at_ms is not None and now_ms >= self._resend_at_ms:
+            # Lost on the way, or taken and not answered: joining again is right in both cases.
+            self._awaited = self._resend_at_ms = None
+            self._become(MemberState.UNJOINED)
         if self.state is MemberState.STABLE and self._rejoin_reason is not None:
             self._become(MemberState.UNJOINED)
         if self.state is MemberState.UNJOINED and now_ms >= self._retry_at_ms:
@@ -190,11 +215,13 @@ class Member:
             if events := self._policy.prepare_join():
                 return events
         if self.state is MemberState.PREPARING:
-            return [self._join()]
-        if self.state is MemberState.STABLE and self._heartbeat is None and now_ms >= self._next_heartbeat_ms:
+            return [self._join(now_ms)]
+        if self.state is MemberState.STABLE and now_ms >= self._next_heartbeat_ms:
             config = self.config
             heartbeat = Heartbeat(config.group_id, self.generation_id, self.member_id, config.group_instance_id)
-            self._heartbeat = heartbeat
+            # The next one does not wait for the answer: one that is lost must not cost the session.
+            self._heartbeats = [*self._heartbeats[1 - _HEARTBEATS_UNDER_WAY :], (heartbeat, now_ms)]
+            self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
             return [Send(self.coordinator, heartbeat)]
         return []
 
@@ -206,9 +233,9 @@ class Member:
             return self._retry_at_ms if self._finding is None else None
         if self.state is MemberState.UNJOINED:
             return self._retry_at_ms
-        if self.state is MemberState.STABLE and self._heartbeat is None:
+        if self.state is MemberState.STABLE:
             return self._next_heartbeat_ms
-        return None
+        return self._resend_at_ms
 
     def on_response(self, request: Request, response: Response | Exception, now_ms: int) -> None:
         """Take what has come of a request; what is no longer waited for is dropped."""
@@ -220,13 +247,13 @@ class Member:
                 self.coordinator = response.node_id
             else:
                 self._retry_at_ms = now_ms + self.config.retry_backoff_ms
-        elif request is self._heartbeat:
-            self._heartbeat = None
-            if self.state is MemberState.STABLE:
-                self._next_heartbeat_ms = now_ms + self.config.heartbeat_interval_ms
-                self._on_heartbeat(response, now_ms)
+        elif isinstance(request, Heartbeat):
+            sent_ms = next((at for sent, at in self._heartbeats if sent is request), None)
+            if sent_ms is not None and self.state is MemberState.STABLE:
+                self._heartbeats = [pair for pair in self._heartbeats if pair[0] is not request]
+                self._on_heartbeat(response, sent_ms, now_ms)
         elif request is self._awaited:
-            self._awaited = None
+            self._awaited = self._resend_at_ms = None
             if isinstance(response, JoinGroupResponse):
                 self._on_joined(response, now_ms)
             elif isinstance(response, SyncGroupResponse):
@@ -234,10 +261,10 @@ class Member:
             else:
                 self._coordinator_lost(now_ms)
 
-    def complete_assignment(self, generation_id: int, assignments: Mapping[str, bytes]) -> None:
+    def complete_assignment(self, generation_id: int, assignments: Mapping[str, bytes], now_ms: int) -> None:
         """Bring what ``PerformAssignment`` asked for; late results of an earlier generation are dropped."""
         if self.state is MemberState.ASSIGNING and generation_id == self.generation_id:
-            self._sync(assignments)
+            self._sync(assignments, now_ms)
 
     def fail_assignment(self, now_ms: int) -> None:
         """The assignment could not be worked out: join again after the backoff."""
@@ -292,10 +319,11 @@ class Member:
         self._finding = FindCoordinator(self.config.group_id)
         return [Send(ANY_NODE, self._finding)]
 
-    def _join(self) -> Action:
+    def _join(self, now_ms: int) -> Action:
         config = self.config
         assert self.coordinator is not None
         self._rejoin_reason = None
+        self._joins += 1
         request = JoinGroup(
             config.group_id,
             self.member_id,
@@ -305,9 +333,12 @@ class Member:
             config.max_poll_interval_ms,
             config.group_instance_id,
             config.client_id,
+            takes_member_id=True,
+            nonce=self._nonce,
+            sequence=self._joins,
         )
         self._become(MemberState.JOINING)
-        self._awaited = request
+        self._await(request, now_ms)
         return Send(self.coordinator, request)
 
     def _on_joined(self, response: JoinGroupResponse, now_ms: int) -> None:
@@ -317,27 +348,47 @@ class Member:
             self.generation_id = response.generation_id
             self.leader = response.leader
             self._protocol_name = response.protocol_name
+            self._session_timeout_ms = response.session_timeout_ms or self.config.session_timeout_ms
             if self.is_leader:
                 self._become(MemberState.ASSIGNING)
                 self._todo.append(PerformAssignment(response.generation_id, response.protocol_name, response.members))
             else:
-                self._sync({})
+                self._sync({}, now_ms)
         elif error is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
             self._become(MemberState.UNJOINED)
         else:
             self._on_error(error, "joining", now_ms)
 
-    def _sync(self, assignments: Mapping[str, bytes]) -> None:
+    def _sync(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
         config = self.config
         if self.coordinator is None:
             # It was lost while the leader worked: what it had joined is stale by the time it is found.
             self._become(MemberState.UNJOINED)
             return
-        request = SyncGroup(config.group_id, self.generation_id, self.member_id, config.group_instance_id, assignments)
+        request = SyncGroup(
+            config.group_id,
+            self.generation_id,
+            self.member_id,
+            config.group_instance_id,
+            assignments,
+            self._policy.protocol_type,
+            self._protocol_name,
+        )
         self._become(MemberState.SYNCING)
-        self._awaited = request
+        self._await(request, now_ms)
         self._todo.append(Send(self.coordinator, request))
+
+    def _await(self, request: Request, now_ms: int) -> None:
+        """Wait for an answer, which may be as long in coming as the others need; asking anew is harmless."""
+        self._awaited = request
+        self._awaited_since_ms = now_ms
+        is_first = isinstance(request, JoinGroup) and not request.member_id and request.group_instance_id is None
+        wait_ms = self._session_timeout_ms
+        if is_first:
+            # It is answered at once, with the member id; longer each time, for the way may be a slow one.
+            wait_ms = min(wait_ms, self.heartbeat_interval_ms << min(self._joins - 1, 20))
+        self._resend_at_ms = now_ms + wait_ms
 
     def _on_synced(self, response: SyncGroupResponse, now_ms: int) -> None:
         if response.error is not ErrorCode.NONE:
@@ -345,12 +396,16 @@ class Member:
             return
         events, is_rejoin_needed = self._policy.assigned(self._protocol_name, self.generation_id, response.assignment)
         self._become(MemberState.STABLE)
-        self._next_heartbeat_ms = now_ms + self.config.heartbeat_interval_ms
+        self._heartbeats = []
+        self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
+        self.alive_until_ms = self._awaited_since_ms + self._session_timeout_ms
         self._todo += events
         if is_rejoin_needed:
             self.request_rejoin("partitions were given up for others")
 
-    def _on_heartbeat(self, response: Response | Exception, now_ms: int) -> None:
+    def _on_heartbeat(self, response: Response | Exception, sent_ms: int, now_ms: int) -> None:
+        if isinstance(response, HeartbeatResponse) and response.error in _ALIVE:
+            self.alive_until_ms = max(self.alive_until_ms, sent_ms + self._session_timeout_ms)
         if not isinstance(response, HeartbeatResponse):
             self._coordinator_lost(now_ms)
         elif response.error is ErrorCode.REBALANCE_IN_PROGRESS:
@@ -393,6 +448,7 @@ class Member:
 
     def _coordinator_lost(self, now_ms: int) -> None:
         self.coordinator = None
+        self._awaited = self._resend_at_ms = None
         self._retry_at_ms = now_ms + self.config.retry_backoff_ms
         if self.is_rebalancing:
             self._become(MemberState.UNJOINED)
@@ -412,7 +468,9 @@ class Member:
     def _forget_generation(self) -> None:
         self.generation_id = NO_GENERATION
         self.leader = ""
-        self._awaited = self._heartbeat = None
+        self._awaited = self._resend_at_ms = None
+        self._heartbeats = []
+        self.alive_until_ms = 0
 
     def _become(self, state: MemberState) -> None:
         was = self.state

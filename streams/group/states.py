@@ -12,7 +12,7 @@ from enum import Enum
 from attrs import define, field, frozen
 
 from streams.core.records import TopicPartition
-from streams.protocol.messages import JoinGroupMember, OffsetAndMetadata, ResetOffsetsResponse
+from streams.protocol.messages import ErrorCode, JoinGroupMember, OffsetAndMetadata, ResetOffsetsResponse
 
 
 class GroupState(Enum):
@@ -122,6 +122,16 @@ class Group:
             self.joined -= 1
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), "")
+
+    def validate(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """Return why this member may not speak for the group, or NONE."""
+        if group_instance_id is not None:
+            current = self.static_members.get(group_instance_id)
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def update_protocols(self, member: GroupMember, protocols: Sequence[tuple[str, bytes]]) -> None:
         """Replace what a member supports and joined with."""

@@ -6,7 +6,8 @@ only when its top is looked at.  Pure: the time is an argument.
 
 import heapq
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from enum import Enum
+from typing import Generic, NamedTuple, TypeVar
 
 from attrs import define, field
 
@@ -62,3 +63,23 @@ class Timers(Generic[Key]):
     def _push(self, key: Key, deadline_ms: int) -> None:
         self._sequence += 1
         heapq.heappush(self._heap, (deadline_ms, self._sequence, key))
+
+
+class TimerKind(Enum):
+    """What a coordinator waits for."""
+
+    SESSION = "session"
+    JOIN = "join"
+    SYNC = "sync"
+    #: A member id that was given and not joined with.
+    PENDING = "pending"
+    #: An ephemeral group whose members were put out, and have not come back.
+    VANISH = "vanish"
+
+
+class GroupTimer(NamedTuple):
+    """What falls due: something of a member, or of the whole group (member "")."""
+
+    kind: TimerKind
+    group_id: str
+    member_id: str = ""

@@ -93,7 +93,8 @@ class World:
             case PerformAssignment(generation, protocol, members):
                 wanted = member.policy.wanted_topics(members)
                 counts = {topic: self.counts[topic] for topic in wanted if topic in self.counts}
-                member.complete_assignment(generation, member.policy.assign(protocol, members, counts))
+                assignments = member.policy.assign(protocol, members, counts)
+                member.complete_assignment(generation, assignments, self.now_ms)
             case Revoke(partitions):
                 self.history.append(f"{name} revokes {[p.partition for p in partitions]}")
             case Assign(_, added):
