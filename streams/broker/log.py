@@ -4,6 +4,7 @@ Between the topics, which hold it, and a storage, which keeps the records.  Time
 argument; nothing happens on its own.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from attrs import define, evolve, field
@@ -324,8 +325,10 @@ def _blocks_between(storage: LogStorage, offset: int, upto: int) -> Iterator[Blo
         if not blocks:
             return
         for block in blocks:
+            if block.offsets[0] >= upto:
+                return
             if block.offsets[-1] >= upto:
-                yield block.slice(0, sum(1 for found in block.offsets if found < upto))
+                yield block.slice(0, bisect_left(block.offsets, upto))
             else:
                 yield block
         offset = blocks[-1].offsets[-1] + 1

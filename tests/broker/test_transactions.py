@@ -1,0 +1,382 @@
+"""Transactions at the broker's machine: fencing, markers, what readers may see, restarts, timeouts."""
+
+from random import Random
+
+import pytest
+
+from streams import TopicPartition
+from streams.broker.service import Broker, BrokerConfig
+from streams.broker.topics import Storages, Topics
+from streams.core.records import Block, ProducerStamp
+from streams.group.coordinator import Coordinator, CoordinatorConfig
+from streams.protocol.messages import (
+    LATEST_TIMESTAMP,
+    READ_COMMITTED,
+    AddOffsetsToTxn,
+    AddPartitionsToTxn,
+    EndTxn,
+    ErrorCode,
+    Fetch,
+    InitProducerId,
+    ListOffsets,
+    OffsetAndMetadata,
+    OffsetFetch,
+    Produce,
+    TxnOffsetCommit,
+)
+
+P0, P1 = TopicPartition("topic", 0), TopicPartition("topic", 1)
+OK = ErrorCode.NONE
+
+
+class Desk:
+    """A broker that is asked directly; every answer comes at once or in a later call."""
+
+    def __init__(self, topics=None):
+        self.now_ms = 1_000
+        self.machine = Broker(
+            topics or Topics(Storages()),
+            Coordinator(CoordinatorConfig(), Random(1)),
+            BrokerConfig(maintenance_interval_ms=None),
+        )
+        if topics is None:
+            self.machine.topics.create("topic", 2)
+        else:
+            self.machine.load(self.now_ms)
+
+    def ask(self, request):
+        answers = []
+        self.machine.handle(request, self.now_ms, answers.append)
+        return answers[0] if answers else None
+
+    def restarted(self):
+        return Desk(self.machine.topics.reopened())
+
+    def advance(self, by_ms):
+        self.now_ms += by_ms
+        self.machine.tick(self.now_ms)
+
+    def visible(self, partition, isolation_level=READ_COMMITTED):
+        """What a consumer of this isolation level is handed out of a partition."""
+        found = self.ask(Fetch({partition: 0}, 0, 1_000, isolation_level)).partitions[partition]
+        aborted = sorted(found.aborted, key=lambda item: item.first_offset)
+        open_ids, values = set(), []
+        for block in found.blocks:
+            stamp = block.producer
+            while aborted and aborted[0].first_offset <= block.offsets[0]:
+                open_ids.add(aborted.pop(0).producer_id)
+            if stamp is not None and stamp.is_control:
+                open_ids.discard(stamp.producer_id)
+            elif stamp is None or not (stamp.is_transactional and stamp.producer_id in open_ids):
+                values += block.values
+        return values
+
+
+class Writer:
+    """A transactional producer, word for word."""
+
+    def __init__(self, desk, name="tx", timeout_ms=10_000):
+        self.desk, self.name = desk, name
+        self.sequences = {}
+        self.timeout_ms = timeout_ms
+        self.initialize()
+
+    def initialize(self):
+        for _ in range(3):
+            found = self.desk.ask(InitProducerId(self.name, self.timeout_ms))
+            if found.error is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                break
+        assert found.error is OK
+        self.id, self.epoch = found.producer_id, found.producer_epoch
+        self.sequences.clear()
+
+    def add(self, *partitions):
+        return set(self.desk.ask(AddPartitionsToTxn(self.name, self.id, self.epoch, partitions)).errors.values())
+
+    def write(self, partition, *values):
+        sequence = self.sequences.get(partition, 0)
+        self.sequences[partition] = sequence + len(values)
+        return self.repeat(partition, sequence, *values)
+
+    def repeat(self, partition, sequence, *values):
+        stamp = ProducerStamp(self.id, self.epoch, sequence, is_transactional=True)
+        block = Block([b"k"] * len(values), list(values), [0] * len(values), producer=stamp)
+        return self.desk.ask(Produce({partition: [block]}, transactional_id=self.name)).partitions[partition][:2]
+
+    def end(self, *, commit):
+        found = self.desk.ask(EndTxn(self.name, self.id, self.epoch, commit))
+        if found.error is OK:
+            self.id, self.epoch = found.producer_id, found.producer_epoch
+            self.sequences.clear()
+        return found.error
+
+
+def test_records_of_a_transaction_count_from_its_commit_marker_on():
+    desk = Desk()
+    writer = Writer(desk)
+    assert writer.add(P0, P1) == {OK}
+    writer.write(P0, b"a", b"b")
+    writer.write(P1, b"c")
+
+    assert desk.visible(P0) == []
+    assert desk.visible(P0, 0) == [b"a", b"b"]
+
+    assert writer.end(commit=True) is OK
+    assert (desk.visible(P0), desk.visible(P1)) == ([b"a", b"b"], [b"c"])
+    assert desk.machine.topics.log(P0).high_watermark == 3
+
+
+def test_aborted_records_are_named_to_readers_and_others_around_them_stay():
+    desk = Desk()
+    one, two = Writer(desk, "one"), Writer(desk, "two")
+    for writer, values in ((one, (b"a1", b"a2")), (two, (b"b1",)), (one, (b"a3",))):
+        writer.add(P0)
+        writer.write(P0, *values)
+    two.end(commit=True)
+    assert desk.visible(P0) == []
+    one.end(commit=False)
+    assert desk.visible(P0) == [b"b1"]
+
+
+def test_last_stable_offset_is_the_oldest_open_transaction_and_the_end_for_committed_readers():
+    desk = Desk()
+    one, two = Writer(desk, "one"), Writer(desk, "two")
+    one.add(P0)
+    two.add(P0)
+    two.write(P0, b"b")
+    one.write(P0, b"a")
+
+    def ends():
+        found = [desk.ask(ListOffsets({P0: LATEST_TIMESTAMP}, level)).partitions[P0][2] for level in (0, 1)]
+        return tuple(found)
+
+    assert ends() == (2, 0)
+    two.end(commit=True)
+    assert ends() == (3, 1)
+    one.end(commit=True)
+    assert ends() == (4, 4)
+
+
+def test_waiting_reader_gets_the_records_when_the_transaction_ends():
+    desk = Desk()
+    writer = Writer(desk)
+    writer.add(P0)
+    writer.write(P0, b"a")
+    answers = []
+    desk.machine.handle(Fetch({P0: 0}, 60_000, 100, READ_COMMITTED), desk.now_ms, answers.append)
+    assert answers == []
+
+    writer.end(commit=True)
+    assert [value for block in answers[0].partitions[P0].blocks for value in block.values][:1] == [b"a"]
+
+
+def test_later_owner_of_a_transactional_id_fences_the_earlier_one():
+    desk = Desk()
+    old = Writer(desk)
+    old.add(P0)
+    old.write(P0, b"old")
+    new = Writer(desk)
+
+    assert old.write(P0, b"late")[0] is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert old.add(P1) == {ErrorCode.PRODUCER_FENCED}
+    assert old.end(commit=True) is ErrorCode.PRODUCER_FENCED
+    new.add(P0)
+    new.write(P0, b"new")
+    new.end(commit=True)
+    assert desk.visible(P0) == [b"new"]
+
+
+def test_transaction_that_is_open_too_long_is_aborted_and_its_producer_fenced():
+    desk = Desk()
+    writer = Writer(desk, timeout_ms=5_000)
+    writer.add(P0)
+    writer.write(P0, b"a")
+
+    desk.advance(4_999)
+    assert desk.machine.topics.log(P0).last_stable_offset == 0
+    desk.advance(1)
+    assert desk.machine.topics.log(P0).last_stable_offset == 2
+    assert desk.visible(P0) == []
+    assert writer.end(commit=True) is ErrorCode.PRODUCER_FENCED
+
+
+def test_end_that_is_asked_for_again_is_answered_as_before_and_changes_nothing():
+    desk = Desk()
+    writer = Writer(desk)
+    writer.add(P0)
+    writer.write(P0, b"a")
+    request = EndTxn(writer.name, writer.id, writer.epoch, is_commit=True)
+    first, again = desk.ask(request), desk.ask(request)
+    assert first == again
+    end = desk.machine.topics.log(P0).high_watermark
+
+    # In the next transaction it is too late for it.
+    writer.id, writer.epoch = first.producer_id, first.producer_epoch
+    writer.sequences.clear()
+    writer.add(P0)
+    writer.write(P0, b"b")
+    assert desk.ask(request).error is ErrorCode.PRODUCER_FENCED
+    assert desk.machine.topics.log(P0).high_watermark == end + 1
+    assert desk.visible(P0) == [b"a"]
+
+
+def test_records_only_go_where_the_transaction_was_announced():
+    desk = Desk()
+    writer = Writer(desk)
+    assert writer.write(P0, b"a")[0] is ErrorCode.INVALID_TXN_STATE
+    writer.sequences.clear()
+    writer.add(P0)
+    assert writer.write(P1, b"a")[0] is ErrorCode.INVALID_TXN_STATE
+    assert writer.write(P0, b"a") == (OK, 0)
+
+
+def test_one_unknown_partition_refuses_all_that_are_announced_with_it():
+    writer = Writer(Desk())
+    unknown = TopicPartition("nowhere", 0)
+    errors = writer.desk.ask(AddPartitionsToTxn("tx", writer.id, writer.epoch, [P0, unknown])).errors
+    assert errors == {P0: ErrorCode.OPERATION_NOT_ATTEMPTED, unknown: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_repeated_block_is_not_appended_again_and_a_gap_is_refused():
+    desk = Desk()
+    writer = Writer(desk)
+    writer.add(P0)
+    assert writer.write(P0, b"a", b"b") == (OK, 0)
+    assert writer.write(P0, b"c") == (OK, 2)
+    assert writer.repeat(P0, 0, b"a", b"b") == (OK, 0)
+    assert writer.repeat(P0, 2, b"c") == (OK, 2)
+    assert writer.repeat(P0, 9, b"x")[0] is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert desk.machine.topics.log(P0).high_watermark == 3
+
+
+def commit_offset(writer, offset):
+    writer.desk.ask(AddOffsetsToTxn(writer.name, writer.id, writer.epoch, "group"))
+    request = TxnOffsetCommit(writer.name, "group", writer.id, writer.epoch, {P0: OffsetAndMetadata(offset)})
+    return writer.desk.ask(request).errors[P0]
+
+
+def offset_of(desk, *, stable=False):
+    found = desk.ask(OffsetFetch("group", [P0], stable))
+    return found.error if found.error is not OK else found.offsets.get(P0, OffsetAndMetadata(-1)).offset
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_offsets_of_a_transaction_count_with_it(restarts):
+    desk = Desk()
+    writer = Writer(desk)
+    assert commit_offset(writer, 5) is OK
+    if restarts:
+        writer.desk = desk = desk.restarted()
+    assert offset_of(desk) == -1
+    assert offset_of(desk, stable=True) is ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+    writer.end(commit=True)
+    assert offset_of(desk, stable=True) == 5
+
+    commit_offset(writer, 9)
+    writer.end(commit=False)
+    assert offset_of(desk, stable=True) == 5
+    assert offset_of(desk.restarted(), stable=True) == 5
+
+
+def test_restarted_broker_knows_open_transactions_and_what_was_aborted():
+    desk = Desk()
+    gone, there = Writer(desk, "gone"), Writer(desk, "there")
+    gone.add(P0)
+    gone.write(P0, b"x")
+    gone.end(commit=False)
+    there.add(P0)
+    there.write(P0, b"a")
+
+    there.desk = desk = desk.restarted()
+    assert desk.machine.topics.log(P0).last_stable_offset == 2
+    assert there.repeat(P0, 0, b"a") == (OK, 2)
+    there.end(commit=True)
+    assert desk.visible(P0) == [b"a"]
+
+
+def test_producer_id_is_never_given_twice_also_after_a_restart():
+    """Even one with which nothing was ever written: its owner may be about to."""
+    desk = Desk()
+    given = {desk.ask(InitProducerId()).producer_id for _ in range(5)}
+    desk = desk.restarted()
+    again = {desk.ask(InitProducerId()).producer_id for _ in range(5)}
+    assert len(given | again) == 10
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 900_001])
+def test_timeout_of_a_transaction_has_bounds(timeout_ms):
+    assert Desk().ask(InitProducerId("tx", timeout_ms)).error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+def test_last_epoch_is_followed_by_another_producer_id():
+    desk = Desk()
+    writer = Writer(desk)
+    first = writer.id
+    known = desk.machine.transactions.known("tx")
+    from attrs import evolve
+
+    desk.machine.transactions.restore("tx", evolve(known, epoch=32_766))
+    writer.epoch = 32_766
+    writer.add(P0)
+    writer.write(P0, b"a")
+    assert writer.end(commit=True) is OK
+    assert (writer.id != first, writer.epoch) == (True, 0)
+    assert desk.visible(P0) == [b"a"]
+    writer.add(P0)
+    writer.write(P0, b"b")
+    writer.end(commit=True)
+    assert desk.visible(P0) == [b"a", b"b"]
+
+
+def test_compaction_keeps_what_counts_when_a_later_value_of_the_key_was_aborted():
+    desk = Desk()
+    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    desk.machine.topics.create("table", 1, config)
+    table = TopicPartition("table", 0)
+    writer = Writer(desk)
+    for values, commit in (((b"old",), True), ((b"good",), True), ((b"bad",), False)):
+        writer.add(table)
+        writer.write(table, *values)
+        writer.end(commit=commit)
+    writer.add(table)
+    writer.write(table, b"open")
+    log = desk.machine.topics.log(table)
+    log.compact(desk.now_ms)
+
+    assert desk.visible(table) == [b"good"]
+    writer.end(commit=True)
+    assert desk.visible(table)[-1] == b"open"
+
+
+def test_transactions_against_a_model():
+    """Several producers at random: committed readers see just the committed records, in the order of the log."""
+    for seed in range(60):
+        rng = Random(seed)
+        desk = Desk()
+        writers = [Writer(desk, f"tx{number}") for number in range(3)]
+        pending = {writer.name: [] for writer in writers}
+        log, committed = [], set()
+        for step in range(60):
+            writer = rng.choice(writers)
+            action = rng.random()
+            if action < 0.6:
+                value = b"%d" % step
+                writer.add(P0)
+                assert writer.write(P0, value)[0] is OK
+                pending[writer.name].append(value)
+                log.append(value)
+            elif action < 0.95 and pending[writer.name]:
+                commit = rng.random() < 0.5
+                assert writer.end(commit=commit) is OK
+                if commit:
+                    committed.update(pending[writer.name])
+                pending[writer.name].clear()
+            elif action > 0.97:
+                desk = desk.restarted()
+                for other in writers:
+                    other.desk = desk
+        for writer in writers:
+            if pending[writer.name]:
+                writer.end(commit=False)
+        assert desk.visible(P0) == [value for value in log if value in committed]
