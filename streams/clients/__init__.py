@@ -4,6 +4,7 @@ from streams.clients.admin import Admin, GroupListing
 from streams.clients.consumer import Consumer
 from streams.clients.delivery import Delivery
 from streams.clients.errors import (
+    GroupExistsError,
     GroupNotEmptyError,
     NoOffsetError,
     PartitionerError,
@@ -22,6 +23,7 @@ __all__ = [
     "Consumer",
     "ConsumerRecord",
     "Delivery",
+    "GroupExistsError",
     "GroupListing",
     "GroupMetadata",
     "GroupNotEmptyError",

@@ -1,6 +1,7 @@
 """Administration of topics, groups and offsets: each verb asks and waits.  Imports protocol only."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from random import Random
 from typing import Final, TypeVar
 
 from attrs import frozen
@@ -10,11 +11,14 @@ from streams.clients.errors import error_for
 from streams.clients.network import ANY_NODE, Network, Patience
 from streams.clients.offsets import list_offsets
 from streams.core.clock import Clock, SystemClock
-from streams.core.errors import ClientClosedError, ConfigError
+from streams.core.errors import ClientClosedError, ConfigError, OffsetOutOfRangeError
 from streams.core.records import TopicPartition
+from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
 from streams.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    CreateGroup,
+    CreateGroupResponse,
     CreatePartitions,
     CreatePartitionsResponse,
     CreateTopics,
@@ -30,6 +34,8 @@ from streams.protocol.messages import (
     ErrorCode,
     FindCoordinator,
     FindCoordinatorResponse,
+    LeaveGroup,
+    LeaveGroupResponse,
     ListGroups,
     ListGroupsResponse,
     Metadata,
@@ -40,7 +46,10 @@ from streams.protocol.messages import (
     OffsetFetch,
     OffsetFetchResponse,
     Request,
+    ResetOffsets,
+    ResetOffsetsResponse,
     Response,
+    Shift,
     TopicMetadata,
     TopicSpec,
 )
@@ -78,12 +87,15 @@ class Admin:
         client_id: str = "admin",
         request_timeout_ms: int = 30_000,
         clock: Clock | None = None,
+        rng: Random | None = None,
     ) -> None:
         if broker is None:
             raise ConfigError("an admin needs a broker to ask; pass broker=EmbeddedBroker() or another cluster")
         self._clock: Clock = SystemClock() if clock is None else clock
         self._request_timeout_ms = request_timeout_ms
         self._network = Network(broker.connect(client_id), self._clock, request_timeout_ms=request_timeout_ms)
+        # Numbers what must not happen twice, should a request come twice.
+        self._rng = rng or Random()
         self._is_closed = False
 
     # --- topics -----------------------------------------------------------------------
@@ -187,6 +199,33 @@ class Admin:
         groups = [group for node in nodes for group in self._ask(ListGroups(), ListGroupsResponse, node).groups]
         return sorted((GroupListing(*group) for group in groups), key=lambda group: group.group_id)
 
+    def create_group(self, group_id: str, *, ephemeral: bool = False, session_timeout_ms: int | None = None) -> None:
+        """Create a group before its first member comes; creating the same once more does no harm.
+
+        ``ephemeral``: it vanishes with its last member, committed offsets included.  ``session_timeout_ms`` takes
+        the place of what its members ask for, and is kept when they have left.  A broker of Kafka's own knows no
+        such groups and refuses.
+
+        Raises:
+            GroupExistsError: there is such a group, with other settings or made by its members.
+            BrokerError: the id is empty, or the session timeout is outside of the broker's bounds.
+        """
+        request = CreateGroup(group_id, ephemeral, session_timeout_ms)
+        response = self._ask(request, CreateGroupResponse, self._coordinator(group_id))
+        if response.error is not ErrorCode.NONE:
+            raise error_for(response.error, f"creation of group {group_id!r}")
+
+    def remove_member(self, group_id: str, group_instance_id: str) -> None:
+        """Put a static member out of its group without waiting for the end of its session.
+
+        Raises:
+            MemberFencedError: the group has no such member.
+        """
+        request = LeaveGroup(group_id, "", group_instance_id)
+        response = self._ask(request, LeaveGroupResponse, self._coordinator(group_id))
+        if response.error is not ErrorCode.NONE:
+            raise error_for(response.error, f"removal of {group_instance_id!r} from group {group_id!r}")
+
     def describe_group(self, group_id: str) -> DescribeGroupResponse:
         """Return state and members of a group; one that does not exist is ``Dead``."""
         response = self._ask(DescribeGroup(group_id), DescribeGroupResponse, self._coordinator(group_id))
@@ -228,6 +267,77 @@ class Admin:
                 code = ErrorCode.NON_EMPTY_GROUP
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"offset of group {group_id!r} for {partition}")
+
+    def rewind(
+        self,
+        group_id: str,
+        *,
+        to: int | None = None,
+        shift: int | None = None,
+        offsets: Mapping[TopicPartition, int] | None = None,
+        partitions: Iterable[TopicPartition] | None = None,
+    ) -> dict[TopicPartition, int]:
+        """Set a group's committed offsets, whether it has members or not, and return them.
+
+        Exactly one says where to: ``to`` is EARLIEST, LATEST or a time (epoch milliseconds: the first record at or
+        after it, else the end); ``shift`` moves each committed offset, back where it is negative, and stays within
+        the log; ``offsets`` names them one by one.  ``partitions`` is what is moved by ``to`` and ``shift``, by
+        default all partitions of all topics that the group has committed or has been assigned.
+
+        Members that have some of the partitions lose their place in the group in the same step.  They notice with
+        their next heartbeat or commit, which is refused: their listeners are told that partitions are lost, they
+        join again, and go on from the new offsets.  What they handed out in between is handed out again.
+
+        Raises:
+            ConfigError: not exactly one of ``to``, ``shift`` and ``offsets`` is given.
+            OffsetOutOfRangeError: the log does not hold one of ``offsets``; nothing has been changed.
+            UnknownTopicError: a partition does not exist.
+            BrokerError: there is no such group.
+        """
+        if sum(choice is not None for choice in (to, shift, offsets)) != 1:
+            raise ConfigError(f"rewind of group {group_id!r}: give exactly one of to=, shift= and offsets=")
+        if to is not None and to < EARLIEST:
+            raise ConfigError(f"rewind of group {group_id!r} to {to}: use EARLIEST, LATEST or epoch milliseconds")
+        if offsets is not None:
+            chosen = list(offsets)
+        else:
+            chosen = self._partitions_of(group_id) if partitions is None else list(partitions)
+        lows = self.list_offsets(dict.fromkeys(chosen, EARLIEST))
+        highs = self.list_offsets(dict.fromkeys(chosen, LATEST))
+        targets: dict[TopicPartition, int | Shift] = {}
+        if offsets is not None:
+            for partition, offset in offsets.items():
+                if not lows[partition] <= offset <= highs[partition]:
+                    raise OffsetOutOfRangeError(
+                        f"rewind of group {group_id!r}: {partition} has offsets {lows[partition]} to "
+                        f"{highs[partition]}, not {offset}; choose one of these",
+                        code=ErrorCode.OFFSET_OUT_OF_RANGE,
+                    )
+                targets[partition] = offset
+        elif to is not None:
+            found = self.list_offsets(dict.fromkeys(chosen, to))
+            targets.update({p: highs[p] if offset < 0 else offset for p, offset in found.items()})
+        elif shift is not None:
+            targets.update({p: Shift(shift, lows[p], highs[p]) for p in chosen})
+        request = ResetOffsets(group_id, targets, self._rng.getrandbits(62) + 1)
+        response = self._ask(request, ResetOffsetsResponse, self._coordinator(group_id))
+        if response.error is not ErrorCode.NONE:
+            raise error_for(response.error, f"rewind of group {group_id!r}")
+        return dict(response.offsets)
+
+    def _partitions_of(self, group_id: str) -> list[TopicPartition]:
+        """Return all partitions of the topics that a group has committed, or shares out."""
+        topics = {partition.topic for partition in self.committed_offsets(group_id)}
+        described = self.describe_group(group_id)
+        if described.protocol_type == CONSUMER_PROTOCOL_TYPE:
+            for member in described.members:
+                topics.update(partition.topic for partition in decode_assignment(member.assignment).partitions)
+                if member.metadata:
+                    topics.update(decode_subscription(member.metadata).topics)
+        if not topics:
+            return []
+        found = self._metadata(tuple(sorted(topics))).topics
+        return [TopicPartition(topic.name, number) for topic in found for number in range(len(topic.leaders))]
 
     # --- the end ----------------------------------------------------------------------
 

@@ -37,6 +37,10 @@ class TopicExistsError(BrokerError):
     """A topic to be created exists already."""
 
 
+class GroupExistsError(BrokerError):
+    """A group to be created exists already, and is not the same."""
+
+
 class GroupNotEmptyError(BrokerError):
     """A group that has members cannot be deleted, nor its offsets altered from outside."""
 
@@ -51,6 +55,7 @@ _CLASSES: dict[ErrorCode, type[BrokerError]] = {
     ErrorCode.REBALANCE_IN_PROGRESS: RebalanceInProgressError,
     ErrorCode.TOPIC_ALREADY_EXISTS: TopicExistsError,
     ErrorCode.NON_EMPTY_GROUP: GroupNotEmptyError,
+    ErrorCode.DUPLICATE_RESOURCE: GroupExistsError,
 }
 
 _ADVICE: dict[ErrorCode, str] = {
@@ -62,7 +67,10 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.FENCED_INSTANCE_ID: "another process uses this group_instance_id; give each its own",
     ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing; poll and retry",
     ErrorCode.TOPIC_ALREADY_EXISTS: "the topic exists already",
-    ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first (rewind sets offsets while they run)",
+    ErrorCode.DUPLICATE_RESOURCE: "it exists already and is another; delete it, or choose another id",
+    ErrorCode.INVALID_GROUP_ID: "a group id must not be empty",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "choose a session timeout within the broker's bounds",
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.STORAGE_ERROR: "the broker could not write; see its log and disk",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "shorten the metadata of the commit",

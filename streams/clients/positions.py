@@ -1,6 +1,12 @@
-"""Where to begin: the committed offset, else the reset policy.
+"""Where to begin in a partition.
 
-Looks up positions of assigned partitions that have none, several at once and without
+1. At the committed offset.
+2. Without one, where the group has committed for another partition of the same topic: at the beginning.  The
+   partition is new to the group, so what it holds was written while the group read the others.
+3. Otherwise by the reset policy.
+
+The second rule is for those who share topics as members of a group, and makes a difference to "latest" alone: with
+"none" the application is asked.  Looks up positions of assigned partitions that have none, several at once and without
 waiting.  Imports protocol and core.
 """
 
@@ -15,6 +21,8 @@ from streams.core.clock import Clock
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     ErrorCode,
@@ -113,11 +121,38 @@ class Positions:
                     state.seek(found.offset)
                 elif state.reset_to is None:
                     missing[partition] = state
-            self._reset(missing)
+            is_member = self._session is not None and not self._session.is_manual
+            if missing and is_member and self._reset_policy == LATEST_TIMESTAMP:
+                self._ask_siblings(coordinator, missing)
+            else:
+                self._reset(missing)
 
         require_stable = self._isolation_level == READ_COMMITTED
         self._network.send(coordinator, OffsetFetch(self._group_id, tuple(states), require_stable), receive)
         return True
+
+    def _ask_siblings(self, coordinator: int, states: Mapping[TopicPartition, PartitionState]) -> None:
+        """Ask whether the group has committed anything in the topics of these: then they are new ones."""
+        self._mark(states, is_looked_up=True)
+        topics = dict.fromkeys(partition.topic for partition in states)
+        counts = self._catalog.counts(topics)
+        asked = tuple(TopicPartition(topic, number) for topic, count in counts.items() for number in range(count))
+
+        def receive(response: Response | Exception) -> None:
+            self._mark(states, is_looked_up=False)
+            if not isinstance(response, OffsetFetchResponse) or response.error is not ErrorCode.NONE:
+                # All of it once more.
+                self._retry_later()
+                return
+            known = {partition.topic for partition in response.offsets}
+            waiting = [(partition, state) for partition, state in self._waiting(states) if state.reset_to is None]
+            for partition, state in waiting:
+                if partition.topic in known:
+                    state.request_reset(EARLIEST_TIMESTAMP)
+            self._reset({partition: state for partition, state in waiting if partition.topic not in known})
+
+        # An open transaction that commits some of them tells as much as a closed one: the answer need not wait.
+        self._network.send(coordinator, OffsetFetch(self._group_id, asked), receive)
 
     def _reset(self, states: Mapping[TopicPartition, PartitionState]) -> None:
         """Nothing is committed for these: go by the policy."""
