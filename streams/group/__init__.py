@@ -1,4 +1,9 @@
-"""Membership of groups, sans-IO: both halves of the protocol, assignors and their bytes."""
+"""Groups: who is there, who does what, and nobody does it twice.
+
+For work of any kind: ``LeaderElection``, ``TaskDistribution``, ``MemberNumber``, and the ``GroupClient`` on which they
+stand.  For consumers: the assignors.  Beneath, without I/O, both halves of Kafka's classic group protocol:
+``Member`` and ``Coordinator``.
+"""
 
 from streams.group.assignors import (
     Assignor,
@@ -10,6 +15,7 @@ from streams.group.assignors import (
     RoundRobinAssignor,
     StickyAssignor,
 )
+from streams.group.client import WORK_PROTOCOL_TYPE, GroupClient, GroupListener
 from streams.group.consumer_member import Assign, ConsumerMembership, Lose, Revoke
 from streams.group.coordinator import Coordinator, CoordinatorConfig, Effect, Persist, Reply
 from streams.group.member import (
@@ -22,6 +28,7 @@ from streams.group.member import (
     PerformAssignment,
     Send,
 )
+from streams.group.recipes import LeaderElection, MemberNumber, MemberSettings, TaskDistribution
 from streams.group.states import GroupState
 from streams.group.subscriptions import (
     Assignment,
@@ -33,6 +40,13 @@ from streams.group.subscriptions import (
 )
 
 __all__ = [
+    "WORK_PROTOCOL_TYPE",
+    "GroupClient",
+    "GroupListener",
+    "LeaderElection",
+    "MemberNumber",
+    "MemberSettings",
+    "TaskDistribution",
     "Action",
     "Assign",
     "Assignment",

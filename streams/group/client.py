@@ -1,0 +1,332 @@
+"""A member of a group of any kind: the coordinator as a tool for other work than reading topics.
+
+Runs the member machine over a connection, in ``poll`` or in a thread of its own, and calls a
+listener.  Members give up what they have before each round, so that nothing has two owners.
+Imports protocol and core only.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from attrs import frozen
+
+from streams.core.clock import Clock, SystemClock
+from streams.core.errors import BrokerError, ClientClosedError, ConfigError
+from streams.core.threads import Signal, SystemThreads, Threads, Worker
+from streams.group.member import Failed, Member, MemberConfig, MemberState, PerformAssignment, Send
+from streams.protocol.messages import JoinGroup, LeaveGroup, Request, Response, SyncGroup
+from streams.protocol.transport import Cluster
+
+#: Protocol type of groups that share work and no topics.
+WORK_PROTOCOL_TYPE: Final = "work"
+
+# Under a virtual clock waiting takes no time: so many fruitless polls in a row mean that nothing will come.
+_FRUITLESS_LIMIT: Final = 100
+
+
+class GroupListener:
+    """What a group is for.  Override what is needed; everything is called inside ``poll``."""
+
+    def metadata(self) -> bytes:
+        """Return what this member tells the one that assigns; asked at every join."""
+        return b""
+
+    def assign(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Share out: from each member's metadata to each one's assignment; called on the leader only."""
+        return {}
+
+    def on_assigned(self, assignment: bytes) -> None:
+        """This is ours from now on."""
+
+    def on_revoked(self) -> None:
+        """What was assigned is ours until this returns: finish it, or put it down."""
+
+    def on_lost(self) -> None:
+        """What was assigned may be somebody else's already."""
+        self.on_revoked()
+
+    def is_rejoin_needed(self) -> bool:
+        """Whether to share out anew, since ``metadata`` or what is shared has changed; asked at every poll."""
+        return False
+
+
+@frozen
+class _Assigned:
+    assignment: bytes
+
+
+@frozen
+class _Revoked:
+    pass
+
+
+@frozen
+class _Lost:
+    pass
+
+
+class _Policy:
+    """Membership of somebody who gives all up before each round."""
+
+    def __init__(self, protocol_type: str, protocol_name: str, listener: GroupListener) -> None:
+        self.protocol_type = protocol_type
+        self._protocol_name = protocol_name
+        self._listener = listener
+        self._has_assignment = False
+
+    def prepare_join(self) -> list[object]:
+        return self.leaving()
+
+    def metadata(self) -> Sequence[tuple[str, bytes]]:
+        return ((self._protocol_name, self._listener.metadata()),)
+
+    def assigned(self, protocol_name: str, generation_id: int, assignment: bytes) -> tuple[list[object], bool]:
+        self._has_assignment = True
+        return [_Assigned(assignment)], False
+
+    def lost(self) -> list[object]:
+        had, self._has_assignment = self._has_assignment, False
+        return [_Lost()] if had else []
+
+    def leaving(self) -> list[object]:
+        had, self._has_assignment = self._has_assignment, False
+        return [_Revoked()] if had else []
+
+
+class GroupClient:
+    """One member of a group; call ``poll`` often enough, or let ``start`` do it in a thread.
+
+    All members of a group have the same ``protocol_type`` and ``protocol_name``.  Times are milliseconds.
+    A member that has not been heard of for ``session_timeout_ms`` loses its place; at a new round everybody has
+    ``rebalance_timeout_ms`` to put down what it has.
+
+    Raises:
+        ConfigError: there is no broker, or a setting does not fit.
+    """
+
+    def __init__(
+        self,
+        broker: Cluster | None,
+        group_id: str,
+        listener: GroupListener,
+        *,
+        protocol_type: str = WORK_PROTOCOL_TYPE,
+        protocol_name: str = "default",
+        client_id: str = "worker",
+        group_instance_id: str | None = None,
+        session_timeout_ms: int = 10_000,
+        heartbeat_interval_ms: int = 3_000,
+        rebalance_timeout_ms: int = 60_000,
+        retry_backoff_ms: int = 100,
+        clock: Clock | None = None,
+        threads: Threads | None = None,
+    ) -> None:
+        if broker is None:
+            raise ConfigError("a group member needs a broker; pass an EmbeddedBroker() or another cluster")
+        if not group_id:
+            raise ConfigError("a group member needs a group id that is not empty")
+        if heartbeat_interval_ms >= session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms={heartbeat_interval_ms} must be below session_timeout_ms={session_timeout_ms}"
+            )
+        times = session_timeout_ms, heartbeat_interval_ms, rebalance_timeout_ms, retry_backoff_ms
+        self._config = MemberConfig(group_id, client_id, group_instance_id, *times)
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._threads: Threads = SystemThreads() if threads is None else threads
+        self._listener = listener
+        self._member = Member(self._config, _Policy(protocol_type, protocol_name, listener))
+        self._connection = broker.connect(client_id)
+        self._pending: dict[int, tuple[Request, int]] = {}
+        self._actions: deque[object] = deque()
+        self._has_assignment = False
+        self._error: Exception | None = None
+        self._worker: Worker | None = None
+        self._stop: Signal | None = None
+        self._is_closed = False
+
+    # --- what is known ----------------------------------------------------------------
+
+    @property
+    def member_id(self) -> str:
+        """The coordinator's name for this member, "" before it has one."""
+        return self._member.member_id
+
+    @property
+    def generation_id(self) -> int:
+        """The number of the round, -1 while it is in none."""
+        return self._member.generation_id
+
+    @property
+    def has_assignment(self) -> bool:
+        """Whether what was assigned is surely this member's now.
+
+        It is not any more when the coordinator has not answered for a whole session, whatever the reason: then
+        somebody else may have it, although nobody could tell this member so.
+        """
+        is_alive = self._clock.monotonic_ms() < self._member.alive_until_ms
+        return self._has_assignment and is_alive
+
+    # --- at work ----------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int = 0) -> None:
+        """Do what membership asks for, for so long; the listener is called in here.
+
+        Raises:
+            MemberFencedError: another process has this ``group_instance_id``.
+            BrokerError: the group cannot be joined.
+            ClientClosedError: it is closed, or polled by a thread of its own.
+        """
+        self._check_open()
+        if self._worker is not None and not self._worker.is_current:
+            raise ClientClosedError("a thread polls this group member already; do not call poll() after start()")
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        seen_ms, fruitless = -1, 0
+        while True:
+            has_progress = self._receive(0) or self._act()
+            now = self._clock.monotonic_ms()
+            fruitless = 0 if has_progress or now != seen_ms else fruitless + 1
+            seen_ms = now
+            if has_progress:
+                continue
+            if now >= deadline_ms or fruitless >= _FRUITLESS_LIMIT or (self._stop is not None and self._stop.is_set()):
+                return
+            self._receive(self._wait_ms(deadline_ms - now, now))
+
+    def start(self) -> None:
+        """Poll in a thread from now on; what goes wrong there is raised by ``check`` and ``close``."""
+        self._check_open()
+        if self._worker is None:
+            self._stop = self._threads.signal()
+            self._worker = self._threads.start(f"{self._config.client_id}-group", self._run)
+
+    def check(self) -> None:
+        """Raise what has ended the thread, if anything has."""
+        if self._error is not None:
+            raise self._error
+
+    def rejoin(self) -> None:
+        """Have everything shared out anew."""
+        self._member.request_rejoin("asked for by the application")
+        self._connection.wakeup()
+
+    def close(self, timeout_ms: int = 10_000) -> None:
+        """Put down what was assigned and leave the group, unless static; harmless when repeated."""
+        if self._is_closed:
+            return
+        if self._worker is not None and self._stop is not None:
+            self._stop.set()
+            self._connection.wakeup()
+            if not self._worker.is_current:
+                self._worker.join(timeout_ms)
+        self._is_closed = True
+        try:
+            self._actions.extend(self._member.leave())
+            while self._actions:
+                action = self._actions.popleft()
+                self._perform(action)
+                if isinstance(action, Send) and isinstance(action.request, LeaveGroup):
+                    # Unheard, it would cost the others a session timeout.
+                    self._receive(min(timeout_ms, self._config.session_timeout_ms))
+        finally:
+            self._connection.close()
+        self.check()
+
+    def __enter__(self) -> Self:
+        """Return the member; it leaves at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave."""
+        self.close()
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._stop is not None and not self._stop.is_set():
+                self.poll(self._member.heartbeat_interval_ms)
+        except Exception as error:  # noqa: BLE001
+            # Whoever owns this member gets it from check() or close().
+            self._error = error
+
+    def _act(self) -> bool:
+        if self._listener.is_rejoin_needed():
+            self._member.request_rejoin("the listener wants it")
+        if not self._actions:
+            self._actions.extend(self._member.poll(self._clock.monotonic_ms()))
+        has_progress = bool(self._actions)
+        while self._actions:
+            self._perform(self._actions.popleft())
+        return has_progress
+
+    def _perform(self, action: object) -> None:
+        match action:
+            case Send(node_id, request):
+                self._send(node_id, request)
+            case PerformAssignment(generation_id, _, members):
+                self._assign(generation_id, {member.member_id: member.metadata for member in members})
+            case _Assigned(assignment):
+                self._has_assignment = True
+                self._listener.on_assigned(assignment)
+            case _Revoked():
+                # Whoever asks in between hears that it is going.
+                self._has_assignment = False
+                self._listener.on_revoked()
+            case _Lost():
+                self._has_assignment = False
+                self._listener.on_lost()
+            case Failed(error):
+                raise error
+
+    def _assign(self, generation_id: int, members: Mapping[str, bytes]) -> None:
+        is_done = False
+        try:
+            assignments = self._listener.assign(members)
+            unknown = sorted(set(assignments) - set(members))
+            if unknown:
+                raise ConfigError(f"group {self._config.group_id!r}: assign() named {unknown}, who are no members")
+            is_done = True
+        finally:
+            if not is_done:
+                self._member.fail_assignment(self._clock.monotonic_ms())
+        self._member.complete_assignment(generation_id, assignments, self._clock.monotonic_ms())
+
+    def _send(self, node_id: int, request: Request) -> None:
+        now = self._clock.monotonic_ms()
+        config = self._config
+        waits_ms = config.session_timeout_ms
+        if isinstance(request, (JoinGroup, SyncGroup)):
+            waits_ms += config.max_poll_interval_ms
+        try:
+            number = self._connection.send(node_id, request)
+        except Exception as error:  # noqa: BLE001
+            # Whatever the way to the broker fails with: the machine looks for the coordinator anew.
+            self._member.on_response(request, error, now)
+            return
+        self._pending[number] = (request, now + waits_ms)
+
+    def _receive(self, timeout_ms: int) -> bool:
+        arrived = self._connection.poll(timeout_ms)
+        now = self._clock.monotonic_ms()
+        expired: list[tuple[int, Response | Exception]] = [
+            (number, BrokerError("no answer in time")) for number, (_, until) in self._pending.items() if until <= now
+        ]
+        for number, response in [*arrived, *expired]:
+            request, _ = self._pending.pop(number, (None, 0))
+            if request is not None:
+                self._member.on_response(request, response, now)
+        return bool(arrived or expired)
+
+    def _wait_ms(self, remaining_ms: int, now: int) -> int:
+        due = [until for _, until in self._pending.values()]
+        if (deadline_ms := self._member.next_deadline_ms()) is not None:
+            due.append(deadline_ms)
+        return max(0, min([remaining_ms, *(at - now for at in due)]))
+
+    def _check_open(self) -> None:
+        if self._is_closed or self._member.state is MemberState.FAILED:
+            raise ClientClosedError("this group member is closed, or was refused; make a new one")

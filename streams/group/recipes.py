@@ -1,0 +1,274 @@
+"""Work for a group: one of many that leads, tasks shared out, and a number each.
+
+Each is a ``GroupClient``: a context manager to be polled, or started in a thread of its own.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, TypedDict, Unpack
+
+from streams.core.clock import Clock
+from streams.core.errors import ConfigError
+from streams.core.threads import Threads
+from streams.group.client import GroupClient, GroupListener
+from streams.protocol.transport import Cluster
+
+
+class MemberSettings(TypedDict, total=False):
+    """Settings that every member of a group takes, see ``GroupClient``."""
+
+    client_id: str
+    group_instance_id: str | None
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    rebalance_timeout_ms: int
+    retry_backoff_ms: int
+    clock: Clock | None
+    threads: Threads | None
+
+
+def _nothing() -> None:
+    """Nothing to do."""
+
+
+def _no_tasks(tasks: Sequence[str]) -> None:
+    """Nothing to do."""
+
+
+class _Election(GroupListener):
+    def __init__(self, on_elected: Callable[[], None], on_deposed: Callable[[], None]) -> None:
+        self.is_elected = False
+        self._has_led = False
+        self._on_elected = on_elected
+        self._on_deposed = on_deposed
+
+    def metadata(self) -> bytes:
+        return b"leader" if self._has_led else b""
+
+    def assign(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        incumbents = [member for member, said in members.items() if said]
+        chosen = (incumbents or list(members))[0]
+        return {member: b"leader" if member == chosen else b"" for member in members}
+
+    def on_assigned(self, assignment: bytes) -> None:
+        self.is_elected = self._has_led = assignment == b"leader"
+        if self.is_elected:
+            self._on_elected()
+
+    def on_revoked(self) -> None:
+        was, self.is_elected = self.is_elected, False
+        if was:
+            self._on_deposed()
+
+    def on_lost(self) -> None:
+        self._has_led = False
+        self.on_revoked()
+
+
+class LeaderElection(GroupClient):
+    """One member of the group leads, for as long as it is there; then another does.
+
+    ``on_elected`` and ``on_deposed`` are called inside ``poll``; who leads stays so when others come and go, with
+    a short break while the group settles.  Before each step that only one may do, ask ``is_leader``: it turns
+    False by itself when the coordinator has not been heard of for a session.
+    """
+
+    def __init__(
+        self,
+        broker: Cluster | None,
+        group_id: str,
+        *,
+        on_elected: Callable[[], None] = _nothing,
+        on_deposed: Callable[[], None] = _nothing,
+        **settings: Unpack[MemberSettings],
+    ) -> None:
+        self._election = _Election(on_elected, on_deposed)
+        super().__init__(broker, group_id, self._election, protocol_name="leader", **settings)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this member, and surely no other one, leads now."""
+        return self._election.is_elected and self.has_assignment
+
+
+class _Distribution(GroupListener):
+    def __init__(
+        self,
+        tasks: Iterable[str],
+        is_sticky: bool,
+        on_assigned: Callable[[Sequence[str]], None],
+        on_revoked: Callable[[Sequence[str]], None],
+    ) -> None:
+        self.wanted = tuple(dict.fromkeys(tasks))
+        self.tasks: tuple[str, ...] = ()
+        self.has_changed = False
+        self._held: tuple[str, ...] = ()
+        self._is_sticky = is_sticky
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+
+    def metadata(self) -> bytes:
+        self.has_changed = False
+        return json.dumps([self.wanted, self._held]).encode()
+
+    def assign(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        said = {member: json.loads(data) for member, data in members.items()}
+        order = sorted(members)
+        tasks = list(dict.fromkeys(task for member in order for task in said[member][0]))
+        if self._is_sticky:
+            given = share_sticky(tasks, {member: said[member][1] for member in order})
+        else:
+            given = {member: tasks[index :: len(order)] for index, member in enumerate(order)}
+        return {member: json.dumps(mine).encode() for member, mine in given.items()}
+
+    def on_assigned(self, assignment: bytes) -> None:
+        self.tasks = self._held = tuple(json.loads(assignment)) if assignment else ()
+        self._on_assigned(self.tasks)
+
+    def on_revoked(self) -> None:
+        revoked, self.tasks = self.tasks, ()
+        self._on_revoked(revoked)
+
+    def on_lost(self) -> None:
+        self._held = ()
+        self.on_revoked()
+
+    def is_rejoin_needed(self) -> bool:
+        return self.has_changed
+
+
+def share_sticky(tasks: Sequence[str], held: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return evenly many tasks for each member, of which it keeps as many as it may; members in their order."""
+    wanted = set(tasks)
+    taken: set[str] = set()
+    kept: dict[str, list[str]] = {}
+    each, extra = divmod(len(tasks), len(held))
+    # Who has most is most entitled to one of the longer lists.
+    for member in sorted(held, key=lambda member: -len(held[member])):
+        mine = [task for task in held[member] if task in wanted and task not in taken]
+        mine = mine[: each + (extra > 0 and len(mine) > each)]
+        extra -= len(mine) > each
+        kept[member] = mine
+        taken.update(mine)
+    free = [task for task in tasks if task not in taken]
+    given: dict[str, list[str]] = {}
+    for member in held:
+        count = each - len(kept[member])
+        if count >= 0 and extra > 0 and len(kept[member]) <= each:
+            count, extra = count + 1, extra - 1
+        given[member] = kept[member] + free[: max(0, count)]
+        del free[: max(0, count)]
+    return given
+
+
+class TaskDistribution(GroupClient):
+    """A list of tasks, shared out among as many members as there are.
+
+    With "round_robin" the tasks go round, so that neighbours in the list go to different members; with "sticky"
+    everybody keeps what it can when members come and go.  Tasks are the union of what all members name, most often
+    all the same.  ``on_assigned`` and ``on_revoked`` are called inside ``poll`` with all tasks of this member: it
+    gives all up before each round, so that no task is done by two.
+
+    Raises:
+        ConfigError: the strategy is unknown.
+    """
+
+    def __init__(
+        self,
+        broker: Cluster | None,
+        group_id: str,
+        tasks: Iterable[str],
+        *,
+        strategy: Literal["round_robin", "sticky"] = "round_robin",
+        on_assigned: Callable[[Sequence[str]], None] = _no_tasks,
+        on_revoked: Callable[[Sequence[str]], None] = _no_tasks,
+        **settings: Unpack[MemberSettings],
+    ) -> None:
+        if strategy not in ("round_robin", "sticky"):
+            raise ConfigError(f"strategy {strategy!r} of group {group_id!r}: use 'round_robin' or 'sticky'")
+        self._distribution = _Distribution(tasks, strategy == "sticky", on_assigned, on_revoked)
+        super().__init__(broker, group_id, self._distribution, protocol_name=strategy, **settings)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that are surely this member's now."""
+        return self._distribution.tasks if self.has_assignment else ()
+
+    def change(self, tasks: Iterable[str]) -> None:
+        """Name other tasks; they are shared out anew."""
+        self._distribution.wanted = tuple(dict.fromkeys(tasks))
+        self._distribution.has_changed = True
+
+
+class _Numbering(GroupListener):
+    def __init__(self, on_numbered: Callable[[int, int], None]) -> None:
+        self.number: int | None = None
+        self.count = 0
+        self._last: int | None = None
+        self._on_numbered = on_numbered
+
+    def metadata(self) -> bytes:
+        return json.dumps(self._last).encode()
+
+    def assign(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        count = len(members)
+        numbers: dict[int, str] = {}
+        for member in sorted(members):
+            last = json.loads(members[member])
+            if last is not None and last < count:
+                numbers.setdefault(last, member)
+        settled = set(numbers.values())
+        others = (member for member in sorted(members) if member not in settled)
+        for number in range(count):
+            if number not in numbers:
+                numbers[number] = next(others)
+        return {member: json.dumps([number, count]).encode() for number, member in numbers.items()}
+
+    def on_assigned(self, assignment: bytes) -> None:
+        if assignment:
+            self.number, self.count = json.loads(assignment)
+            self._last = self.number
+            self._on_numbered(json.loads(assignment)[0], self.count)
+
+    def on_revoked(self) -> None:
+        self.number = None
+
+    def on_lost(self) -> None:
+        self._last = self.number = None
+
+
+def _no_number(number: int, count: int) -> None:
+    """Nothing to do."""
+
+
+class MemberNumber(GroupClient):
+    """Each member has a number from 0 on, and knows how many there are: what is its part follows by modulo.
+
+    ``on_numbered`` is called inside ``poll`` with number and count.  Numbers are kept where they can be.
+    """
+
+    def __init__(
+        self,
+        broker: Cluster | None,
+        group_id: str,
+        *,
+        on_numbered: Callable[[int, int], None] = _no_number,
+        **settings: Unpack[MemberSettings],
+    ) -> None:
+        self._numbering = _Numbering(on_numbered)
+        super().__init__(broker, group_id, self._numbering, protocol_name="number", **settings)
+
+    @property
+    def number(self) -> int | None:
+        """This member's number, None while the group settles."""
+        return self._numbering.number if self.has_assignment else None
+
+    @property
+    def count(self) -> int:
+        """How many members there are, as of the last round."""
+        return self._numbering.count
+
+    def owns(self, key: int) -> bool:
+        """Whether this key, modulo the number of members, is surely this member's now."""
+        number = self.number
+        return number is not None and key % self._numbering.count == number
