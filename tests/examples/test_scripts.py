@@ -72,6 +72,36 @@ def test_nexmark_answers_all_queries(run_script):
     assert " 0 answers" not in printed
 
 
+def test_leader_election_does_each_step_once(run_script):
+    assert run_script("10_leader_election.py").splitlines() == [
+        "anna: close the books",
+        "anna is stopped",
+        "ben: make the statement",
+        "ben: send it",
+        "3 steps, each done once, by 2 instances in turn",
+    ]
+
+
+def test_shared_tasks_stick(run_script):
+    printed = run_script("11_shared_tasks.py")
+
+    assert "round_robin, cleo is there: 4 of 7 have moved to another instance" in printed
+    assert "sticky, cleo is there: 2 of 7 have moved to another instance" in printed
+    assert "sticky, anna has left: 0 of 7 have moved to another instance" in printed
+
+
+def test_member_numbers_share_out_all_accounts(run_script):
+    assert run_script("12_member_number.py").splitlines() == [
+        "three instances",
+        "  0 of 3: 102 105 108 111",
+        "  1 of 3: 100 103 106 109",
+        "  2 of 3: 101 104 107 110",
+        "one has crashed",
+        "  0 of 2: 100 102 104 106 108 110",
+        "  1 of 2: 101 103 105 107 109 111",
+    ]
+
+
 def test_parallel_workers_keep_each_customers_order(run_script):
     printed = run_script("13_parallel_workers.py").splitlines()
 
