@@ -1,0 +1,1 @@
+"""Transcripts of rebalances, for people to read and for machines to replay."""
