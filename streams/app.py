@@ -314,7 +314,7 @@ class BoundedRun:
             partition = TopicPartition(topic, number)
             position, end = self.broker.start_offset(partition), self.broker.end_offset(partition)
             while position < end:
-                blocks = self.broker.read(partition, position)
+                blocks = self.broker.read(partition, position, committed_only=True)
                 if not blocks:
                     break
                 for block in blocks:

@@ -250,10 +250,13 @@ class EmbeddedBroker:
             self._nudge_keeper()
             return base
 
-    def read(self, partition: TopicPartition, offset: int, max_records: int = 10_000) -> list[Block]:
-        """Return up to ``max_records`` records from ``offset`` on, whatever their transactions; [] at the end.
+    def read(
+        self, partition: TopicPartition, offset: int, max_records: int = 10_000, *, committed_only: bool = False
+    ) -> list[Block]:
+        """Return up to ``max_records`` records from ``offset`` on; [] at the end.
 
-        Expired records are left out, as are the ends of transactions.
+        Expired records are left out, as are the ends of transactions; with ``committed_only`` also
+        the records of transactions that were aborted, and all from the first open one on.
 
         Raises:
             UnknownTopicError: there is no such partition.
@@ -264,6 +267,8 @@ class EmbeddedBroker:
             log = self._machine.topics.log(partition)
             while blocks := log.fetch(offset, max_records, self._now_ms()):
                 records = [block for block in blocks if block.producer is None or not block.producer.is_control]
+                if committed_only:
+                    records = list(log.committed(records))
                 if records:
                     return records
                 offset = blocks[-1].offsets[-1] + 1

@@ -5,7 +5,7 @@ argument; nothing happens on its own.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import define, evolve, field
 
@@ -79,6 +79,15 @@ class PartitionLog:
     def is_open(self, producer_id: int) -> bool:
         """Whether a producer has records here whose transaction has not ended."""
         return self._producers.is_open(producer_id)
+
+    def committed(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        """Yield what counts of blocks: nothing that was aborted, nothing from the last stable offset on."""
+        stable = self.last_stable_offset
+        for block in blocks:
+            if block.offsets[0] >= stable:
+                return
+            if not self._producers.is_aborted(block):
+                yield block if block.offsets[-1] < stable else block.slice(0, bisect_left(block.offsets, stable))
 
     def is_aborted(self, block: Block) -> bool:
         """Whether the records of a block belong to an aborted transaction."""

@@ -14,7 +14,7 @@ from attrs import define, field
 
 from streams.broker.files import OpenFiles, write_at
 from streams.broker.storage import Stamped
-from streams.core.records import NO_TIMESTAMP, Block, ProducerStamp
+from streams.core.records import NO_TIMESTAMP, Block
 from streams.protocol import batch
 from streams.protocol.batch import BatchHeader, CorruptBatchError
 from streams.protocol.markers import is_commit_marker
@@ -119,15 +119,8 @@ class Segment:
         """Yield what producers have written; only markers are decoded."""
         for header, data in self._scan(0, self.size):
             if header.producer_id >= 0 and header.record_count:
-                stamp = ProducerStamp(
-                    header.producer_id,
-                    header.producer_epoch,
-                    header.base_sequence,
-                    header.is_transactional,
-                    header.is_control,
-                )
                 is_commit = header.is_control and is_commit_marker(self._decoded(data, header))
-                yield Stamped(stamp, header.base_offset, header.last_offset_delta + 1, is_commit)
+                yield Stamped(header.stamp, header.base_offset, header.last_offset_delta + 1, is_commit)
 
     def first_at(self, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the first record at or after the time and the offset."""

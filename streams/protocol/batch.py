@@ -14,7 +14,7 @@ from typing import NamedTuple
 import google_crc32c
 
 from streams.core.errors import BrokerError
-from streams.core.records import Block, Headers
+from streams.core.records import Block, Headers, ProducerStamp
 from streams.protocol import compression
 from streams.protocol.compression import CODECS, CompressionError
 from streams.protocol.messages import ErrorCode
@@ -24,6 +24,7 @@ COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+_NOBODY = ProducerStamp(-1, -1)
 DELETE_HORIZON = 0x40
 
 #: Bytes of a batch before its first record.
@@ -86,6 +87,13 @@ class BatchHeader(NamedTuple):
     def is_transactional(self) -> bool:
         """True where the records belong to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def stamp(self) -> ProducerStamp:
+        """Who wrote the batch; producer id -1 is nobody in particular."""
+        return ProducerStamp(
+            self.producer_id, self.producer_epoch, self.base_sequence, self.is_transactional, self.is_control
+        )
 
 
 # --- variable-length integers -------------------------------------------------------------
@@ -152,14 +160,11 @@ def encode(
     *,
     attributes: int = 0,
     leader_epoch: int = 0,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
 ) -> bytes:
     """Return the block as one record batch that starts at ``base_offset``.
 
-    Holes between the block's offsets (left by compaction) are kept.  ``attributes`` are
-    the batch's bits; its compression bits say how the records are compressed.
+    Holes between the block's offsets (left by compaction) are kept, and so is its producer's stamp.
+    ``attributes`` are the batch's bits; its compression bits say how the records are compressed.
 
     Raises:
         CompressionError: ``attributes`` ask for a compression that Kafka does not have.
@@ -179,14 +184,16 @@ def encode(
         records = compression.compress(attributes & COMPRESSION_MASK, records)
     if len(records) > _INT32_MAX - HEADER_SIZE:
         raise ValueError(f"record batch of {len(records)} bytes: at most 2 GiB fit; send smaller blocks")
+    stamp = block.producer or _NOBODY
+    attributes |= (TRANSACTIONAL if stamp.is_transactional else 0) | (CONTROL if stamp.is_control else 0)
     checked = _CHECKED.pack(
         attributes,
         deltas[-1],
         base_timestamp,
         max(block.timestamps),
-        producer_id,
-        producer_epoch,
-        base_sequence,
+        stamp.producer_id,
+        stamp.epoch,
+        stamp.sequence,
         count,
     )
     crc = google_crc32c.extend(google_crc32c.value(checked), records)
@@ -351,6 +358,8 @@ def decode(data: bytes, position: int = 0, header: BatchHeader | None = None, *,
             records = compression.decompress(header.attributes & COMPRESSION_MASK, records)
         block = _decode_records(records, header)
         block.compression = header.compression
+        if header.producer_id >= 0:
+            block.producer = header.stamp
         return block
     except CompressionError as error:
         raise CorruptBatchError(f"record batch at byte {position} (offset {header.base_offset}): {error}") from error

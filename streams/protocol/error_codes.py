@@ -2,6 +2,7 @@
 
 from enum import IntEnum
 
+
 class ErrorCode(IntEnum):
     """Kafka's error codes, as far as they are used here."""
 

@@ -4,9 +4,10 @@ from random import Random
 
 import pytest
 
-from streams import TopicPartition
+from streams import Consumer, EmbeddedBroker, Producer, TopicPartition
 from streams.broker.service import Broker, BrokerConfig
 from streams.broker.topics import Storages, Topics
+from streams.clients.records import GroupMetadata
 from streams.core.records import Block, ProducerStamp
 from streams.group.coordinator import Coordinator, CoordinatorConfig
 from streams.protocol.messages import (
@@ -380,3 +381,35 @@ def test_transactions_against_a_model():
             if pending[writer.name]:
                 writer.end(commit=False)
         assert desk.visible(P0) == [value for value in log if value in committed]
+
+
+def test_files_keep_what_was_committed_and_what_was_not(tmp_path):
+    """Through real clients, closed and opened again: offsets, aborted records and a repeated end."""
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("topic", 1)
+        with Producer(broker, transactional_id="tx") as producer:
+            producer.init_transactions()
+            for number in range(6):
+                producer.begin_transaction()
+                producer.send("topic", b"%d" % number, key=b"k")
+                producer.send_offsets_to_transaction({P0: number + 1}, GroupMetadata("group"))
+                if number % 2:
+                    producer.abort_transaction()
+                else:
+                    producer.commit_transaction()
+    with EmbeddedBroker(tmp_path) as broker:
+        values = [value for block in broker.read(P0, 0, committed_only=True) for value in block.values]
+        assert values == [b"0", b"2", b"4"]
+        with Consumer(broker, "group", isolation_level="read_committed") as consumer:
+            assert consumer.committed([P0])[P0].offset == 5
+            consumer.assign([P0])
+            consumer.seek(P0, 0)
+            read = []
+            while consumer.position(P0) < broker.end_offset(P0):
+                read += [record.value for record in consumer.poll(100)]
+            assert read == values
+        with Producer(broker, transactional_id="tx") as producer:
+            producer.init_transactions()
+            with producer.transaction():
+                producer.send("topic", b"more", key=b"k")
+        assert broker.read(P0, 0, committed_only=True)[-1].values[-1] == b"more"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.core.records import Block
+from streams.core.records import Block, ProducerStamp
 from streams.protocol import batch
 from streams.protocol.batch import CorruptBatchError, IncompleteBatchError
 from streams.protocol.compression import CompressionError, codec_number
@@ -116,17 +116,18 @@ def test_log_append_time_is_the_time_of_all_records():
     assert list(batch.decode(data).timestamps) == [2, 2, 2]
 
 
-def test_producer_fields_and_flags_are_carried():
-    attributes = batch.TRANSACTIONAL | batch.CONTROL
-    data = batch.encode(plain(1), 9, attributes=attributes, producer_id=77, producer_epoch=3, base_sequence=12)
+@pytest.mark.parametrize("stamp", [ProducerStamp(77, 3, 12, True, True), ProducerStamp(5, 0, 0), None])
+def test_stamp_of_the_producer_is_carried(stamp):
+    block = plain(1)
+    block.producer = stamp
+    data = batch.encode(block, 9)
 
     header = batch.read_header(data)
 
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 3, 12)
-    assert header.is_transactional
-    assert header.is_control
+    assert batch.decode(data).producer == stamp
+    assert header.stamp == (stamp or ProducerStamp(-1, -1))
     assert header.base_offset == 9
-    assert batch.decode_all(data) == []
+    assert len(batch.decode_all(data)) == (0 if stamp is not None and stamp.is_control else 1)
 
 
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])

@@ -1,4 +1,4 @@
-"""Processes that are killed in the middle, and what their successors find (at least once)."""
+"""Processes that are killed in the middle, and what their successors find."""
 
 import json
 import random
@@ -111,6 +111,31 @@ def test_after_orderly_stops_everything_is_equal(command, tmp_path):
     counts, highest, updates = tables(tmp_path)
 
     assert stopped > 2
+    assert counts == TRUE_COUNTS
+    assert highest == TRUE_HIGHEST
+    assert updates == ROWS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_exactly_once_counts_every_row_once_however_often_it_is_killed(command, tmp_path):
+    """Every update is in the output once, and the counts are exact."""
+    command = [*command, "--set", "processing_guarantee=exactly_once_v2"]
+    moments = random.Random(12)
+    killed = 0
+    for _ in range(10):
+        process = started(command, tmp_path, moments.randrange(20_000, 600_000))
+        if process.poll() is None:
+            process.kill()
+            killed += 1
+        _, stderr = process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL), stderr
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+
+    counts, highest, updates = tables(tmp_path)
+
+    assert killed > 4
     assert counts == TRUE_COUNTS
     assert highest == TRUE_HIGHEST
     assert updates == ROWS
