@@ -9,6 +9,7 @@ from streams.app import Streams, run
 from streams.broker.embedded import EmbeddedBroker
 from streams.clients.admin import Admin
 from streams.clients.consumer import Consumer
+from streams.clients.parallel import ParallelConsumer
 from streams.clients.producer import Producer
 from streams.core.clock import Clock, SystemClock, VirtualClock
 from streams.core.config import StreamsConfig
@@ -21,6 +22,7 @@ from streams.core.errors import (
     MemberFencedError,
     OffsetOutOfRangeError,
     ProcessingError,
+    ProducerFencedError,
     RebalanceInProgressError,
     RecordTooLargeError,
     SerializationError,
@@ -29,6 +31,7 @@ from streams.core.errors import (
     StoreError,
     StreamsError,
     TopologyError,
+    TransactionError,
     UnknownTopicError,
 )
 from streams.core.records import (
@@ -96,8 +99,8 @@ __all__ = [
     "ConfigError",
     "Consumer",
     "EmbeddedBroker",
-    "ExceptionResponse",
     "EmitStrategy",
+    "ExceptionResponse",
     "GlobalKTable",
     "Headers",
     "InputError",
@@ -110,11 +113,13 @@ __all__ = [
     "KeyValueStore",
     "MemberFencedError",
     "OffsetOutOfRangeError",
+    "ParallelConsumer",
     "PartitionGrouper",
     "ProcessingError",
     "Processor",
     "ProcessorContext",
     "Producer",
+    "ProducerFencedError",
     "PunctuationType",
     "RebalanceInProgressError",
     "Record",
@@ -149,6 +154,7 @@ __all__ = [
     "TopicPartition",
     "Topology",
     "TopologyError",
+    "TransactionError",
     "UnknownTopicError",
     "UnlimitedWindows",
     "ValueAndTimestamp",

@@ -46,6 +46,13 @@ PIPELINES = (
     Pipeline("filter", select, [bids], ["out"]),
     Pipeline("tumbling count, memory", tumbling, [bids], ["counts"]),
     Pipeline("tumbling count, RocksDB", tumbling, [bids], ["counts"], on_disk=True),
+    Pipeline(
+        "tumbling count, exactly once",
+        tumbling,
+        [bids],
+        ["counts"],
+        settings={"processing_guarantee": "exactly_once_v2"},
+    ),
     Pipeline("windowed join, memory", windowed_join, [auctions, bids], ["pairs"]),
 )
 
