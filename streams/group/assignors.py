@@ -9,9 +9,18 @@ from enum import Enum
 from itertools import cycle
 from typing import Protocol, TypeAlias
 
+from attrs import evolve
+
 from streams.core.records import TopicPartition
 from streams.group.sticky import assign_sticky, withhold_owned
-from streams.group.subscriptions import Assignment, Subscription
+from streams.group.subscriptions import (
+    Assignment,
+    Subscription,
+    decode_owned,
+    decode_round,
+    encode_owned,
+    encode_round,
+)
 
 
 class RebalanceProtocol(Enum):
@@ -124,13 +133,38 @@ class RoundRobinAssignor(_Stateless):
 
 
 class StickyAssignor(_Stateless):
-    """As even as possible, and everybody keeps what it can (KIP-54); members give all up before they join."""
+    """As even as possible, and everybody keeps what it can (KIP-54); members give all up before they join.
+
+    So each remembers what it had, and says it to the leader; one object serves one consumer.
+    """
 
     name = "sticky"
 
+    def __init__(self) -> None:
+        self._memory: bytes | None = None
+
+    def subscription_user_data(self) -> bytes | None:
+        """Say what this member had last, and in which round."""
+        return self._memory
+
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
         """Move no partition that balance does not ask for."""
-        return _result(members, assign_sticky(partitions_per_topic, members, in_order(members)))
+        known = {member: _remembered(subscription) for member, subscription in members.items()}
+        given = assign_sticky(partitions_per_topic, known, in_order(members))
+        number = 1 + max((subscription.generation for subscription in known.values()), default=0)
+        return {member: Assignment(tuple(mine), encode_round(number)) for member, mine in given.items()}
+
+    def on_assignment(self, assignment: Assignment) -> None:
+        """Remember it."""
+        self._memory = encode_owned(assignment.partitions, decode_round(assignment.user_data))
+
+
+def _remembered(subscription: Subscription) -> Subscription:
+    """Return a subscription with what its member had before it gave it up."""
+    if subscription.owned or subscription.user_data is None:
+        return subscription
+    owned, number = decode_owned(subscription.user_data)
+    return evolve(subscription, owned=owned, generation=number)
 
 
 class CooperativeStickyAssignor(_Stateless):

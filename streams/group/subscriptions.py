@@ -98,6 +98,33 @@ def decode_assignment(data: bytes) -> Assignment:
         ) from error
 
 
+def encode_owned(partitions: Sequence[TopicPartition], number: int) -> bytes:
+    """Return the bytes by which a sticky assignor says what it had, and in which round (StickyAssignorUserData v1)."""
+    writer = Writer()
+    _write_partitions(writer, partitions)
+    return writer.int32(number).finish()
+
+
+def decode_owned(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
+    """Return what a sticky assignor had, and in which round; what is not read is nothing, of no round."""
+    try:
+        reader = Reader(data)
+        return _read_partitions(reader), reader.int32()
+    except (struct.error, UnicodeDecodeError):
+        # Another version's: its member has to do without stickiness, once.
+        return (), -1
+
+
+def encode_round(number: int) -> bytes:
+    """Return the bytes that tell the members of a sticky assignor which round this is."""
+    return Writer().int32(number).finish()
+
+
+def decode_round(data: bytes | None) -> int:
+    """Return the round of a sticky assignment, 0 where its leader did not say."""
+    return 0 if data is None or len(data) != 4 else Reader(data).int32()
+
+
 def is_concerned(assignment: bytes, joined_with: Sequence[bytes], partitions: Set[TopicPartition]) -> bool:
     """Whether a consumer was assigned, or says that it owns, one of these; so it is if its bytes are not read."""
     try:

@@ -127,7 +127,8 @@ def test_sticky_moves_nothing_when_nothing_has_changed(group):
     counts, members = group
     before = StickyAssignor().assign(counts, members)
 
-    assert StickyAssignor().assign(counts, owning(members, before)) == before
+    after = StickyAssignor().assign(counts, owning(members, before))
+    assert {m: a.partitions for m, a in after.items()} == {m: a.partitions for m, a in before.items()}
 
 
 @given(group=groups(is_uniform=True), leaver=st.integers(0, 6))

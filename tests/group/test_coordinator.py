@@ -6,9 +6,19 @@ import pytest
 from attrs import define, field
 
 from streams.core.records import Block, TopicPartition
-from streams.group import Coordinator, CoordinatorConfig, Persist, Reply
+from streams.group import (
+    Assignment,
+    Coordinator,
+    CoordinatorConfig,
+    Persist,
+    Reply,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from streams.group.offsets import read_key
 from streams.protocol.messages import (
+    CreateGroup,
     DeleteGroup,
     DescribeGroup,
     ErrorCode,
@@ -20,7 +30,10 @@ from streams.protocol.messages import (
     OffsetAndMetadata,
     OffsetCommit,
     OffsetFetch,
+    ResetOffsets,
+    Shift,
     SyncGroup,
+    TxnOffsetCommit,
 )
 
 P0 = TopicPartition("words", 0)
@@ -449,3 +462,178 @@ def test_thousand_members_settle_in_one_rebalance():
 
     assert desk.state() == "Stable"
     assert all(desk.replies[str(number)].assignment == b"x" for number in range(1_000))
+
+
+def careful(who, member_id="", sequence=1, instance=None, nonce=0, protocols=(("range", b""),)):
+    """A join as members of ours send it."""
+    return JoinGroup(
+        "g", member_id, "consumer", protocols, SESSION_MS, REBALANCE_MS, instance, who, True, nonce, sequence
+    )
+
+
+def enter(desk, who):
+    """Join in two steps; return the answer."""
+    offered = desk.ask(who, careful(who))
+    assert offered.error is ErrorCode.MEMBER_ID_REQUIRED
+    return desk.ask(who, careful(who, offered.member_id, 2))
+
+
+def test_first_join_that_comes_twice_adds_one_member(desk):
+    offered = [desk.ask("a", careful("a")) for _ in range(2)]
+    joined = desk.ask("a", careful("a", offered[0].member_id, 2))
+    desk.sync("a", joined, {joined.member_id: b"all"})
+
+    assert [member.member_id for member in joined.members] == [joined.member_id]
+    desk.advance(SESSION_MS - 1)
+    desk.beat(joined)
+    desk.advance(1)
+    assert desk.ask("late", careful("a", offered[1].member_id, 2)).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert desk.beat(joined) is ErrorCode.NONE
+
+
+def test_id_that_is_offered_and_not_taken_leaves_no_group(desk):
+    desk.ask("a", careful("a"))
+    desk.advance(SESSION_MS)
+
+    assert desk.ask("list", ListGroups()).groups == ()
+
+
+def test_id_that_is_given_back_is_nobodys(desk):
+    offered = desk.ask("a", careful("a"))
+
+    assert desk.ask("leave", LeaveGroup("g", offered.member_id)).error is ErrorCode.NONE
+    assert desk.ask("a", careful("a", offered.member_id, 2)).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_join_of_the_leader_that_comes_twice_starts_no_rebalance(desk):
+    a = enter(desk, "a")
+    desk.sync("a", a, {a.member_id: b"all"})
+
+    again = desk.ask("again", careful("a", a.member_id, 2))
+
+    assert again.generation_id == a.generation_id
+    assert desk.beat(a) is ErrorCode.NONE
+
+
+def test_late_join_does_not_count_in_the_next_round(desk):
+    """Nobody would wait for its answer, and the round would wait for a member that is not in it."""
+    a = enter(desk, "a")
+    desk.sync("a", a, {a.member_id: b"all"})
+    b = desk.ask("b", careful("b"))
+    desk.ask("b", careful("b", b.member_id, 2))
+
+    late = desk.ask("late", careful("a", a.member_id, 2))
+
+    assert late.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert "b" not in desk.replies
+    again = desk.ask("a", careful("a", a.member_id, 3))
+    assert len(again.members) == 2
+
+
+def test_join_behind_a_later_one_does_not_bring_back_what_was_said(desk):
+    a = enter(desk, "a")
+    desk.sync("a", a, {a.member_id: b"all"})
+    newer = desk.ask("a", careful("a", a.member_id, 4, protocols=(("range", b"new"),)))
+    older = desk.ask("late", careful("a", a.member_id, 3, protocols=(("range", b"old"),)))
+
+    assert newer.error is ErrorCode.NONE
+    assert older.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert desk.ask("describe", DescribeGroup("g")).members[0].metadata == b"new"
+
+
+def test_static_join_that_comes_twice_does_not_fence_its_own(desk):
+    joined = desk.ask("a", careful("a", instance="one", nonce=7))
+    desk.sync("a", joined, {joined.member_id: b"all"}, instance="one")
+
+    again = desk.ask("again", careful("a", instance="one", nonce=7))
+    assert again.member_id == joined.member_id
+    assert desk.beat(joined, "one") is ErrorCode.NONE
+
+    other = desk.ask("other", careful("a", instance="one", nonce=8))
+    assert other.member_id != joined.member_id
+    assert desk.beat(joined, "one") is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_sync_under_another_protocol_is_refused(desk):
+    a = desk.join("a")
+    for wrong in ({"protocol_type": "connect"}, {"protocol_name": "sticky"}):
+        refused = desk.ask("a", SyncGroup("g", a.generation_id, a.member_id, **wrong))
+        assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    right = SyncGroup("g", a.generation_id, a.member_id, None, {}, "consumer", "range")
+    assert desk.ask("a", right).error is ErrorCode.NONE
+
+
+def test_refused_join_leaves_no_group(desk):
+    desk.join("a", protocols=())
+
+    assert desk.ask("list", ListGroups()).groups == ()
+
+
+def test_reset_puts_members_out_whose_bytes_say_that_they_have_the_partition(desk):
+    parts = {"a": encode_assignment(Assignment((P0,))), "b": encode_assignment(Assignment((P1,)))}
+    wants = (("range", encode_subscription(Subscription(("words",)))),)
+    a = desk.join("a", protocols=wants)
+    desk.join("b", protocols=wants)
+    a = desk.join("a", a.member_id, protocols=wants)
+    b = desk.replies["b"]
+    desk.sync("b", b)
+    desk.sync("a", a, {a.member_id: parts["a"], b.member_id: parts["b"]})
+    desk.commit(a, 9)
+
+    reset = desk.ask("admin", ResetOffsets("g", {P0: 4}, nonce=1))
+
+    assert reset.offsets == {P0: 4}
+    assert desk.commit(a, 10) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert desk.commit(b, 3, partition=P1) is ErrorCode.NONE
+    assert desk.beat(b) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert desk.committed() == {P0: 4, P1: 3}
+
+
+def test_reset_that_comes_twice_happens_once(desk):
+    desk.commit(None, 5)
+    request = ResetOffsets("g", {P0: Shift(-2, 0, 100)}, nonce=1)
+
+    assert [desk.ask("admin", request).offsets for _ in range(2)] == [{P0: 3}, {P0: 3}]
+    assert desk.committed() == {P0: 3}
+
+
+def test_transaction_that_ends_after_a_reset_does_not_undo_it(desk):
+    desk.ask("t", TxnOffsetCommit("tx", "g", 1, 0, {P0: OffsetAndMetadata(8), P1: OffsetAndMetadata(8)}))
+    desk.commit(None, 1, partition=P1)
+    desk.ask("admin", ResetOffsets("g", {P0: 4}))
+
+    desk.coordinator.end_transaction(1, is_commit=True)
+
+    assert desk.committed() == {P0: 4, P1: 1}
+
+
+def test_member_that_waits_to_join_is_put_out_by_a_reset(desk):
+    """A cooperative member still has what it owns, and would commit it."""
+    owned = (("sticky", encode_subscription(Subscription(("words",), (P0,), 1))),)
+    a = desk.join("a", protocols=owned)
+    desk.sync("a", a, {a.member_id: encode_assignment(Assignment((P0,)))})
+    desk.join("b", protocols=owned)
+
+    desk.ask("admin", ResetOffsets("g", {P0: 4}))
+
+    assert desk.replies["b"].error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert desk.state() == "Empty"
+
+
+def test_settings_and_resets_survive_a_restart(desk):
+    desk.ask("create", CreateGroup("g", True, 5_000))
+    a = desk.join("a")
+    desk.sync("a", a, {})
+    desk.commit(a, 7)
+
+    after = Desk(now_ms=desk.now_ms)
+    log = dict(desk.log)
+    after.coordinator.load([Block(list(log), list(log.values()), [0] * len(log))])
+
+    described = after.ask("describe", DescribeGroup("g"))
+    assert (described.is_ephemeral, described.session_timeout_ms) == (True, 5_000)
+    assert after.beat(a) is ErrorCode.NONE
+    after.advance(5_000)
+    assert after.ask("list", ListGroups()).groups == ()
+    gone = {key for key, value in after.log if value is None}
+    assert {read_key(key) for key in gone} == {("g", "group"), ("g", "settings"), ("g", P0)}

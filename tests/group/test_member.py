@@ -29,6 +29,7 @@ from streams.group import (
     StickyAssignor,
 )
 from streams.protocol.messages import (
+    CreateGroup,
     ErrorCode,
     FindCoordinator,
     FindCoordinatorResponse,
@@ -364,3 +365,82 @@ def test_late_answers_are_dropped(world):
 
     assert member.state is MemberState.STABLE
     assert world.owned("a") == [0, 1, 2, 3]
+
+
+def test_sticky_members_remember_what_they_gave_up(world):
+    """Eager: all is given up before the join, and yet only what balance asks for changes hands."""
+    world.counts["t"] = 7
+    for name in "ab":
+        world.add(name, StickyAssignor())
+    world.settle()
+    world.advance(3_000)
+    before = {name: set(world.owned(name)) for name in "ab"}
+
+    world.add("c", StickyAssignor())
+    world.settle("c")
+    world.advance(3_000)
+
+    assert len(world.owned("c")) == 2
+    assert all(set(world.owned(name)) <= before[name] for name in "ab")
+
+    for action in world.members.pop("b").leave():
+        if isinstance(action, Send):
+            world.coordinator.handle(action.request, world.now_ms, ("b", action.request))
+    of_a, of_c = set(world.owned("a")), set(world.owned("c"))
+    world.advance(3_000)
+    assert of_a <= set(world.owned("a"))
+    assert of_c <= set(world.owned("c"))
+
+
+@pytest.mark.parametrize("kind", [JoinGroup, SyncGroup, Heartbeat])
+def test_request_that_vanishes_is_sent_anew(kind):
+    class Losing(World):
+        def perform(self, name, action):
+            if isinstance(action, Send) and isinstance(action.request, kind) and not self.errors:
+                self.errors["lost"] = None
+            else:
+                World.perform(self, name, action)
+
+    world = Losing()
+    world.add("a")
+    world.settle()
+    world.advance(13_000)
+
+    assert "lost" in world.errors
+    assert world.members["a"].state is MemberState.STABLE
+    assert world.owned("a") == [0, 1, 2, 3]
+    generation = world.members["a"].generation_id
+    world.advance(20_000)
+    assert world.members["a"].generation_id == generation
+
+
+def test_member_that_goes_before_its_join_is_answered_leaves_nobody_behind(world):
+    """Neither the id it was offered nor the join that waits holds anybody up."""
+    world.add("a")
+    world.settle()
+    b = world.add("b")
+    requests = []
+    while b.state is not MemberState.JOINING or not b.member_id:
+        for action in b.poll(world.now_ms):
+            if isinstance(action, Send):
+                requests.append(action.request)
+            world.perform("b", action)
+    for action in b.leave():
+        world.perform("b", action)
+
+    world.advance(3_000, "a")
+
+    assert world.owned("a") == [0, 1, 2, 3]
+    group = world.coordinator.group("g")
+    assert [member.client_id for member in group.members.values()] == ["a"]
+    world.reply(world.coordinator.handle(requests[-1], world.now_ms, ("b", requests[-1])))
+    assert len(group.members) == 1, "its join comes late once more"
+
+
+def test_group_may_shorten_the_session_of_its_members(world):
+    world.coordinator.handle(CreateGroup("g", session_timeout_ms=1_500), 0, "admin")
+    member = world.add("a")
+    world.settle()
+
+    assert member.heartbeat_interval_ms == 500
+    assert member.alive_until_ms == world.now_ms + 1_500
