@@ -1,4 +1,4 @@
-"""Many partitions and many members: bounds with room to spare; figures are those of ``make bench``."""
+"""Many partitions and many members, within bounds that leave room to spare."""
 
 import pytest
 
