@@ -57,11 +57,15 @@ class TaskInput:
 
 @define
 class TaskState:
-    """What a task is opened with: stores by name, times of the last commit, next offsets."""
+    """What a task is opened with: stores by name, times of the last commit, next offsets.
+
+    ``is_complete`` False: the stores are still to be restored, so the driver calls ``initialize`` later.
+    """
 
     stores: Mapping[str, Store]
     global_stores: Mapping[str, Any] = field(factory=dict)
     checkpoint: Checkpoint = field(factory=Checkpoint)
+    is_complete: bool = True
 
 
 class Task:
@@ -138,8 +142,20 @@ class Task:
         # Bound are children first; all else goes by the order of the graph: what a flush sends on must
         # not reach a node that has been flushed before.
         self._contexts = {node: self._contexts[node] for node in compiled.sub.nodes if node in self._contexts}
+        #: Whether operators and user processors have seen their stores, and may process.
+        self.is_initialized = False
+        if state.is_complete:
+            self.initialize()
+
+    def initialize(self) -> None:
+        """Let operators and user processors prepare, once their stores hold all that was committed.
+
+        Raises:
+            StreamsError: user code failed.
+        """
         for context in self._contexts.values():
             context.initialize()
+        self.is_initialized = True
 
     # --- input ------------------------------------------------------------------------
 
@@ -430,11 +446,13 @@ class Task:
 
     def close(self) -> None:
         """Close user processors and stores; what was not committed is lost."""
-        self._close([*self._closers, *(store.close for store in self.stores.values())])
+        closers = self._closers if self.is_initialized else []
+        self._close([*closers, *(store.close for store in self.stores.values())])
 
     def close_processors(self) -> None:
         """Close user processors, and leave the stores open to whoever goes on with them."""
-        self._close(self._closers)
+        if self.is_initialized:
+            self._close(self._closers)
 
     def _close(self, closers: Sequence[Callable[[], None]]) -> None:
         errors: list[Exception] = []

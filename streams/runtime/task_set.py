@@ -120,7 +120,9 @@ class TaskSet:
             self.restorer.begin(task_id, stores, changelogs, limits)
             task = plan.open_task(
                 task_id,
-                TaskState(stores, self.global_stores, checkpoint),
+                TaskState(
+                    stores, self.global_stores, checkpoint, is_complete=not self.restorer.is_restoring(task_id)
+                ),
                 self.metrics,
                 partitions_of=lambda topic: plan.partition_count(topic) or self.partition_count(topic),
                 cache=self.cache,

@@ -167,6 +167,7 @@ class StreamThread:
                     task.add(partition, block)
         self._note_ends()
         self.restorer.poll()
+        self._initialize_restored()
         self._look_after_warmups()
         self._pause_and_resume()
         try:
@@ -223,6 +224,12 @@ class StreamThread:
                     continue
             if end is not None:
                 task.note_end(partition, end)
+
+    def _initialize_restored(self) -> None:
+        """Let tasks prepare whose stores are complete now: what they read in them is what was committed."""
+        for task in self.tasks.values():
+            if not task.is_initialized and not self.restorer.is_restoring(task.task_id):
+                task.initialize()
 
     def _process(self) -> int:
         total = 0
