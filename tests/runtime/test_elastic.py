@@ -1,5 +1,6 @@
 """Applications that change while they run: members, threads, copies, partitions, failures."""
 
+import re
 import threading
 
 import pytest
@@ -240,3 +241,19 @@ def test_state_is_deleted_on_request_only(cluster, tmp_path):
     with app(cluster, state_dir=tmp_path):
         cluster.write()
         cluster.until_counted()
+
+
+def test_pattern_takes_in_topics_that_are_made_later(cluster):
+    """No topic at the start, then two; their partitions are read by tasks of the same sub-topology."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(re.compile("logs-.*"), key=str, value=str).map_values(len).to(counts)
+
+    with app(cluster, topology) as streams, Producer(cluster.broker) as producer:
+        for index, name in enumerate(("logs-a", "logs-b"), start=1):
+            cluster.broker.create_topic(name, 2)
+            producer.send(Topic(name, key=str, value=str), "x" * index, key=name, timestamp_ms=0)
+            producer.flush()
+            cluster.until(lambda name=name: name in cluster.latest)
+        assert cluster.latest == {"logs-a": 1, "logs-b": 2}
+        assert len(streams.tasks()) == 2
