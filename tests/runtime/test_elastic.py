@@ -225,6 +225,8 @@ def test_one_instance_can_end_them_all(cluster):
             cluster.write()
             cluster.consumer.poll(20)
         assert one.wait(30_000)
+        # It tells the others first, and may end after them.
+        assert two.wait(30_000)
         assert two.failure is not None
         assert one.failure is None
 
