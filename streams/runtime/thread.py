@@ -204,9 +204,12 @@ class StreamThread:
         if self.bounded is not None:
             return _BOUNDED_POLL_MS
         now = self.clock.now_ms()
-        deadlines = [deadline for task in self.tasks.values() if (deadline := task.next_deadline_ms()) is not None]
-        commit_in = self._next_commit_ms - self.clock.monotonic_ms()
-        return max(0, min([self.config.poll_ms, commit_in, *(deadline - now for deadline in deadlines)]))
+        waits = [self.config.poll_ms]
+        waits += (at_ms - now for task in self.tasks.values() if (at_ms := task.next_deadline_ms()) is not None)
+        # Who has nothing to commit need not wake for it.
+        if any(task.is_dirty for task in self.tasks.values()):
+            waits.append(self._next_commit_ms - self.clock.monotonic_ms())
+        return max(0, min(waits))
 
     def _note_ends(self) -> None:
         """Tell the tasks how far their inputs reach and are read, as far as the consumer knows."""
