@@ -78,7 +78,7 @@ class StreamsAssignor:
             whole = [task for task in mine.active if free.issuperset(groups[task])]
             # What comes in the next generation is followed until then: a copy given up now would be missing.
             coming = [task for task in mine.active if task not in whole and task in blueprint.stateful]
-            standby = tuple([*mine.standby, *coming])
+            standby = (*mine.standby, *coming)
             directive = Directive(blueprint.layout, tuple(whole), standby, tuple(mine.warmup), is_shutdown, is_final)
             result[member] = Assignment(tuple(tp for task in whole for tp in groups[task]), directive.encode())
         return result

@@ -56,9 +56,9 @@ def open_store(
 ) -> Any:
     """Open one task's instance of a store; what it returns is the view of ``spec.kind``.
 
-    An ``engine`` of the caller's is used as it is.  ``directory`` is the store's own, made if needed; without one the store is in memory, as are
-    LRU stores and those declared so (``is_persistent`` False, which also gives them the order of
-    the reference's memory stores).
+    An ``engine`` of the caller's is used as it is.  ``directory`` is the store's own, made if needed;
+    without one the store is in memory, as are LRU stores and those declared so (``is_persistent``
+    False, which also gives them the order of the reference's memory stores).
 
     Raises:
         StoreError: the spec lacks what its kind needs, or the directory cannot be opened.

@@ -142,17 +142,13 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
             if self._index is not None:
                 self._index.set(end_ms, slot, is_present=held is not None)
 
-    def _of_key(
-        self, key: K, earliest_end_ms: int, latest_start_ms: int
-    ) -> Iterator[tuple[Windowed[K], V]]:
+    def _of_key(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> Iterator[tuple[Windowed[K], V]]:
         slot = self._slot(key)
         rows = self._rows_of(slot, earliest_end_ms, latest_start_ms)
         shown, found = self._shown, self._keys.to_key(slot)
         return iter([(Windowed(found, Window(time[1], time[0])), shown(entry)) for time, entry in rows])
 
-    def _rows_of(
-        self, slot: Any, earliest_end_ms: int, latest_start_ms: int
-    ) -> list[tuple[tuple[int, int], Any]]:
+    def _rows_of(self, slot: Any, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[tuple[int, int], Any]]:
         """Return ((end, start), entry) of a key's sessions."""
         if self._is_closed:
             raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
