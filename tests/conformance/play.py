@@ -4,11 +4,11 @@ The driver is the project's own; nothing here knows what an operator does.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from attrs import Factory, define
 
-from streams import StreamsBuilder, StreamsError, Topology
+from streams import Headers, StreamsBuilder, StreamsError, Topology
 from streams.testing import TopologyTestDriver
 from streams.topology.describe import describe
 from tests.conformance.dsl_operators import DslInterpreter
@@ -21,6 +21,9 @@ REFUSALS = (StreamsError, ValueError)
 
 #: Settings of a case that have another name in the project.
 _SETTING_NAMES = {"default_ts_extractor": "default_timestamp_extractor"}
+
+#: Key, value, timestamp and headers of a record as bytes.
+Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
 
 
 @define
@@ -45,6 +48,51 @@ class Observed:
         return self
 
 
+def settings_of(case: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return where the wall clock of a case starts, and its settings as the project names them."""
+    settings = {"application_id": "app", **(case.get("config") or {})}
+    now_ms = settings.pop("initial_wall_clock_ms", 0)
+    return now_ms, {_SETTING_NAMES.get(name, name): value for name, value in settings.items()}
+
+
+def build(case: dict[str, Any], peeked: Callable[[str, Any, Any], None]) -> Topology:
+    """Build the topology of a case; ``peeked`` is told label, key and value of what passes a ``peek``.
+
+    Raises:
+        StreamsError: the topology is refused.
+        ValueError: a value of it is refused.
+    """
+    operators = case["topology"]
+    if any(op["op"] == "add_source" for op in operators):
+        topology = Topology()
+        for op in operators:
+            add_processor_operator(topology, op)
+        return topology
+    builder = StreamsBuilder()
+    interpreter = DslInterpreter(builder, peeked)
+    for op in operators:
+        interpreter.add(op)
+    return builder.build(topology_optimization=(case.get("config") or {}).get("topology_optimization", "none"))
+
+
+def piped_row(record: dict[str, Any], serdes: dict[str, TopicSerdes]) -> tuple[str, Row]:
+    """Return topic, and key, value, timestamp and headers, of a ``pipe`` step."""
+    topic = record["topic"]
+    key, value = encoded(record["key"], serdes[topic].key), encoded(record["value"], serdes[topic].value)
+    return topic, (key, value, record["ts"], headers_of(record.get("headers", [])))
+
+
+def entry_of(row: Row, forms: TopicSerdes) -> dict[str, Any]:
+    """Return a record of a topic as ``outputs`` states it, but for the step."""
+    key, value, timestamp_ms, headers = row
+    entry = {
+        "key": to_json(forms.key.deserialize(key)),
+        "value": to_json(forms.value.deserialize(value)),
+        "ts": timestamp_ms,
+    }
+    return entry | {"headers": headers_to_json(headers)} if headers else entry
+
+
 @define
 class Player:
     """Plays one case."""
@@ -60,34 +108,19 @@ class Player:
         Raises:
             Exception: the runner or the project does not support the case; that is no result.
         """
-        config = dict(self.case.get("config") or {})
         try:
-            topology = self._build(config)
+            topology = build(self.case, self._peeked)
             if self.case["expected"].get("describe") is not None:
                 self.observed.describe = describe(topology).to_dict()
-            driver = self._driver(topology, config)
+            driver = self._driver(topology)
         except REFUSALS as error:
             return self.observed.fail("build", None, error)
         with driver:
             return self._run(driver)
 
-    def _build(self, config: dict[str, Any]) -> Topology:
-        operators = self.case["topology"]
-        if any(op["op"] == "add_source" for op in operators):
-            topology = Topology()
-            for op in operators:
-                add_processor_operator(topology, op)
-            return topology
-        builder = StreamsBuilder()
-        interpreter = DslInterpreter(builder, self._peeked)
-        for op in operators:
-            interpreter.add(op)
-        return builder.build(topology_optimization=config.get("topology_optimization", "none"))
-
-    def _driver(self, topology: Topology, config: dict[str, Any]) -> TopologyTestDriver:
-        now_ms = config.pop("initial_wall_clock_ms", 0)
-        settings = {_SETTING_NAMES.get(name, name): value for name, value in config.items()}
-        return TopologyTestDriver(topology, now_ms=now_ms, **{"application_id": "app", **settings})
+    def _driver(self, topology: Topology) -> TopologyTestDriver:
+        now_ms, settings = settings_of(self.case)
+        return TopologyTestDriver(topology, now_ms=now_ms, **settings)
 
     def _peeked(self, label: str, key: Any, value: Any) -> None:
         self.observed.note(f"peek:{label}", {"step": self._step, "key": to_json(key), "value": to_json(value)})
@@ -113,11 +146,8 @@ class Player:
     ) -> tuple[Callable[[], None], str | None]:
         """Return what a step does, and the topic that it writes its own record to."""
         if "pipe" in step:
-            record = step["pipe"]
-            topic = record["topic"]
-            key, value = encoded(record["key"], serdes[topic].key), encoded(record["value"], serdes[topic].value)
-            headers = headers_of(record.get("headers", []))
-            return lambda: driver.pipe_bytes(topic, key, value, record["ts"], headers), topic
+            topic, row = piped_row(step["pipe"], serdes)
+            return lambda: driver.pipe_bytes(topic, *row), topic
         if "advance_wall_clock_ms" in step:
             return lambda: driver.advance_wall_clock(step["advance_wall_clock_ms"]), None
         if "read_store" in step:
@@ -134,15 +164,8 @@ class Player:
             records = driver.read_bytes(topic)
             # The driver's log of a topic begins with the record that was piped into it.
             for record in records[1:] if topic == piped else records:
-                entry = {
-                    "step": self._step,
-                    "key": to_json(forms.key.deserialize(record.key)),
-                    "value": to_json(forms.value.deserialize(record.value)),
-                    "ts": record.timestamp_ms,
-                }
-                if record.headers:
-                    entry["headers"] = headers_to_json(record.headers)
-                self.observed.note(topic, entry)
+                row = (record.key, record.value, record.timestamp_ms, record.headers)
+                self.observed.note(topic, {"step": self._step, **entry_of(row, forms)})
 
 
 def play(case: dict[str, Any]) -> Observed:

@@ -29,9 +29,7 @@ def add_processor_operator(topology: Topology, op: dict[str, Any]) -> None:
         case "add_source":
             topics = [re.compile(op["pattern"])] if "pattern" in op else op["topics"]
             timestamp = _extractor(op, str(op.get("pattern") or op["topics"][0]))
-            topology.add_source(
-                op["id"], *topics, key=serde(op["key"]), value=serde(op["value"]), timestamp=timestamp
-            )
+            topology.add_source(op["id"], *topics, key=serde(op["key"]), value=serde(op["value"]), timestamp=timestamp)
         case "add_processor":
             topology.add_processor(op["id"], processor(op["fn"]), *op["parents"], stores=op.get("stores", ()))
         case "add_store":

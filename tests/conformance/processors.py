@@ -167,9 +167,7 @@ class Route(Catalogued):
         """Forward to one child, or to all."""
         child, colon, rest = ("", "", "") if record.value is None else text(record.value).partition(":")
         if child and colon:
-            self.context.forward(
-                record.key, rest, timestamp_ms=record.timestamp_ms, headers=record.headers, to=child
-            )
+            self.context.forward(record.key, rest, timestamp_ms=record.timestamp_ms, headers=record.headers, to=child)
         else:
             self.pass_on(record)
 

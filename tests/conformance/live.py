@@ -1,0 +1,101 @@
+"""Playing a case on the embedded broker: an application with one thread, fed through its topics.
+
+The same segments as in blocks; the next one is written when everything of the last is processed.
+"""
+
+from typing import Any
+
+from attrs import define, field
+
+from streams import EmbeddedBroker, State, Streams, TopicPartition, Topology
+from streams.runtime.thread import StreamThread
+from tests.conformance.blocks import BlockPlayer, external_topics, joined
+from tests.conformance.flow import Segment
+from tests.conformance.play import Observed, Row, build, entry_of, settings_of
+from tests.conformance.stores import read_store
+from tests.conformance.values import TopicSerdes, to_json
+
+#: Looks at the application, each of which waits for a turn of its thread, before it counts as stuck.
+_LOOKS = 20_000
+
+
+@define
+class LivePlayer:
+    """Plays one case, whose segments ``parts`` are those of a block player."""
+
+    case: dict[str, Any]
+    parts: list[Segment | int]
+    observed: Observed = field(factory=Observed)
+
+    def play(self) -> Observed:
+        """Run the whole case."""
+        topology = build(self.case, self._peeked)
+        _, settings = settings_of(self.case)
+        application_id = settings.pop("application_id")
+        fast = {"commit_interval_ms": 5, "poll_ms": 1, "cache_max_bytes": 0}
+        with EmbeddedBroker() as broker:
+            for name, partitions in external_topics(self.case, topology).items():
+                broker.create_topic(name, partitions)
+            with Streams(topology, application_id=application_id, broker=broker, **fast | settings) as streams:
+                written = self._run(broker, streams, topology)
+                self._read(broker, streams, written)
+        return self.observed
+
+    def _run(self, broker: EmbeddedBroker, streams: Streams, topology: Topology) -> dict[str, set[int]]:
+        """Write all segments; return the offsets at which input lies."""
+        written: dict[str, set[int]] = {}
+        self._until_quiet(broker, streams)
+        for part in self.parts:
+            assert isinstance(part, Segment)
+            for topic, rows in part.rows.items():
+                start = broker.append(TopicPartition(topic, 0), joined(rows, 0))
+                written.setdefault(topic, set()).update(range(start, start + len(rows)))
+            self._until_quiet(broker, streams)
+        return written
+
+    def _until_quiet(self, broker: EmbeddedBroker, streams: Streams) -> None:
+        for _ in range(_LOOKS):
+            if streams.failure is not None:
+                raise streams.failure
+            if streams.state is State.RUNNING and all(streams._instance.ask(lambda thread: _is_quiet(broker, thread))):
+                return
+        raise AssertionError("the application does not come to rest")
+
+    def _read(self, broker: EmbeddedBroker, streams: Streams, written: dict[str, set[int]]) -> None:
+        for topic, spec in self.case["topics"].items():
+            forms = TopicSerdes.of(spec)
+            for block in broker.read(TopicPartition(topic, 0), 0, 100_000):
+                for offset, key, value, timestamp_ms, headers in block.rows():
+                    row: Row = (key, value, timestamp_ms, headers)
+                    if offset not in written.get(topic, ()):
+                        self.observed.note(topic, entry_of(row, forms))
+        requests = self.case.get("read_stores") or ()
+        [stores] = streams._instance.ask(
+            lambda thread: {
+                request["store"]: read_store(_store(thread, request["store"]), request) for request in requests
+            }
+        )
+        self.observed.stores.update(stores)
+
+    def _peeked(self, label: str, key: Any, value: Any) -> None:
+        self.observed.note(f"peek:{label}", {"key": to_json(key), "value": to_json(value)})
+
+
+def _store(thread: StreamThread, name: str) -> Any:
+    return next(task.stores[name] for task in thread.tasks.values() if name in task.stores)
+
+
+def _is_quiet(broker: EmbeddedBroker, thread: StreamThread) -> bool:
+    """Whether all tasks have read, processed and committed everything that lies in their topics."""
+    return all(
+        not queue.size and (queue.fetched or 0) >= broker.end_offset(queue.partition) and not task.is_dirty
+        for task in thread.tasks.values()
+        for queue in task.queues
+    )
+
+
+def parts_of(case: dict[str, Any]) -> BlockPlayer:
+    """Return the block player of a case after it has played, which knows its segments and graph."""
+    player = BlockPlayer(case)
+    player.play()
+    return player

@@ -1,0 +1,93 @@
+"""One path: the cases once more, as blocks through the tasks and programs that a running application has.
+
+What a case must have in common with the answer of Kafka Streams is read off its graph
+(``flow.agreement``), never its name; for nine of ten that is everything.
+"""
+
+import json
+import zlib
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conformance.agree import has_wall_clock, judged
+from tests.conformance.blocks import BlockPlayer, OneBlock, RandomPace
+from tests.conformance.cases import read_cases
+from tests.conformance.flow import Agreement, agreement
+
+_FILES = sorted(
+    path
+    for path in Path(__file__).with_name("cases").glob("*.jsonl.gz")
+    if not path.name.startswith(("describe", "partitioner"))
+)
+
+
+def cases_of(path: Path) -> list[dict]:
+    """Return the cases of a file that do not move the wall clock."""
+    cases = [json.loads(case.line) for case in read_cases(path)]
+    return [case for case in cases if not has_wall_clock(case)]
+
+
+def played(path: Path, pace) -> Counter:
+    """Judge all cases of a file; return how many there are of each agreement."""
+    counts: Counter = Counter()
+    failures = []
+    for case in cases_of(path):
+        wanted, why = judged(case, pace(case))
+        counts[wanted] += 1
+        if why is not None:
+            failures.append(f"{case['name']} ({wanted}): {why}")
+    assert not failures, f"{len(failures)} cases differ:\n" + "\n".join(failures)
+    return counts
+
+
+@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
+def test_case_as_one_block_gives_what_it_gave_record_by_record(path):
+    assert played(path, lambda case: OneBlock())
+
+
+def test_nearly_all_cases_agree_in_everything():
+    """Those that cannot: several ways from one block into one task, stream time shared by the driver, caches."""
+    counts: Counter = Counter()
+    for path in _FILES:
+        for case in cases_of(path):
+            player = BlockPlayer(case)
+            player.play()
+            counts[None if player.flow is None else agreement(case, player.flow, player.parts)] += 1
+
+    assert counts[Agreement.EXACT] / sum(counts.values()) > 0.85
+
+
+@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
+def test_every_split_of_a_run_gives_the_same(path):
+    """Blocks cut anywhere, runs of any length, any task first, commits anywhere."""
+    played(path, lambda case: RandomPace(Random(zlib.crc32(case["name"].encode()))))
+
+
+_SPLIT = [
+    case
+    for path in _FILES
+    if path.name.startswith(("windows", "join_stream", "suppress", "aggregations"))
+    for case in cases_of(path)[::6]
+]
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.sampled_from(_SPLIT), st.randoms(use_true_random=False))
+def test_any_split_that_can_be_thought_of(case, random):
+    wanted, why = judged(case, RandomPace(random))
+
+    assert why is None, f"{case['name']} ({wanted}): {why}"
+
+
+def test_comparison_sees_a_difference():
+    """A record too many is not overlooked."""
+    case = cases_of(next(path for path in _FILES if path.name.startswith("stateless")))[0]
+    topic = next(iter(case["expected"]["outputs"]))
+    case["expected"]["outputs"][topic].append(case["expected"]["outputs"][topic][-1])
+
+    assert judged(case, OneBlock())[1] is not None
