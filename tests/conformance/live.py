@@ -15,6 +15,8 @@ from tests.conformance.play import Observed, Row, build, entry_of, settings_of
 from tests.conformance.stores import read_store
 from tests.conformance.values import TopicSerdes, to_json
 
+#: Processors whose records show the wall clock.
+_WALL_CLOCK = frozenset({"ctx", "tick_meta"})
 #: Looks at the application, each of which waits for a turn of its thread, before it counts as stuck.
 _LOOKS = 20_000
 
@@ -105,7 +107,7 @@ def live_parts(case: dict[str, Any]) -> list[Segment | int] | None:
     player.play()
     functions = [op["fn"][0] for op in case["topology"] if op["op"] in ("process", "process_values", "add_processor")]
     # Global stores are filled by a thread of their own, and the wall clock goes on.
-    if player.flow is None or player.flow.global_topics or "ctx" in functions:
+    if player.flow is None or player.flow.global_topics or _WALL_CLOCK.intersection(functions):
         return None
     parts = segments(case, player.flow, joins_topics=False)
     is_exact = agreement(case, player.flow, parts) is Agreement.EXACT
