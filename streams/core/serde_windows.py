@@ -38,8 +38,10 @@ def time_windowed(key: Any, size: timedelta) -> Serde[Windowed[Any]]:
     >>> time_windowed(str, timedelta(seconds=1)).deserialize(b"a" + bytes(8))
     Windowed(key='a', window=Window(start_ms=0, end_ms=1000))
 
+    Size 0 is that of sliding windows around records of the same time.
+
     Raises:
-        ValueError: the size is below one millisecond.
+        ValueError: the size is negative.
     """
     return time_windowed_ms(serde_for(key), size // timedelta(milliseconds=1))
 
@@ -56,11 +58,13 @@ def session_windowed(key: Any) -> Serde[Windowed[Any]]:
 def time_windowed_ms(inner: Serde[K], size_ms: int) -> Serde[Windowed[K]]:
     """Return the serde of time-windowed keys over a serde of keys; size in milliseconds.
 
+    Size 0 is that of sliding windows around records of the same time.
+
     Raises:
-        ValueError: the size is below one millisecond.
+        ValueError: the size is negative.
     """
-    if size_ms < 1:
-        raise ValueError(f"window size must be at least 1 ms, not {size_ms}")
+    if size_ms < 0:
+        raise ValueError(f"window size must not be negative, not {size_ms} ms")
     pack, unpack = _ONE.pack, _ONE.unpack_from
 
     def write(window: Window) -> bytes:

@@ -250,6 +250,18 @@ def key_value_store(
     return _builder(StoreKind.KEY_VALUE, key, value, name, options)
 
 
+def lru_store(
+    key: TypeForm[K] | Serde[K],
+    value: TypeForm[V] | Serde[V],
+    name: str | None = None,
+    *,
+    max_entries: int,
+    **options: Any,
+) -> StoreBuilder[KeyValueStore[K, V]]:
+    """Declare a key-value store in memory that keeps the ``max_entries`` keys used last (Stores.lruMap)."""
+    return _builder(StoreKind.LRU, key, value, name, {"max_entries": max_entries} | options)
+
+
 def timestamped_key_value_store(
     key: TypeForm[K] | Serde[K], value: TypeForm[V] | Serde[V], name: str | None = None, **options: Any
 ) -> StoreBuilder[TimestampedKeyValueStore[K, V]]:

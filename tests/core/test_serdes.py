@@ -495,6 +495,7 @@ def test_windowed_bytes_that_are_too_short_are_refused() -> None:
         session_windowed(int).deserialize(bytes(16))
 
 
-def test_window_size_below_a_millisecond_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1 ms"):
-        time_windowed(str, timedelta(0))
+def test_negative_window_size_is_refused_and_none_is_that_of_records_of_one_time():
+    with pytest.raises(ValueError, match="must not be negative"):
+        time_windowed(str, timedelta(milliseconds=-1))
+    assert time_windowed(str, timedelta(0)).deserialize(b"a" + bytes(8)) == Windowed("a", Window(0, 0))
