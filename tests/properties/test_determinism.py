@@ -1,12 +1,13 @@
 """The same input gives the same bytes, however the work is cut."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.properties.plans import Plan
 from tests.properties.profile import examples
-from tests.properties.rules import facts_of
-from tests.properties.runs import Bounded, Record, compacted, drive, run
+from tests.properties.runs import compacted, drive, ordered, run
 from tests.properties.strategies import Row, plans, rows
 
 _TOPOLOGIES = plans()
@@ -35,27 +36,18 @@ def test_bounded_runs_do_not_depend_on_polls_threads_commits_and_reading(data: s
     plan, given_rows = example(data)
 
     whole = run(plan, given_rows, partitions=partitions)
-    for settings in (
+    others: tuple[dict[str, Any], ...] = (
         {"max_poll_records": 1, "commit_interval_ms": 0},
         {"num_stream_threads": 3, "max_poll_records": 3},
         {"num_stream_threads": 3, "commit_interval_ms": 0, "batch": 2, "buffered_records_per_partition": 1},
-    ):
+    )
+    for settings in others:
         other = run(plan, given_rows, partitions=partitions, **settings)
 
         assert ordered(plan, other) == ordered(plan, whole), settings
         for topic in whole.topics:
             if topic.endswith("-changelog"):
                 assert compacted(other.joined(topic)) == compacted(whole.joined(topic)), (settings, topic)
-
-
-def ordered(plan: Plan, result: Bounded) -> dict[str, dict[int, list[Record]]]:
-    """Return the outputs, sorted where several tasks write to a partition."""
-    known = facts_of(plan)
-    shared = {f"out{number}" for number in plan.leaves() if known[number].is_dirty}
-    return {
-        topic: {number: sorted(found, key=repr) if topic in shared else found for number, found in partitioned.items()}
-        for topic, partitioned in result.outputs(plan).items()
-    }
 
 
 def example(data: st.DataObject) -> tuple[Plan, list[Row]]:

@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,11 @@ def test_stores_in_memory_and_on_disk_agree(data: st.DataObject, partitions: int
     """Outputs by offset, changelogs once compacted; with a commit each turn most reads go to the disk."""
     plan = data.draw(plans(), label="topology")
     given_rows = data.draw(rows(plan), label="input")
-    settings = {"partitions": partitions, "commit_interval_ms": commit_interval_ms, "max_poll_records": 5}
+    settings: dict[str, Any] = {
+        "partitions": partitions,
+        "commit_interval_ms": commit_interval_ms,
+        "max_poll_records": 5,
+    }
 
     memory = run(plan, given_rows, **settings, default_store="in_memory")
     with tempfile.TemporaryDirectory() as folder:
