@@ -57,6 +57,21 @@ def started(command: list[str], folder: Path, more: int) -> subprocess.Popen[str
     return process
 
 
+def kill_again_and_again(command: list[str], folder: Path, moments: random.Random, *, runs: int, most: int) -> int:
+    """Kill runs after random amounts of output, then leave one alone; return how many were hit at work."""
+    killed = 0
+    for _ in range(runs):
+        process = started(command, folder, moments.randrange(20_000, most))
+        if process.poll() is None:
+            process.kill()
+            killed += 1
+        _, stderr = process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL), stderr
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    return killed
+
+
 def tables(folder: Path) -> tuple[dict[str, int], dict[str, int], int]:
     """Return the final counts, the final highest values and the number of updates of counts."""
     rows = {name: [json.loads(line) for line in (folder / f"{name}.records.jsonl").open()] for name in OUTPUTS}
@@ -72,17 +87,7 @@ TRUE_HIGHEST = {f"k{rest}": max(range(rest, ROWS, 97)) for rest in range(97)}
 @pytest.mark.timeout(300)
 def test_killed_runs_miss_nothing_and_repeat_only_what_was_not_committed(command, tmp_path):
     """Killed twenty times at random moments; the last run is left alone."""
-    moments = random.Random(11)
-    killed = 0
-    for _ in range(20):
-        process = started(command, tmp_path, moments.randrange(20_000, 300_000))
-        if process.poll() is None:
-            process.kill()
-            killed += 1
-        _, stderr = process.communicate()
-        assert process.returncode in (0, -signal.SIGKILL), stderr
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
+    killed = kill_again_and_again(command, tmp_path, random.Random(11), runs=20, most=300_000)
 
     counts, highest, updates = tables(tmp_path)
 
@@ -121,17 +126,7 @@ def test_after_orderly_stops_everything_is_equal(command, tmp_path):
 def test_exactly_once_counts_every_row_once_however_often_it_is_killed(command, tmp_path):
     """Every update is in the output once, and the counts are exact."""
     command = [*command, "--set", "processing_guarantee=exactly_once_v2"]
-    moments = random.Random(12)
-    killed = 0
-    for _ in range(10):
-        process = started(command, tmp_path, moments.randrange(20_000, 600_000))
-        if process.poll() is None:
-            process.kill()
-            killed += 1
-        _, stderr = process.communicate()
-        assert process.returncode in (0, -signal.SIGKILL), stderr
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
+    killed = kill_again_and_again(command, tmp_path, random.Random(12), runs=10, most=600_000)
 
     counts, highest, updates = tables(tmp_path)
 
