@@ -356,6 +356,7 @@ def run_bounded(
     """Run a topology over inputs that end, and end with them.
 
     The result does not depend on the speed of the tasks, the poll size or the number of threads.
+    Inputs of global tables are read whole before the first record of the others is processed.
     With ``state_dir`` everything is kept there, and a further run takes up where this one was.
 
     Raises:
@@ -383,9 +384,15 @@ def run_bounded(
             final_flush=final_flush,
             end_offset=broker.end_offset,
         )
+        globals_first = {topic for store in built.global_stores.values() for topic in store.source.topics}
+        for topic in sorted(globals_first & set(inputs)):
+            for batch in _fresh_rows(broker, topic, inputs[topic]):
+                for number, block in batch:
+                    broker.append(TopicPartition(topic, number), block)
         instance.start()
         try:
-            _Feeder(broker, built, instance, inputs, progress).run()
+            others = {topic: reader for topic, reader in inputs.items() if topic not in globals_first}
+            _Feeder(broker, built, instance, others, progress).run()
         finally:
             instance.close()
         if instance.failure is not None:
@@ -415,6 +422,24 @@ def _create_topics(broker: EmbeddedBroker, topology: Topology, partitions: int |
                 )
 
 
+def _fresh_rows(broker: EmbeddedBroker, topic: str, reader: RowReader) -> Iterator[list[tuple[int, Block]]]:
+    """Yield the rows of an input that are not in its topic yet.
+
+    After a crash some partitions may have got more of a batch than others, so each partition
+    skips what it has; a row's partition and the order within it never change.
+    """
+    count = broker.topics()[topic]
+    have = [broker.end_offset(TopicPartition(topic, number)) for number in range(count)]
+    for batch in reader(count, 0):
+        fresh = []
+        for number, block in batch:
+            skip = min(have[number], len(block))
+            have[number] -= skip
+            if skip < len(block):
+                fresh.append((number, block.slice(skip) if skip else block))
+        yield fresh
+
+
 class _Feeder:
     """Reads the inputs of a bounded run into their topics, and waits for the tasks."""
 
@@ -441,7 +466,7 @@ class _Feeder:
             for topic in self._sources
             for number in range(counts[topic])
         )
-        self._open = {topic: self._rows(topic, reader) for topic, reader in inputs.items()}
+        self._open = {topic: _fresh_rows(broker, topic, reader) for topic, reader in inputs.items()}
         for topic in self._sources - set(inputs):
             self._bounded.end_topic(topic)
 
@@ -459,23 +484,6 @@ class _Feeder:
         while not self._bounded.done.wait(_LOOK_MS):
             self._show()
         self._show()
-
-    def _rows(self, topic: str, reader: RowReader) -> Iterator[list[tuple[int, Block]]]:
-        """Yield what is not in the topic yet.
-
-        After a crash some partitions may have got more of a batch than others, so each partition
-        skips what it has; a row's partition and the order within it never change.
-        """
-        count = self._broker.topics()[topic]
-        have = [self._broker.end_offset(TopicPartition(topic, number)) for number in range(count)]
-        for batch in reader(count, 0):
-            fresh = []
-            for number, block in batch:
-                skip = min(have[number], len(block))
-                have[number] -= skip
-                if skip < len(block):
-                    fresh.append((number, block.slice(skip) if skip else block))
-            yield fresh
 
     def _append(self, topic: str, batch: list[tuple[int, Block]]) -> None:
         for number, block in batch:

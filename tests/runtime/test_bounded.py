@@ -82,3 +82,29 @@ def test_cycle_ends_after_what_its_caches_give_out():
         }
 
     assert written == {"ann": 3, "bob": 2, "cid": 1, "dan": 0}
+
+
+def test_global_table_is_filled_before_the_first_record_is_joined():
+    """However long its file is: otherwise what is joined would depend on who reads faster."""
+    size = 50_000
+
+    def topology(builder: StreamsBuilder) -> None:
+        rates = builder.global_table(customers)
+        builder.stream(orders).join(rates, lambda order, rate: rate, key=lambda key, name: name).to(billed)
+
+    def read_orders(count: int, skip: int) -> Iterator[list[tuple[int, Block]]]:
+        yield [(0, Block([b"first"], [f"c{size - 1}".encode()], [0], None, range(1)))]
+
+    def read_customers(count: int, skip: int) -> Iterator[list[tuple[int, Block]]]:
+        for start in range(0, size, 500):
+            keys = [f"c{number}".encode() for number in range(start, start + 500)]
+            values = [customers.value_serde.serialize(number) for number in range(start, start + 500)]
+            yield [(0, Block(keys, values, [start] * 500, None, range(500)))]
+
+    inputs = {"orders": read_orders, "customers": read_customers}
+    seen = []
+    with run_bounded(topology, inputs, application_id="app", progress=seen.append) as finished:
+        values = [value for _, block in finished.read_output("billed") for value in block.values]
+
+    assert values == [billed.value_serde.serialize(size - 1)]
+    assert (seen[-1].records_total, seen[-1].lag) == (1, 0)
