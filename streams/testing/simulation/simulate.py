@@ -19,14 +19,12 @@ from streams.topology.subtopologies import sub_topologies
 
 #: From so many seeds on, something of everything must have happened.
 _MANY = 50
-#: The same for what needs two things at once, as the removal of a thread needs a second one.
+#: The same for what needs several things at once: the removal of a thread a second one, a warm-up much state.
 _VERY_MANY = 200
 #: Worlds without faults that say what is to be expected.
 _UNDISTURBED = 6
 #: Worlds that are tried to find out which faults are needed.
 _SHRINK_RUNS = 40
-#: What does not happen in every kind of world, and why it may be missing.
-_NEEDS_STATE = ("restores", "standby_takeovers", "warmups")
 
 
 @frozen
@@ -201,14 +199,16 @@ def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
     """Many worlds in which something never happened have proven nothing about it."""
     names = {"crashes", "stalls", "cuts", "broker_restarts", "clean_restarts", "static_restarts"}
     names |= {"added_threads", "pauses", "rebalances", "evictions", "drops", "duplicates", "delays"}
-    if report.seeds >= _VERY_MANY:
-        names.add("removed_threads")
-    if simulation.grows:
-        names.add("added_partitions")
     if simulation.has_state:
-        names.update(_NEEDS_STATE)
+        names.add("restores")
     if simulation.scenario.is_exactly_once:
         names.add("fencings")
+    if report.seeds >= _VERY_MANY:
+        names.add("removed_threads")
+        if simulation.grows:
+            names.add("added_partitions")
+        if simulation.has_state:
+            names |= {"standby_takeovers", "warmups"}
     missing = sorted(name for name in names if not getattr(report, name))
     if missing:
         raise SimulationError(
