@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.conformance.blocks import BlockPlayer, OneBlock, Pace
-from tests.conformance.compare import difference, shown
+from tests.conformance.compare import difference, dropped_difference, same_entries, shown
 from tests.conformance.flow import Agreement, agreement
-from tests.conformance.play import Observed
+from tests.conformance.play import Observed, play
 from tests.conformance.values import same
 
 Entry = dict[str, Any]
@@ -32,7 +32,21 @@ def judged(case: dict[str, Any], pace: Pace | None = None) -> tuple[Agreement | 
     error = expected.get("error")
     if bool(error) != (player.error is not None):
         return wanted, f"expected {'an error' if error else 'no error'}, got {player.error or 'none'}"
+    if error and observed.message != (message := play(case).message):
+        return wanted, f"expected {message}, got {observed.message}"
     return wanted, difference_of(case, observed, wanted, error["step"] if error else None)
+
+
+def judged_singly(case: dict[str, Any]) -> tuple[int, str | None]:
+    """Play a case that blocks would reorder a record at a time; return the widest block within, and what differs.
+
+    A task that is given no more than one record at once by another has nothing to reorder.
+    """
+    player = BlockPlayer(case, is_single=True)
+    observed = player.play()
+    if player.widest <= 1:
+        return player.widest, difference_of(case, observed, Agreement.EXACT)
+    return player.widest, difference_of(case, observed, Agreement.CACHED) or _stores(case, observed)
 
 
 def difference_of(case: dict[str, Any], observed: Observed, wanted: Agreement, before: int | None = None) -> str | None:
@@ -40,6 +54,8 @@ def difference_of(case: dict[str, Any], observed: Observed, wanted: Agreement, b
     outputs = case["expected"].get("outputs", {})
     for name in sorted({*outputs, *observed.outputs}):
         if name.startswith("store:"):
+            if wanted is Agreement.EXACT and (found := _reads(name, outputs, observed, before)):
+                return found
             continue
         given = [_stepless(entry) for entry in observed.outputs.get(name, [])]
         there = [_stepless(entry) for entry in outputs.get(name, []) if before is None or entry["step"] < before]
@@ -47,7 +63,19 @@ def difference_of(case: dict[str, Any], observed: Observed, wanted: Agreement, b
         if found is not None:
             return found
     if before is None and wanted in (Agreement.EXACT, Agreement.INTERLEAVED):
-        return _stores(case, observed)
+        return _stores(case, observed) or dropped_difference(case["expected"], observed)
+    return None
+
+
+def _reads(name: str, outputs: dict[str, list[Entry]], observed: Observed, before: int | None) -> str | None:
+    """Compare what was read from a store on the way; up to a failure, those before it."""
+    there = [entry for entry in outputs.get(name, []) if before is None or entry["step"] < before]
+    given = observed.outputs.get(name, [])
+    if len(there) != len(given):
+        return f"{name}: expected {len(there)} reads, got {len(given)}"
+    for one, two in zip(there, given, strict=True):
+        if not same_entries(one["entries"], two["entries"]):
+            return f"{name}: expected {shown(one)}, got {shown(two)}"
     return None
 
 

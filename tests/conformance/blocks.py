@@ -18,7 +18,7 @@ from streams.runtime.plan import ApplicationPlan
 from streams.runtime.task import Task, TaskState
 from streams.state import RecordCache, open_store
 from streams.topology.subtopologies import sub_topologies
-from tests.conformance.flow import Flow, Segment, has_plain_times, segments
+from tests.conformance.flow import Flow, Segment, has_plain_times, segments, singles
 from tests.conformance.play import REFUSALS, Observed, Row, build, entry_of, settings_of
 from tests.conformance.stores import read_store
 from tests.conformance.values import TopicSerdes, to_json
@@ -114,6 +114,8 @@ class Tasks:
     written: dict[str, list[Row]] = field(factory=dict)
     globals: dict[str, Task] = field(factory=dict)
     tasks: list[Task] = field(factory=list)
+    #: Most records that a task was given at once by another.
+    widest: int = 0
     _owner: dict[TopicPartition, list[Task]] = field(factory=dict)
 
     def open(self) -> None:
@@ -160,6 +162,8 @@ class Tasks:
         log += rows
         if not is_piped:
             self.written.setdefault(topic, []).extend(rows)
+            if TopicPartition(topic, 0) in self._owner:
+                self.widest = max(self.widest, len(rows))
         block.offsets = range(start, len(log))
         partition = TopicPartition(topic, 0)
         for task in self._owner.get(partition, ()):
@@ -243,14 +247,19 @@ def external_topics(case: dict[str, Any], topology: Topology) -> dict[str, int]:
 
 @define
 class BlockPlayer:
-    """Plays one case in blocks; topics that are joined into one segment are as ``flow.segments`` says."""
+    """Plays one case in blocks; topics that are joined into one segment are as ``flow.segments`` says.
+
+    With ``is_single`` each record is a segment, with everything that follows before the next.
+    """
 
     case: dict[str, Any]
     pace: Pace = field(factory=OneBlock)
+    is_single: bool = False
     observed: Observed = field(factory=Observed)
     flow: Flow | None = None
     parts: list[Segment | int] = field(factory=list)
     logs: dict[str, list[Row]] = field(factory=dict)
+    widest: int = 0
     error: StreamsError | None = None
 
     def play(self) -> Observed:
@@ -264,11 +273,16 @@ class BlockPlayer:
         self.logs = tasks.logs
         self.flow = Flow(topology, tasks.plan.subs)
         self.parts = segments(
-            self.case, self.flow, joins_topics=has_plain_times(topology, self.case.get("config") or {})
+            self.case,
+            self.flow,
+            joins_topics=not self.is_single and has_plain_times(topology, self.case.get("config") or {}),
         )
+        if self.is_single:
+            self.parts = singles(self.parts)
         try:
             self._run(tasks)
         finally:
+            self.widest = tasks.widest
             tasks.close()
         return self.observed
 

@@ -30,7 +30,7 @@ def difference(case: dict[str, Any], observed: Observed) -> str | None:
         return None
     found = _outputs(case, observed, step)
     if found is None and phase is None:
-        found = _stores(case, observed) or _dropped(expected, observed)
+        found = _stores(case, observed) or dropped_difference(expected, observed)
     return found or _description(expected, observed)
 
 
@@ -60,11 +60,11 @@ def _same_entry(name: str, wanted: Any, given: Any) -> bool:
     if wanted is None or given is None:
         return False
     if name.startswith("store:") and wanted["step"] == given["step"]:
-        return _same_entries(wanted["entries"], given["entries"])
+        return same_entries(wanted["entries"], given["entries"])
     return same(wanted, given)
 
 
-def _same_entries(wanted: list[Any], given: list[Any]) -> bool:
+def same_entries(wanted: list[Any], given: list[Any]) -> bool:
     """Compare as multisets; the lists of versions are in the order of the queries anyway."""
     left = list(given)
     for entry in wanted:
@@ -79,12 +79,12 @@ def _stores(case: dict[str, Any], observed: Observed) -> str | None:
     expected = case["expected"].get("stores", {})
     for name, wanted in expected.items():
         given = observed.stores.get(name)
-        if given is None or not _same_entries(wanted, given):
+        if given is None or not same_entries(wanted, given):
             return f"store {name}: expected {shown(wanted)}, got {shown(given)}"
     return None
 
 
-def _dropped(expected: dict[str, Any], observed: Observed) -> str | None:
+def dropped_difference(expected: dict[str, Any], observed: Observed) -> str | None:
     if "dropped" in expected and expected["dropped"] != observed.dropped:
         return f"dropped: expected {expected['dropped']}, got {observed.dropped}"
     return None

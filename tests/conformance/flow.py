@@ -159,6 +159,18 @@ def segments(case: dict[str, Any], flow: Flow, *, joins_topics: bool) -> list[Se
     return result
 
 
+def singles(parts: Iterable[Segment | int]) -> list[Segment | int]:
+    """Cut segments of one topic each into their records."""
+    result: list[Segment | int] = []
+    for part in parts:
+        if isinstance(part, int):
+            result.append(part)
+            continue
+        ((topic, rows),) = part.rows.items()
+        result += [Segment({topic: [row]}, (step,)) for row, step in zip(rows, part.steps, strict=True)]
+    return result
+
+
 def agreement(case: dict[str, Any], flow: Flow, parts: Iterable[Segment | int]) -> Agreement:
     """Return what a run of these segments must have in common with the run record by record."""
     if _looks_at_stream_time(case) and sum(not sub.is_global for sub in flow.subs) > 1:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conformance.agree import has_wall_clock, judged
+from tests.conformance.agree import has_wall_clock, judged, judged_singly
 from tests.conformance.blocks import BlockPlayer, OneBlock, RandomPace
 from tests.conformance.cases import read_cases
 from tests.conformance.flow import Agreement, agreement
@@ -66,6 +66,42 @@ def test_nearly_all_cases_agree_in_everything():
 def test_every_split_of_a_run_gives_the_same(path):
     """Blocks cut anywhere, runs of any length, any task first, commits anywhere."""
     played(path, lambda case: RandomPace(Random(zlib.crc32(case["name"].encode()))))
+
+
+@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
+def test_no_split_shows_in_any_topic(path):
+    """Nor in internal ones: each has the same records, and each changelog the same last record of each key."""
+    for case in cases_of(path):
+        whole = BlockPlayer(case)
+        whole.play()
+        if whole.flow is None or whole.error or agreement(case, whole.flow, whole.parts) is not Agreement.EXACT:
+            continue
+        cut = BlockPlayer(case, RandomPace(Random(zlib.crc32(case["name"].encode()) + 1)))
+        cut.play()
+        assert _logs(cut) == _logs(whole), case["name"]
+
+
+def _logs(player: BlockPlayer) -> dict[str, object]:
+    return {
+        topic: {row[0]: row for row in rows} if topic.endswith("-changelog") else rows
+        for topic, rows in player.logs.items()
+    }
+
+
+def test_what_blocks_would_reorder_gives_the_same_record_by_record():
+    """Where several ways meet in one task: the same tasks and programs, a record at a time."""
+    widths: Counter = Counter()
+    failures = []
+    for path in _FILES:
+        for case in cases_of(path):
+            if judged(case)[0] in (Agreement.MEETING, Agreement.CACHED) and not case["expected"].get("error"):
+                width, why = judged_singly(case)
+                widths[width > 1] += 1
+                if why is not None:
+                    failures.append(f"{case['name']}: {why}")
+
+    assert widths[False]
+    assert not failures, "\n".join(failures)
 
 
 _SPLIT = [

@@ -28,7 +28,8 @@ def held_serde(name: str, value: Serde[Any]) -> Serde[Held]:
     write_value, read_value = portable(value)
 
     def write(row: Held) -> bytes:
-        return _encode((*row[:VALUES], [write_value(item) for item in row[VALUES:]]))
+        # Whether a record without headers comes with none or with an empty tuple is up to its block.
+        return _encode((*row[:HEADERS], row[HEADERS] or None, [write_value(item) for item in row[VALUES:]]))
 
     def read(data: bytes) -> Held:
         origin, place_ms, timestamp_ms, headers, items = _decode(data)
