@@ -6,6 +6,7 @@ Says what the call's arguments are and nothing else; what they mean is the proje
 import copy
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 from streams import (
@@ -66,9 +67,16 @@ def windows_of(spec: Op) -> TimeWindows | SlidingWindows | SessionWindows | Unli
 
 def join_windows_of(spec: Op) -> JoinWindows:
     """Return the windows of ``join_stream``."""
-    difference = spec["diff"] if "diff" in spec else max(spec["before"], spec["after"], 0)
-    sides = {side: milliseconds(spec[side]) for side in ("before", "after") if side in spec}
-    return JoinWindows.of(milliseconds(difference), grace=milliseconds(spec.get("grace", 0)), **sides)
+    difference = milliseconds(spec["diff"] if "diff" in spec else max(spec["before"], spec["after"], 0))
+    grace = milliseconds(spec.get("grace", 0))
+    sides: dict[str, timedelta] = {}
+    windows = JoinWindows.of(difference, grace=grace)
+    # One side after the other, each of which may be refused.
+    for side in ("before", "after"):
+        if side in spec:
+            sides[side] = milliseconds(spec[side])
+            windows = JoinWindows.of(difference, grace=grace, **sides)
+    return windows
 
 
 def _serdes(op: Op, *fields: str) -> dict[str, Any]:

@@ -14,8 +14,14 @@ from streams.core.serdes import INT32, serde_for
 #: A serde as a case names it: text, or an object for windowed keys.
 SerdeSpec: TypeAlias = str | dict[str, Any]
 
+
+def _decode(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
 _SERDES: dict[str, Serde[Any]] = {
-    "string": serde_for(str),
+    # As the reference reads text: bytes that are no UTF-8 become U+FFFD, where our own serde refuses them.
+    "string": Serde("string", str.encode, _decode, is_immutable=True),
     "long": serde_for(int),
     "int": INT32,
     "double": serde_for(float),
