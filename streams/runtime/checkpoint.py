@@ -1,16 +1,37 @@
-"""What a task remembers beside its stores and offsets: times.
+"""What a task remembers beside its stores and offsets: times, and when its punctuations are due.
 
-Partition times, stream time and the operators' own stream times travel as the note of the
-committed offsets, so that they belong to the same commit as the positions.  Pure.
+They travel as the note of the committed offsets, so that they belong to the same commit as the
+positions.  Pure.
+
+Kafka Streams forgets schedules at a restart: a stream-time punctuation fires again with the first
+record, wherever in its interval that lies.  Here it goes on with the time at which it was due, so
+that a run in two goes gives what one run gives.
 """
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from streams.core.records import NO_TIMESTAMP, TopicPartition
+from streams.topology.operator import PunctuationType
+
+
+class TimerPlace(NamedTuple):
+    """Which timer of a task it is: its node, and how many that node had scheduled before it in ``init``."""
+
+    node: str
+    number: int
+
+
+@frozen
+class CarriedTimer:
+    """What is left of a timer when its task closes; ``due_ms`` is None if it was cancelled."""
+
+    kind: PunctuationType
+    interval_ms: int
+    due_ms: int | None
 
 
 @define(eq=True)
@@ -23,9 +44,11 @@ class Checkpoint:
     group: int | None = None
     #: Node name, or node name and "/" and the operator's own name -> its stream time.
     operator_times: dict[str, int] = field(factory=dict)
+    #: Timers scheduled in ``init``, in the order in which they fire; cancelled ones last.
+    timers: dict[TimerPlace, CarriedTimer] = field(factory=dict)
 
     def notes(self, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
-        """Return the commit note of each partition; the first one also carries the task's times."""
+        """Return the commit note of each partition; the first one also carries what is the task's."""
         result = {}
         for index, partition in enumerate(partitions):
             note: dict[str, object] = {"p": self.partition_times.get(partition, NO_TIMESTAMP)}
@@ -33,26 +56,72 @@ class Checkpoint:
                 note["g"] = self.group
             if index == 0:
                 note |= {"s": self.stream_time_ms, "o": self.operator_times}
+                if self.timers:
+                    note["t"] = _timer_rows(self.timers)
             result[partition] = json.dumps(note, separators=(",", ":"))
         return result
 
     @classmethod
     def from_notes(cls, notes: Mapping[TopicPartition, str]) -> "Checkpoint":
-        """Read the notes of a task's partitions; those written by others count as empty."""
+        """Read the notes of a task's partitions; those written by others count as empty.
+
+        Where the partitions come from several tasks the latest time counts, and a timer that one of
+        them still had.
+        """
         checkpoint = cls()
+        timers: dict[TimerPlace, CarriedTimer] = {}
         for partition, note in notes.items():
             read = _read(note)
             checkpoint.partition_times[partition] = int(read.get("p", NO_TIMESTAMP))
             checkpoint.stream_time_ms = max(checkpoint.stream_time_ms, int(read.get("s", NO_TIMESTAMP)))
             for name, time in read.get("o", {}).items():
                 checkpoint.operator_times[name] = max(int(time), checkpoint.operator_times.get(name, NO_TIMESTAMP))
+            for place, timer in _timers(read.get("t", ())):
+                known = timers.get(place)
+                if known is None or known.due_ms is None or (timer.due_ms or NO_TIMESTAMP) > known.due_ms:
+                    timers[place] = timer
+        checkpoint.timers = dict(sorted(timers.items(), key=lambda item: _firing_order(item[1])))
         return checkpoint
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields as values that JSON knows, for manifests."""
+        return {
+            "stream_time_ms": self.stream_time_ms,
+            "partition_times": [[*partition, time] for partition, time in self.partition_times.items()],
+            "group": self.group,
+            "operator_times": dict(self.operator_times),
+            "timers": _timer_rows(self.timers),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Checkpoint":
+        """Read what ``to_json`` made."""
+        return cls(
+            data["stream_time_ms"],
+            {TopicPartition(topic, number): time for topic, number, time in data["partition_times"]},
+            data["group"],
+            dict(data["operator_times"]),
+            dict(_timers(data["timers"])),
+        )
 
 
 def group_of_note(note: str) -> int | None:
     """Return the number of the partition group that committed an offset, None if its note does not say."""
     group = _read(note).get("g")
     return group if isinstance(group, int) else None
+
+
+def _firing_order(timer: CarriedTimer) -> tuple[bool, int]:
+    return timer.due_ms is None, timer.due_ms or 0
+
+
+def _timer_rows(timers: Mapping[TimerPlace, CarriedTimer]) -> list[list[Any]]:
+    return [[*place, timer.kind.value, timer.interval_ms, timer.due_ms] for place, timer in timers.items()]
+
+
+def _timers(rows: Iterable[list[Any]]) -> Iterable[tuple[TimerPlace, CarriedTimer]]:
+    for node, number, kind, interval_ms, due_ms in rows:
+        yield TimerPlace(node, number), CarriedTimer(PunctuationType(kind), interval_ms, due_ms)
 
 
 def _read(note: str) -> dict[str, Any]:

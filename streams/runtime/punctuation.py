@@ -2,14 +2,19 @@
 
 Pure; the task asks with its two clocks.  As in Kafka Streams a punctuation gets the current
 time, not the scheduled one, and a jump over many intervals fires once.  KIP-138, KIP-1146.
+
+Timers that processors schedule in ``init`` are known again when the task is opened once more, by
+node and number, and go on with their due times.  One scheduled later is a closure made by a
+record or a punctuation: nothing can make it again, and who must not lose it asks for ``uncarried``.
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 
 from attrs import define, field
 
+from streams.runtime.checkpoint import CarriedTimer, TimerPlace
 from streams.topology.operator import PunctuationType
 
 
@@ -18,10 +23,13 @@ class Timer:
     """One scheduled punctuation."""
 
     node: str
+    kind: PunctuationType
     interval_ms: int
     callback: Callable[[int], None]
     due_ms: int
     is_cancelled: bool = False
+    #: Among timers due at the same time the lowest fires first.
+    sequence: int = 0
 
     def cancel(self) -> None:
         """Stop it; harmless when repeated."""
@@ -41,6 +49,9 @@ class Punctuations:
         factory=lambda: {kind: [] for kind in PunctuationType}
     )
     _sequence: "count[int]" = field(factory=count)
+    #: Timers that can be carried: those scheduled before ``resume``.
+    _carried: dict[TimerPlace, Timer] = field(factory=dict)
+    _is_resumed: bool = False
 
     def schedule(
         self,
@@ -53,16 +64,60 @@ class Punctuations:
     ) -> Timer:
         """Add a timer; ``now_ms`` is that of its clock."""
         if start_ms is not None:
-            timer = Timer(node, interval_ms, callback, start_ms)
+            timer = Timer(node, kind, interval_ms, callback, start_ms)
             if start_ms < now_ms:
                 timer.move_behind(now_ms)
         elif kind is PunctuationType.STREAM_TIME:
             # Aligned to the epoch: due as soon as there is data.
-            timer = Timer(node, interval_ms, callback, 0)
+            timer = Timer(node, kind, interval_ms, callback, 0)
         else:
-            timer = Timer(node, interval_ms, callback, now_ms + interval_ms)
-        self._push(kind, timer)
+            timer = Timer(node, kind, interval_ms, callback, now_ms + interval_ms)
+        if not self._is_resumed:
+            number = sum(place.node == node for place in self._carried)
+            self._carried[TimerPlace(node, number)] = timer
+        self._push(timer)
         return timer
+
+    def resume(
+        self, timers: Mapping[TimerPlace, CarriedTimer], *, with_wall_clock: bool = False, with_cancelled: bool = False
+    ) -> None:
+        """End the initialization: timers found in ``timers`` go on from there; later ones are not carried.
+
+        A timer whose kind or interval has changed starts anew.  So do those of the wall clock and
+        cancelled ones, as all do in Kafka Streams, unless they are asked for.
+        """
+        self._is_resumed = True
+        for place, before in timers.items():
+            timer = self._carried.get(place)
+            if timer is None or (timer.kind, timer.interval_ms) != (before.kind, before.interval_ms):
+                continue
+            if before.due_ms is None:
+                timer.is_cancelled = timer.is_cancelled or with_cancelled
+            elif with_wall_clock or timer.kind is PunctuationType.STREAM_TIME:
+                # In the order of ``timers``, which is how those due at the same time are told apart.
+                timer.due_ms, timer.sequence = before.due_ms, next(self._sequence)
+        for heap in self._heaps.values():
+            heap[:] = [(timer.due_ms, timer.sequence, timer) for _, _, timer in heap]
+            heapq.heapify(heap)
+
+    def carried(self) -> dict[TimerPlace, CarriedTimer]:
+        """Return the timers to go on with, in the order in which they fire; cancelled ones last."""
+        rows = sorted(
+            self._carried.items(), key=lambda row: (row[1].is_cancelled, row[1].due_ms, row[1].sequence, row[0])
+        )
+        return {
+            place: CarriedTimer(timer.kind, timer.interval_ms, None if timer.is_cancelled else timer.due_ms)
+            for place, timer in rows
+        }
+
+    def uncarried(self) -> list[str]:
+        """Return the nodes that have timers which ``carried`` leaves out."""
+        carried = set(map(id, self._carried.values()))
+        return sorted({timer.node for timer in self._live() if id(timer) not in carried})
+
+    def _live(self) -> Iterator[Timer]:
+        for heap in self._heaps.values():
+            yield from (timer for _, _, timer in heap if not timer.is_cancelled)
 
     def next_due_ms(self, kind: PunctuationType) -> int | None:
         """Return when the next timer of a clock is due; None if there is none."""
@@ -80,8 +135,9 @@ class Punctuations:
             fired += 1
             if not timer.is_cancelled:
                 timer.move_behind(now_ms)
-                self._push(kind, timer)
+                self._push(timer)
         return fired
 
-    def _push(self, kind: PunctuationType, timer: Timer) -> None:
-        heapq.heappush(self._heaps[kind], (timer.due_ms, next(self._sequence), timer))
+    def _push(self, timer: Timer) -> None:
+        timer.sequence = next(self._sequence)
+        heapq.heappush(self._heaps[timer.kind], (timer.due_ms, timer.sequence, timer))

@@ -60,12 +60,19 @@ class TaskState:
     """What a task is opened with: stores by name, times of the last commit, next offsets.
 
     ``is_complete`` False: the stores are still to be restored, so the driver calls ``initialize`` later.
+
+    Timers of stream time go on where the checkpoint says.  Those of the wall clock start anew, as in
+    Kafka Streams, unless the clock is driven by records and ``carries_wall_clock`` says so.
+    ``carries_cancelled`` leaves those cancelled that were: for runs that go on with one another.  Where
+    processors come and go it is wrong, for one that schedules again what it cancelled has forgotten it.
     """
 
     stores: Mapping[str, Store]
     global_stores: Mapping[str, Any] = field(factory=dict)
     checkpoint: Checkpoint = field(factory=Checkpoint)
     is_complete: bool = True
+    carries_wall_clock: bool = False
+    carries_cancelled: bool = False
 
 
 class Task:
@@ -128,7 +135,7 @@ class Task:
         self._values: Any = None
         self._override: RecordContext | None = None
         self._time_memo = (0, NO_TIMESTAMP)
-        self._punctuated_ms: int | None = None
+        self._state = state
         self.queues.stream_time_ms = state.checkpoint.stream_time_ms
         for partition, time in state.checkpoint.partition_times.items():
             if partition in queues.partitions:
@@ -155,6 +162,12 @@ class Task:
         """
         for context in self._contexts.values():
             context.initialize()
+        state = self._state
+        self.punctuations.resume(
+            state.checkpoint.timers,
+            with_wall_clock=state.carries_wall_clock,
+            with_cancelled=state.carries_cancelled,
+        )
         self.is_initialized = True
 
     # --- input ------------------------------------------------------------------------
@@ -419,13 +432,18 @@ class Task:
         return {queue.partition: queue.position for queue in self.queues if queue.position is not None}
 
     def checkpoint(self) -> Checkpoint:
-        """Return the times that belong to the current positions."""
+        """Return the times and timers that belong to the current positions."""
         return Checkpoint(
             self.queues.stream_time_ms,
             {queue.partition: queue.partition_time_ms for queue in self.queues},
             self.task_id.partition,
             {name: time.ms for name, time in self.operator_times.items() if time.ms != NO_TIMESTAMP},
+            self.punctuations.carried() if self.is_initialized else dict(self._state.checkpoint.timers),
         )
+
+    def uncarried_timers(self) -> list[str]:
+        """Return the nodes with timers not scheduled in ``init``, which ``checkpoint`` cannot hold."""
+        return self.punctuations.uncarried()
 
     def write_state(self, changelog_positions: Mapping[str, int]) -> None:
         """Write each store's changes with its changelog position in one batch; last step of a commit."""

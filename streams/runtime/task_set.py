@@ -121,7 +121,11 @@ class TaskSet:
             task = plan.open_task(
                 task_id,
                 TaskState(
-                    stores, self.global_stores, checkpoint, is_complete=not self.restorer.is_restoring(task_id)
+                    stores,
+                    self.global_stores,
+                    checkpoint,
+                    is_complete=not self.restorer.is_restoring(task_id),
+                    carries_cancelled=self.bounded is not None,
                 ),
                 self.metrics,
                 partitions_of=lambda topic: plan.partition_count(topic) or self.partition_count(topic),

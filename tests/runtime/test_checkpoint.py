@@ -1,0 +1,69 @@
+"""What travels with committed offsets and in manifests."""
+
+import json
+
+from streams import PunctuationType
+from streams.core.records import TopicPartition
+from streams.runtime.checkpoint import CarriedTimer, Checkpoint, TimerPlace, group_of_note
+
+STREAM, WALL = PunctuationType.STREAM_TIME, PunctuationType.WALL_CLOCK_TIME
+FIRST, SECOND = TopicPartition("a", 0), TopicPartition("b", 0)
+
+FULL = Checkpoint(
+    70,
+    {FIRST: 70, SECOND: 60},
+    3,
+    {"window": 65, "window/emitted": 50},
+    {
+        TimerPlace("tick", 1): CarriedTimer(STREAM, 10, 80),
+        TimerPlace("tick", 0): CarriedTimer(STREAM, 20, 80),
+        TimerPlace("beat", 0): CarriedTimer(WALL, 5, 1234),
+        TimerPlace("once", 0): CarriedTimer(STREAM, 7, None),
+    },
+)
+
+
+def test_notes_bring_back_times_and_timers_in_their_order():
+    notes = FULL.notes([FIRST, SECOND])
+    read = Checkpoint.from_notes(notes)
+
+    assert (read.stream_time_ms, read.partition_times, read.operator_times) == (
+        FULL.stream_time_ms,
+        FULL.partition_times,
+        FULL.operator_times,
+    )
+    assert list(read.timers.items()) == list(FULL.timers.items())
+    assert [group_of_note(note) for note in notes.values()] == [3, 3]
+
+
+def test_note_without_timers_does_not_speak_of_them():
+    assert Checkpoint(70, {FIRST: 70}).notes([FIRST]) == {FIRST: '{"p":70,"s":70,"o":{}}'}
+
+
+def test_of_several_tasks_the_latest_time_counts_and_a_timer_that_one_still_has():
+    place = TimerPlace("tick", 0)
+
+    def read(*dues):
+        notes = {}
+        for number, due_ms in enumerate(dues):
+            partition = TopicPartition("a", number)
+            notes |= Checkpoint(timers={place: CarriedTimer(STREAM, 10, due_ms)}).notes([partition])
+        return Checkpoint.from_notes(notes).timers[place].due_ms
+
+    assert read(20, 40, 30) == 40
+    assert read(None, 20, None) == 20
+    assert read(None, None) is None
+
+
+def test_notes_of_others_count_as_empty():
+    assert Checkpoint.from_notes({FIRST: "set by hand", SECOND: "[1]"}) == Checkpoint(
+        partition_times={FIRST: -1, SECOND: -1}
+    )
+
+
+def test_json_brings_back_all_fields():
+    for checkpoint in (FULL, Checkpoint()):
+        read = Checkpoint.from_json(json.loads(json.dumps(checkpoint.to_json())))
+
+        assert read == checkpoint
+        assert list(read.timers) == list(checkpoint.timers)
