@@ -5,23 +5,26 @@ Imports everything below; nothing below imports it.
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.broker.embedded import EmbeddedBroker
+from streams.clients.admin import Admin
+from streams.clients.consumer import Consumer
 from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
-from streams.core.errors import ClientClosedError, ConfigError, StreamsError, TopologyError
+from streams.core.errors import ClientClosedError, ConfigError, StreamsError, TopologyError, TransactionError
 from streams.core.metrics import Metrics
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.core.threads import SystemThreads, Threads
 from streams.dsl.builder import TopologySource, build_topology
 from streams.protocol.transport import Cluster
 from streams.runtime.bounded import BoundedProgress
+from streams.runtime.filling import LaneFilling
 from streams.runtime.homes import home_of
 from streams.runtime.instance import ExceptionHandler, Instance, State
 from streams.runtime.restore import RestoreListener
@@ -302,23 +305,31 @@ class Progress:
 
 @define(eq=False)
 class BoundedRun:
-    """A finished bounded run: its outputs can be read until it is closed."""
+    """A finished bounded run: its outputs can be read until it is closed.
+
+    A topic that several tasks write is in the one order of its lanes; see ``runtime.lanes``.
+    """
 
     broker: EmbeddedBroker
     metrics: Metrics
     topology: Topology = field(repr=False)
 
     def read_output(self, topic: str) -> Iterator[tuple[int, Block]]:
-        """Yield the records of a topic as (partition, block), partition by partition, by offset."""
+        """Yield the records of a topic as (partition, block), partition by partition, in their order.
+
+        Offsets are without gaps: ends of transactions are not counted.
+        """
         for number in range(self.broker.topics().get(topic, 0)):
             partition = TopicPartition(topic, number)
             position, end = self.broker.start_offset(partition), self.broker.end_offset(partition)
+            offset = position
             while position < end:
                 blocks = self.broker.read(partition, position, committed_only=True)
                 if not blocks:
                     break
                 for block in blocks:
-                    yield number, block
+                    yield number, evolve(block, offsets=range(offset, offset + len(block)))
+                    offset += len(block)
                     position = block.offsets[-1] + 1
 
     @property
@@ -355,9 +366,12 @@ def run_bounded(
 ) -> BoundedRun:
     """Run a topology over inputs that end, and end with them.
 
-    The result does not depend on the speed of the tasks, the poll size or the number of threads.
+    The result does not depend on the speed of the tasks, the poll size or the number of threads, nor
+    does the order of any topic, be it written by several tasks or read by others of them.  A topic
+    that the application writes and reads may have an input too.
     Inputs of global tables are read whole before the first record of the others is processed.
-    With ``state_dir`` everything is kept there, and a further run takes up where this one was.
+    With ``state_dir`` everything is kept there, and a further run takes up where this one was; what
+    it writes goes behind what is there.
 
     Raises:
         StreamsError: an input cannot be read, user code failed, or the directory is in use.
@@ -372,7 +386,7 @@ def run_bounded(
         maintenance_interval_ms=None,
     )
     try:
-        _create_topics(broker, built, partitions)
+        _create_topics(broker, built, inputs, partitions)
         instance = Instance(
             built,
             config,
@@ -386,57 +400,90 @@ def run_bounded(
         )
         globals_first = {topic for store in built.global_stores.values() for topic in store.source.topics}
         for topic in sorted(globals_first & set(inputs)):
-            for batch in _fresh_rows(broker, topic, inputs[topic]):
-                for number, block in batch:
-                    broker.append(TopicPartition(topic, number), block)
+            for batch in _fresh_rows(broker, topic, inputs[topic], lambda partition: partition):
+                for partition, block in batch:
+                    broker.append(partition, block)
         instance.start()
-        try:
-            others = {topic: reader for topic, reader in inputs.items() if topic not in globals_first}
-            _Feeder(broker, built, instance, others, progress).run()
-        finally:
-            instance.close()
-        if instance.failure is not None:
-            raise instance.failure
+        with Admin(broker) as admin:
+            try:
+                assert instance.bounded is not None
+                filling = LaneFilling(instance.bounded.plan, broker, admin)
+                filling.take_up()
+                others = {topic: reader for topic, reader in inputs.items() if topic not in globals_first}
+                _Feeder(broker, instance, instance.bounded, others, progress).run()
+            finally:
+                instance.close()
+            if instance.failure is not None:
+                raise instance.failure
+            if state_dir is not None:
+                _await_transactions(broker, config.transaction_timeout_ms)
+            filling.fill()
         return BoundedRun(broker, instance.metrics, built)
     except BaseException:
         broker.close()
         raise
 
 
-def _create_topics(broker: EmbeddedBroker, topology: Topology, partitions: int | None) -> None:
+def _await_transactions(broker: EmbeddedBroker, timeout_ms: int) -> None:
+    """Wait until all is readable: a killed run may have left transactions open, which only time ends.
+
+    This run has ended its own, and those of killed threads whose successors it had.
+
+    Raises:
+        TransactionError: one is still open after the time that it may take.
+    """
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + timeout_ms + _LOOK_MS
+    partitions = [TopicPartition(topic, number) for topic, count in broker.topics().items() for number in range(count)]
+    never = threading.Event()
+    with Consumer(broker, client_id="stable-ends", isolation_level="read_committed") as consumer:
+        while partitions:
+            stable = consumer.end_offsets(partitions)
+            partitions = [partition for partition in partitions if stable[partition] < broker.end_offset(partition)]
+            if partitions and clock.monotonic_ms() > deadline_ms:
+                raise TransactionError(
+                    f"a killed run has left a transaction open in {partitions[0]}; run again when its timeout is over"
+                )
+            if partitions:
+                never.wait(_LOOK_MS / 1000)
+
+
+def _create_topics(broker: EmbeddedBroker, topology: Topology, inputs: Iterable[str], partitions: int | None) -> None:
     """Create source and sink topics; an earlier run's must have the same partitions."""
     existing = broker.topics()
-    for sub in sub_topologies(topology):
-        for name in (*sub.source_topics, *sub.sink_topics):
-            if name in topology.internal_topics:
-                continue
-            declared = topology.topics.get(name)
-            count = declared.partitions if declared is not None and declared.partitions else partitions
-            if name not in existing:
-                broker.create_topic(name, count or 1)
-                existing[name] = count or 1
-            elif count is not None and existing[name] != count:
-                raise TopologyError(
-                    f"topic {name!r} has {existing[name]} partitions in the state directory, not {count}; "
-                    "give the same --partitions as before, or another --state-dir"
-                )
+    named = (topic for sub in sub_topologies(topology) for topic in (*sub.source_topics, *sub.sink_topics))
+    for name in dict.fromkeys((*named, *inputs)):
+        if name in topology.internal_topics:
+            continue
+        declared = topology.topics.get(name)
+        count = declared.partitions if declared is not None and declared.partitions else partitions
+        if name not in existing:
+            broker.create_topic(name, count or 1)
+        elif count is not None and existing[name] != count:
+            raise TopologyError(
+                f"topic {name!r} has {existing[name]} partitions in the state directory, not {count}; "
+                "give the same --partitions as before, or another --state-dir"
+            )
 
 
-def _fresh_rows(broker: EmbeddedBroker, topic: str, reader: RowReader) -> Iterator[list[tuple[int, Block]]]:
-    """Yield the rows of an input that are not in its topic yet.
+def _fresh_rows(
+    broker: EmbeddedBroker, topic: str, reader: RowReader, place: Callable[[TopicPartition], TopicPartition]
+) -> Iterator[list[tuple[TopicPartition, Block]]]:
+    """Yield the rows of an input that are not in its topic yet, with the partitions that ``place`` gives.
 
     After a crash some partitions may have got more of a batch than others, so each partition
     skips what it has; a row's partition and the order within it never change.
     """
     count = broker.topics()[topic]
-    have = [broker.end_offset(TopicPartition(topic, number)) for number in range(count)]
+    places = [place(TopicPartition(topic, number)) for number in range(count)]
+    have = [broker.end_offset(partition) for partition in places]
     for batch in reader(count, 0):
         fresh = []
         for number, block in batch:
             skip = min(have[number], len(block))
             have[number] -= skip
             if skip < len(block):
-                fresh.append((number, block.slice(skip) if skip else block))
+                fresh.append((places[number], block.slice(skip) if skip else block))
         yield fresh
 
 
@@ -446,29 +493,29 @@ class _Feeder:
     def __init__(
         self,
         broker: EmbeddedBroker,
-        topology: Topology,
         instance: Instance,
+        bounded: BoundedProgress,
         inputs: Mapping[str, RowReader],
         progress: Callable[[Progress], None] | None,
     ) -> None:
         self._broker = broker
         self._instance = instance
-        assert instance.bounded is not None
-        self._bounded: BoundedProgress = instance.bounded
+        self._bounded = bounded
         self._progress = progress
         self._last_read = -1
-        topics = {topic for sub in sub_topologies(topology) if not sub.is_global for topic in sub.source_topics}
-        self._sources = topics - set(topology.internal_topics)
+        plan = bounded.plan
+        topics = {topic for sub in plan.subs if not sub.is_global for topic in sub.source_topics}
+        topics -= set(plan.topology.internal_topics)
         counts = broker.topics()
-        #: Records in the source topics, those of earlier runs included.
-        self._written = sum(
-            broker.end_offset(TopicPartition(topic, number))
-            for topic in self._sources
-            for number in range(counts[topic])
-        )
-        self._open = {topic: _fresh_rows(broker, topic, reader) for topic, reader in inputs.items()}
-        for topic in self._sources - set(inputs):
-            self._bounded.end_topic(topic)
+        #: What comes from outside, lanes of tasks aside.
+        self._sources = {
+            plan.feed(TopicPartition(topic, number)) for topic in topics for number in range(counts[topic])
+        }
+        #: Records in the sources, those of earlier runs included.
+        self._written = sum(broker.end_offset(partition) for partition in self._sources)
+        self._open = {topic: _fresh_rows(broker, topic, reader, plan.feed) for topic, reader in inputs.items()}
+        for topic in topics - set(inputs):
+            bounded.end_topic(topic)
 
     def run(self) -> None:
         """Feed all inputs, turn by turn, then wait until every task has ended."""
@@ -479,15 +526,15 @@ class _Feeder:
                     del self._open[topic]
                     self._bounded.end_topic(topic)
                 else:
-                    self._append(topic, batch)
+                    self._append(batch)
             self._wait_for_tasks()
         while not self._bounded.done.wait(_LOOK_MS):
             self._show()
         self._show()
 
-    def _append(self, topic: str, batch: list[tuple[int, Block]]) -> None:
-        for number, block in batch:
-            self._broker.append(TopicPartition(topic, number), block)
+    def _append(self, batch: list[tuple[TopicPartition, Block]]) -> None:
+        for partition, block in batch:
+            self._broker.append(partition, block)
             self._written += len(block)
 
     def _wait_for_tasks(self) -> None:
@@ -507,7 +554,7 @@ class _Feeder:
             queue.position or 0
             for task in self._tasks()
             for queue in list(task.queues)
-            if task.inputs[queue.partition].topic in self._sources
+            if queue.partition in self._sources
         )
 
     def _tasks(self) -> list[Task]:

@@ -1,8 +1,8 @@
 """What a bounded run knows: which inputs have ended, and when all is done.
 
-Shared by the threads of the run.  A source topic ends when its reader says so, a lane when the
-task that writes it has ended; the lanes within a cycle of sub-topologies end together, when
-nothing is left in any of them.
+Shared by the threads of the run.  A source topic ends when its reader says so, and with it the lane
+that holds its records where tasks write to it too; any other lane when the task that writes it has
+ended.  The lanes within a cycle of sub-topologies end together, when nothing is left in any of them.
 """
 
 import threading
@@ -13,7 +13,7 @@ from attrs import define, field
 from streams.core.records import TaskId, TopicPartition
 from streams.core.threads import Signal, SystemSignal
 from streams.runtime.plan import ApplicationPlan
-from streams.runtime.task import Task
+from streams.runtime.task import Task, TaskInput
 
 
 @define(eq=False)
@@ -36,7 +36,7 @@ class BoundedProgress:
         self._cycles = self.plan.cycles()
 
     def end_topic(self, topic: str) -> None:
-        """State that nothing more will be written to a source topic."""
+        """State that nothing more will come from outside to a source topic."""
         with self._lock:
             self._ended_topics.add(topic)
 
@@ -60,10 +60,10 @@ class BoundedProgress:
                 return False
         return True
 
-    def is_loop(self, task_id: TaskId, topic: str) -> bool:
-        """Whether a topic is written within the cycle that its reader belongs to."""
-        cycle = self._cycles.get(task_id.sub_topology, ())
-        return any(producer.sub_topology in cycle for producer in self.plan.lanes.get(topic, ()))
+    def is_loop(self, task_id: TaskId, item: TaskInput) -> bool:
+        """Whether an input is a lane that is written within the cycle which its reader belongs to."""
+        producer = self.plan.producer_of(item.topic, item.partition)
+        return producer is not None and producer.sub_topology in self._cycles.get(task_id.sub_topology, ())
 
     def end_of(self, task_id: TaskId, topic: str, partition: TopicPartition) -> int | None:
         """Return where an input ends for good, None while it may grow."""
@@ -97,7 +97,7 @@ class BoundedProgress:
         positions = self._quiet[task_id]
         for item in self.plan.inputs(task_id):
             producer = self.plan.producer_of(item.topic, item.partition)
-            if not self.is_loop(task_id, item.topic):
+            if not self.is_loop(task_id, item):
                 ended = item.topic in self._ended_topics if producer is None else producer in self._ended_tasks
                 if not ended:
                     return False

@@ -301,7 +301,7 @@ class Instance:
             self.metrics,
             RecordCache(config.cache_max_bytes) if config.cache_max_bytes else None,
             self.bounded,
-            lambda topic: committer.producer.partition_count(topic),
+            lambda topic: self._partition_count(committer.producer, topic),
             lambda tasks: thread.commit(tasks),
             committer.forget,
         )
@@ -321,6 +321,17 @@ class Instance:
         )
         consumer.subscribe(self._subscription(plan), thread.listener())
         return thread
+
+    def _partition_count(self, producer: Producer, topic: str) -> int:
+        """Return the partitions of a topic that no plan knows: it was chosen for a record."""
+        count = producer.partition_count(topic)
+        if self.bounded is not None:
+            plan = self.bounded.plan
+            with self._lock:
+                # Another thread may have been faster; nobody writes before the lanes are there.
+                if plan.partition_count(topic) is None:
+                    plan.add_topic(topic, count, lambda it: self._provisioner.provide([it], self._provisioner.known()))
+        return count
 
     def _reader(self, client_id: str) -> Consumer:
         """Return a consumer of changelogs or global topics, from their beginning."""

@@ -47,8 +47,12 @@ class Plans:
             if topic not in own and not (topic.startswith(prefix) and topic.endswith(("-changelog", ".lanes")))
         }
         subs = sub_topologies(self._topology, others)
-        sources = dict.fromkeys(topic for sub in subs for topic in sub.source_topics)
-        counts = {topic: others[topic] for topic in sources if topic in others}
+        named = dict.fromkeys(topic for sub in subs for topic in sub.source_topics)
+        if self._has_lanes:
+            # Lanes are made of outputs too.
+            named |= dict.fromkeys(topic for sub in subs for topic in sub.sink_topics)
+            named |= dict.fromkeys([self._config.errors_dead_letter_queue_topic_name])
+        counts = {topic: others[topic] for topic in named if topic in others}
         groups: dict[int, int] = {}
         if not self._has_lanes:
             # Repartition topics keep the partitions that they have.

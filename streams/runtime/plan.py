@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
-from streams.core.errors import TopologyError
+from streams.core.errors import ProcessingError, TopologyError
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
 from streams.core.timestamps import Extractor, extractor_for
@@ -23,7 +23,7 @@ from streams.runtime.task import Task, TaskInput, TaskState
 from streams.state.cache import RecordCache
 from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.compile import CompiledSubTopology, compile_sub_topology
-from streams.topology.graph import SourceNode, Topology
+from streams.topology.graph import SinkNode, SourceNode, Topology
 from streams.topology.subtopologies import (
     PartitionGrouper,
     SamePartitionGrouper,
@@ -36,6 +36,9 @@ from streams.topology.subtopologies import (
 
 #: One day: what Kafka Streams keeps of a windowed changelog beyond its store's retention.
 _CHANGELOG_ADDITIONAL_MS = 86_400_000
+_REPARTITION_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+#: How the names of topics end that hold lanes.
+_LANES = ".lanes"
 
 
 @frozen
@@ -51,8 +54,10 @@ class InternalTopicPlan:
 class ApplicationPlan:
     """The tasks of an application and how to open them.
 
-    With ``has_lanes`` (bounded runs) a repartition topic is kept as one lane per producing task,
-    so that its order does not depend on the speed of the tasks.
+    With ``has_lanes`` (bounded runs) a topic is kept as one lane per producing task, so that its
+    order does not depend on the speed of the tasks: repartition topics, topics of others that tasks
+    both write and read (*through*), and those that several tasks write.  A through topic has one more
+    lane, before all others, for what comes from outside.  Topics of global stores have none.
     """
 
     topology: Topology
@@ -64,8 +69,10 @@ class ApplicationPlan:
     has_lanes: bool = False
     #: The test driver's form: all sub-topologies in one task, one record at a time.
     is_single_task: bool = False
-    #: Repartition topic -> its producing tasks in order; filled with ``has_lanes``.
+    #: Topic kept in lanes -> its producing tasks in order; filled with ``has_lanes``.
     lanes: dict[str, list[TaskId]] = field(factory=dict)
+    #: Through topics: their first lane is for what comes from outside.
+    fed: set[str] = field(factory=set)
     _compiled: dict[int, CompiledSubTopology] = field(factory=dict)
     _read: dict[TaskId, tuple[TopicPartition, ...]] = field(factory=dict)
 
@@ -105,10 +112,53 @@ class ApplicationPlan:
         plan = cls(topology, config, clock, partitions, subs, groups, has_lanes, is_single_task)
         _check_groups(plan.groups)
         if has_lanes:
-            for topic in topology.internal_topics:
-                writers = {sub.id for sub in subs if topic in sub.sink_topics}
-                plan.lanes[topic] = sorted(task for task in groups if task.sub_topology in writers)
+            plan._lay_lanes()
         return plan
+
+    def _lay_lanes(self) -> None:
+        written = (topic for sub in self.subs for topic in self._written_by(sub))
+        for topic in dict.fromkeys((*self.topology.internal_topics, *written)):
+            producers = self._lanes_of(topic)
+            if producers is not None:
+                self.lanes[topic] = producers
+                if topic in self._read_topics and not self.is_internal(topic):
+                    self.fed.add(topic)
+        kept = {store: topic for store, topic in self.topology.source_changelogs.items() if topic not in self.lanes}
+        if len(kept) < len(self.topology.source_changelogs):
+            # Several lanes are no changelog: such a table keeps one of its own.
+            self.topology = evolve(self.topology, source_changelogs=kept)
+
+    def _lanes_of(self, topic: str) -> list[TaskId] | None:
+        """Return the tasks that have a lane of a topic, None if it is written as it is."""
+        producers = self.writers(topic)
+        if self.is_internal(topic) or (producers and topic in self._read_topics):
+            return producers
+        is_global = any(topic in store.source.topics for store in self.topology.global_stores.values())
+        return producers if len(producers) > 1 and not is_global else None
+
+    def _written_by(self, sub: SubTopology) -> tuple[str, ...]:
+        """Return the topics that a sub-topology names as its outputs, dead letters among them."""
+        letters = self.config.errors_dead_letter_queue_topic_name
+        return (*sub.sink_topics, letters) if letters and not sub.is_global else sub.sink_topics
+
+    @property
+    def _read_topics(self) -> set[str]:
+        return {topic for sub in self.subs if not sub.is_global for topic in sub.source_topics}
+
+    def writers(self, topic: str) -> list[TaskId]:
+        """Return the tasks that may write a topic, in order.
+
+        Tasks write to the topics of their sinks and to that of dead letters, and where a sink chooses
+        the topic record by record, to any that no task reads.
+        """
+        subs = {sub.id for sub in self.subs if topic in self._written_by(sub)}
+        if topic not in self._read_topics and not self.is_internal(topic):
+            subs |= {sub.id for sub in self.subs if self._chooses_topics(sub)}
+        return sorted(task for task in self.groups if task.sub_topology in subs)
+
+    def _chooses_topics(self, sub: SubTopology) -> bool:
+        nodes = (self.topology.nodes.get(name) for name in sub.nodes)
+        return any(isinstance(node, SinkNode) and node.topic_for is not None for node in nodes)
 
     def stateful(self) -> list[TaskId]:
         """Return the tasks that have a store with a changelog."""
@@ -129,14 +179,14 @@ class ApplicationPlan:
 
     def stages(self) -> list[tuple[int, ...]]:
         """Return sub-topologies in order of data flow; a cycle is one stage."""
-        return stages(self.subs)
+        return stages(evolve(sub, sink_topics=self._written_by(sub)) for sub in self.subs)
 
     def cycles(self) -> dict[int, tuple[int, ...]]:
         """Return for each sub-topology within a cycle of data flow all those of the cycle."""
         result: dict[int, tuple[int, ...]] = {}
         for stage in self.stages():
             first = next(sub for sub in self.subs if sub.id == stage[0] and not sub.is_global)
-            reads_itself = any(topic in first.source_topics for topic in first.sink_topics if self.is_internal(topic))
+            reads_itself = any(topic in first.source_topics for topic in self._written_by(first))
             if len(stage) > 1 or reads_itself:
                 result |= dict.fromkeys(stage, stage)
         return result
@@ -162,9 +212,19 @@ class ApplicationPlan:
         return topic in self.topology.internal_topics
 
     def physical_topic(self, topic: str) -> str:
-        """Return a topic's name on the broker."""
-        name = self._prefixed(topic)
-        return f"{name}.lanes" if self.has_lanes and self.is_internal(topic) else name
+        """Return a topic's name on the broker, that of its lanes where it has some."""
+        return self._lanes_name(topic) if topic in self.lanes else self._prefixed(topic)
+
+    def _lanes_name(self, topic: str) -> str:
+        return f"{self.config.application_id}-{topic}{_LANES}"
+
+    def topic_of_lanes(self, name: str) -> str | None:
+        """Return the topic of others whose lanes have a name on the broker, None if these are none."""
+        prefix = f"{self.config.application_id}-"
+        if not (name.startswith(prefix) and name.endswith(_LANES)):
+            return None
+        topic = name[len(prefix) : -len(_LANES)]
+        return None if self.is_internal(topic) else topic
 
     def _prefixed(self, topic: str) -> str:
         return f"{self.config.application_id}-{topic}" if self.is_internal(topic) else topic
@@ -183,12 +243,12 @@ class ApplicationPlan:
         return self.partitions.get(topic)
 
     def internal_topics(self) -> list[InternalTopicPlan]:
-        """Return the repartition and changelog topics that must exist."""
+        """Return the repartition topics, lanes and changelog topics that must exist."""
         result = []
-        for topic in self.topology.internal_topics:
-            count = self.partitions[topic] * max(1, len(self.lanes.get(topic, ())))
-            config = {"cleanup.policy": "delete", "retention.ms": "-1", "message.timestamp.type": "CreateTime"}
-            result.append(InternalTopicPlan(self.physical_topic(topic), count, config))
+        for topic in dict.fromkeys((*self.topology.internal_topics, *self.lanes)):
+            if topic in self.partitions:
+                count = self.partitions[topic] * max(1, self.lane_count(topic))
+                result.append(InternalTopicPlan(self.physical_topic(topic), count, _REPARTITION_CONFIG))
         for sub in self.subs:
             if sub.is_global:
                 continue
@@ -206,19 +266,28 @@ class ApplicationPlan:
         sources = self._sources(task_id.sub_topology)
         result = []
         for logical in self.groups[task_id]:
-            producers = self.lanes.get(logical.topic)
-            name = self.physical_topic(logical.topic)
             source = sources[logical.topic]
             seen_as = self._prefixed(logical.topic)
-            if producers is None:
-                partition = TopicPartition(name, logical.partition)
-                result.append(TaskInput(partition, source, logical.topic, logical.partition, seen_as))
-                continue
-            first = logical.partition * len(producers)
-            for lane in range(len(producers)):
-                partition = TopicPartition(name, first + lane)
-                result.append(TaskInput(partition, source, logical.topic, logical.partition, seen_as))
+            result += [
+                TaskInput(partition, source, logical.topic, logical.partition, seen_as)
+                for partition in self.stored_in(logical)
+            ]
         return result
+
+    def stored_in(self, logical: TopicPartition) -> list[TopicPartition]:
+        """Return where a partition of a topic of the topology lies on the broker: its lanes in order, or itself."""
+        topic, number = logical
+        name = self.physical_topic(topic)
+        width = self.lane_count(topic)
+        return [TopicPartition(name, number * width + lane) for lane in range(width)]
+
+    def lane_count(self, topic: str) -> int:
+        """Return in how many parts each partition of a topic is kept, 1 where it has no lanes."""
+        return len(self.lanes[topic]) + (topic in self.fed) if topic in self.lanes else 1
+
+    def feed(self, logical: TopicPartition) -> TopicPartition:
+        """Return where records from outside go that are meant for a partition."""
+        return self.stored_in(logical)[0] if logical.topic in self.fed else logical
 
     def partition_groups(self) -> dict[TaskId, tuple[TopicPartition, ...]]:
         """Return the partitions that each task reads, as they are named on the broker."""
@@ -229,21 +298,47 @@ class ApplicationPlan:
         return self._read
 
     def producer_of(self, topic: str, partition: TopicPartition) -> TaskId | None:
-        """Return the task that alone writes a lane; None for what is no lane."""
+        """Return the task that alone writes a lane; None for what is no lane, or is for what comes from outside."""
         producers = self.lanes.get(topic)
-        return None if not producers else producers[partition.partition % len(producers)]
+        if not producers:
+            return None
+        lane = partition.partition % self.lane_count(topic) - (topic in self.fed)
+        return producers[lane] if lane >= 0 else None
 
     def physical(self, task_id: TaskId) -> Callable[[str, int], TopicPartition]:
-        """Return the function from a topic's partition to where a task writes it."""
+        """Return the function from a topic's partition to where a task writes it.
+
+        With lanes it refuses topics that tasks read and that the task has no sink for: nobody would
+        know when they end.
+        """
+        refused = {topic for topic in self._read_topics if self.has_lanes and task_id not in self.writers(topic)}
 
         def place(topic: str, partition: int) -> TopicPartition:
             producers = self.lanes.get(topic)
             name = self.physical_topic(topic)
+            if topic in refused:
+                raise ProcessingError(
+                    f"task {task_id}: a sink chose topic {topic!r} for a record, which the application reads itself; "
+                    "a bounded run must know before who writes what it reads: give such records a sink of their own",
+                    task_id=task_id,
+                )
             if producers is None:
                 return TopicPartition(name, partition)
-            return TopicPartition(name, partition * len(producers) + producers.index(task_id))
+            lane = producers.index(task_id) + (topic in self.fed)
+            return TopicPartition(name, partition * self.lane_count(topic) + lane)
 
         return place
+
+    def add_topic(self, topic: str, partitions: int, provide: Callable[[InternalTopicPlan], None]) -> None:
+        """Take up a topic that was chosen for a record, before anything is written to it.
+
+        ``provide`` makes its lanes, if several tasks may write it.
+        """
+        producers = self._lanes_of(topic) if self.has_lanes else None
+        if producers is not None:
+            provide(InternalTopicPlan(self._lanes_name(topic), partitions * len(producers), _REPARTITION_CONFIG))
+            self.lanes[topic] = producers
+        self.partitions[topic] = partitions
 
     def _sources(self, sub_id: int) -> dict[str, str]:
         sub = next(sub for sub in self.subs if sub.id == sub_id and not sub.is_global)

@@ -141,7 +141,7 @@ class TaskSet:
             position = starts[item.partition] if found is None else found.offset
             task.seek(item.partition, position)
             self.consumer.seek(item.partition, position)
-            task.queues[item.partition].is_loop = self.bounded is not None and self.bounded.is_loop(task_id, item.topic)
+            task.queues[item.partition].is_loop = self.bounded is not None and self.bounded.is_loop(task_id, item)
             self.owner_of[item.partition] = task
         self.active[task_id] = task
 

@@ -44,7 +44,8 @@ def command(tmp_path):
 
 def written(folder: Path) -> int:
     """Return the bytes of counts that have been written so far."""
-    return sum(file.stat().st_size for file in (folder / "state/broker/logs").glob("counts-*/*.log"))
+    logs = folder / "state/broker/logs"
+    return sum(file.stat().st_size for name in ("counts", "*-counts.lanes") for file in logs.glob(f"{name}-*/*.log"))
 
 
 def started(command: list[str], folder: Path, more: int) -> subprocess.Popen[str]:

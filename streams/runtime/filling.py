@@ -1,0 +1,184 @@
+"""Topics that several tasks write are filled from their lanes at the end of a bounded run.
+
+Records of a further run go behind those that are there: what has an offset keeps it, as in any log.
+Each run's records are merged by the rule of ``lanes``, which is the order in which the tasks of that
+run have read them.
+
+What is to be merged, and where the topic ended before, is written down first, as committed offsets of
+a group of its own; whoever finds such a note goes on where the killed run was, for the same lanes give
+the same order.  Imports clients.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+from attrs import define, evolve, field
+
+from streams.clients.admin import Admin
+from streams.core.errors import TopologyError
+from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
+from streams.protocol.messages import OffsetAndMetadata
+from streams.runtime.checkpoint import Checkpoint, group_of_note
+from streams.runtime.lanes import merge_lanes
+from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
+
+
+class Logs(Protocol):
+    """The logs of the broker of a bounded run."""
+
+    def topics(self) -> dict[str, int]:
+        """Return the number of partitions per topic."""
+        ...
+
+    def end_offset(self, partition: TopicPartition) -> int:
+        """Return the offset that the next record gets."""
+        ...
+
+    def read(
+        self, partition: TopicPartition, offset: int, max_records: int = ..., *, committed_only: bool = ...
+    ) -> list[Block]:
+        """Return records from an offset on; [] at the end."""
+        ...
+
+    def append(self, partition: TopicPartition, block: Block) -> int:
+        """Append a block and return the offset of its first record."""
+        ...
+
+    def delete_records(self, partition: TopicPartition, offset: int) -> int:
+        """Delete the records below an offset; return the lowest offset left."""
+        ...
+
+
+@define(eq=False)
+class LaneFilling:
+    """Fills the topics of one application from their lanes."""
+
+    plan: ApplicationPlan
+    logs: Logs
+    admin: Admin
+    _group: str = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._group = f"{self.plan.config.application_id}-lanes"
+
+    def take_up(self) -> None:
+        """Finish what a killed run has begun; check that tasks will see all of the topics they read and write.
+
+        Raises:
+            TopologyError: somebody else has written to such a topic, and no task has read it; or lanes of an
+                earlier run are not those of this topology.
+        """
+        self._know_chosen_topics()
+        self._finish()
+        if not self.plan.fed:
+            return
+        committed = self.admin.committed_offsets(self.plan.config.application_id)
+        for partition in self._fed():
+            found = committed.get(partition)
+            unread = self.logs.end_offset(partition) - (0 if found is None else found.offset)
+            if unread:
+                raise TopologyError(
+                    f"{partition} has {unread} records of others that the application has not read: of a topic that "
+                    "its own tasks write, a bounded run reads only what they write and what an input brings; let it "
+                    "run live until these are read, or use another state directory"
+                )
+
+    def fill(self) -> None:
+        """Append to each topic what its lanes have got since they were merged last."""
+        before = self.admin.committed_offsets(self._group)
+        notes: dict[TopicPartition, OffsetAndMetadata] = {}
+        for topic in self.plan.lanes:
+            if not self.plan.is_internal(topic):
+                for number in range(self.plan.partitions[topic]):
+                    notes |= self._note_of(TopicPartition(topic, number), before)
+        if notes:
+            self.admin.alter_offsets(self._group, notes)
+            self._finish()
+        if self.plan.fed:
+            self._hand_over()
+
+    def _know_chosen_topics(self) -> None:
+        """Take up the topics that were chosen for records of earlier runs: the last one may have been killed."""
+        existing = self.logs.topics()
+
+        def check(plan: InternalTopicPlan) -> None:
+            if existing.get(plan.name) != plan.partitions:
+                raise TopologyError(
+                    f"topic {plan.name!r} has {existing.get(plan.name)} partitions, but the topology needs "
+                    f"{plan.partitions}: other tasks write it than before; start with a new state directory"
+                )
+
+        for name in existing:
+            topic = self.plan.topic_of_lanes(name)
+            if topic in existing and topic not in self.plan.partitions:
+                self.plan.add_topic(topic, existing[topic], check)
+
+    def _note_of(
+        self, target: TopicPartition, before: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what to write down before lanes are merged into a partition, {} if they have nothing new."""
+        spans = {
+            lane: (before[lane].offset if lane in before else 0, self.logs.end_offset(lane))
+            for lane in self.plan.stored_in(target)
+        }
+        if all(start == end for start, end in spans.values()):
+            return {}
+        at = self.logs.end_offset(target)
+        return {
+            lane: OffsetAndMetadata(start, json.dumps({"to": end, "into": target, "at": at}))
+            for lane, (start, end) in spans.items()
+        }
+
+    def _finish(self) -> None:
+        """Merge what is written down, and take note that it is done."""
+        spans: dict[tuple[TopicPartition, int], dict[TopicPartition, tuple[int, int]]] = {}
+        for lane, found in sorted(self.admin.committed_offsets(self._group).items()):
+            if found.metadata:
+                note = json.loads(found.metadata)
+                target = TopicPartition(*note["into"])
+                spans.setdefault((target, note["at"]), {})[lane] = (found.offset, note["to"])
+        for (target, at), lanes in spans.items():
+            self._merge(target, at, lanes)
+        ends = {lane: end for lanes in spans.values() for lane, (_, end) in lanes.items()}
+        if ends:
+            self.admin.alter_offsets(self._group, ends)
+        for lane, end in ends.items():
+            self.logs.delete_records(lane, end)
+
+    def _merge(self, target: TopicPartition, at: int, lanes: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        # As many of the first records as were appended before the process was killed.
+        done = self.logs.end_offset(target) - at
+        for block in merge_lanes([self._read(lane, *span) for lane, span in lanes.items() if span[0] < span[1]]):
+            if done < len(block):
+                fresh = block.slice(done) if done else block
+                # Sequence numbers are those of the lane.
+                self.logs.append(target, evolve(fresh, producer=None))
+            done = max(0, done - len(block))
+
+    def _read(self, lane: TopicPartition, start: int, end: int) -> Iterator[Block]:
+        while start < end:
+            blocks = self.logs.read(lane, start, committed_only=True)
+            if not blocks:
+                return
+            yield from blocks
+            start = blocks[-1].offsets[-1] + 1
+
+    def _fed(self) -> Iterable[TopicPartition]:
+        counts = self.plan.partitions
+        return (TopicPartition(topic, number) for topic in sorted(self.plan.fed) for number in range(counts[topic]))
+
+    def _hand_over(self) -> None:
+        """Commit that the tasks have read their through topics, for a live run that may follow."""
+        group = self.plan.config.application_id
+        committed = self.admin.committed_offsets(group)
+        offsets = {}
+        for partition in self._fed():
+            notes = {lane: committed[lane].metadata for lane in self.plan.stored_in(partition) if lane in committed}
+            times = Checkpoint.from_notes(notes)
+            number = next((found for note in notes.values() if (found := group_of_note(note)) is not None), None)
+            highest = max(times.partition_times.values(), default=NO_TIMESTAMP)
+            merged = evolve(times, partition_times={partition: highest}, group=number)
+            note = merged.notes([partition])[partition]
+            offsets[partition] = OffsetAndMetadata(self.logs.end_offset(partition), note)
+        self.admin.alter_offsets(group, offsets)
