@@ -1,0 +1,305 @@
+"""Makes of a message's table a function that reads it: straight-line code for one version.
+
+Neighbouring fields of fixed size, and the length that follows them, are read by one ``struct`` call.
+Every length and count is held against the bytes that are left before anything of that size is made.
+Under ``codec``.  Imports the table vocabulary only.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from struct import Struct as Layout
+from typing import Final, NoReturn, TypeAlias
+
+from attrs import define, field
+
+from streams.protocol.wire.errors import MalformedError
+from streams.protocol.wire.fields import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
+from streams.protocol.wire.source import Place, Source
+
+#: Reads a message from a position of the bytes; returns it and the position behind it.
+Decode: TypeAlias = Callable[[bytes, int], tuple[Fields, int]]
+
+_LONGEST_VARINT_SHIFT: Final = 28
+
+
+class _Fault(Exception):
+    """A value that cannot be; the place is known by the line that raised it."""
+
+
+_FAULTS: Final = (_Fault, struct.error, IndexError, UnicodeDecodeError)
+
+
+def _wrong_length(length: int, room: int) -> NoReturn:
+    if length < 0:
+        raise _Fault(f"length {length}, and null is not allowed")
+    raise _Fault(f"length {length}, {room} bytes are left")
+
+
+def _wrong_count(count: int, size: int, room: int) -> NoReturn:
+    if count < 0:
+        raise _Fault(f"count {count}, and null is not allowed")
+    raise _Fault(f"count {count} of at least {size} bytes each, {room} bytes are left")
+
+
+def _wrong_tag(tag: int, expected: int, actual: int) -> NoReturn:
+    raise _Fault(f"tag {tag} ends at byte {actual}, its size says {expected}")
+
+
+def _long_varint(data: bytes, position: int, low: int) -> tuple[int, int]:
+    """Read on an unsigned varint whose first byte was ``low``; return it and the next position."""
+    result, shift = low & 127, 7
+    while True:
+        byte = data[position]
+        position += 1
+        result |= (byte & 127) << shift
+        if byte < 128:
+            return result, position
+        shift += 7
+        if shift > _LONGEST_VARINT_SHIFT:
+            raise _Fault("an integer of more than 5 bytes")
+
+
+def least_size(type_: Type, version: int, is_flexible: bool, *, is_nullable: bool = False) -> int:
+    """Return how many bytes a value has at least."""
+    match type_:
+        case Fixed(size=size):
+            return size
+        case Text(is_compact=is_compact):
+            return 1 if is_flexible and is_compact else 2
+        case Bytes() | Array():
+            return 1 if is_flexible else 4
+        case Struct(fields=fields):
+            if is_nullable:
+                return 1
+            return is_flexible + sum(
+                least_size(inner.type, version, is_flexible, is_nullable=inner.is_nullable(version))
+                for inner in fields
+                if inner.is_in(version) and inner.tag is None
+            )
+
+
+def decoder(message: Message, version: int) -> Decode:
+    """Return the function that reads this version of the message; it raises ``MalformedError``."""
+    return _Decoder(message, version).compiled()
+
+
+@define(eq=False)
+class _Decoder:
+    message: Message
+    version: int
+    source: Source = field(factory=Source)
+    # Fixed values to be read next: variable, layout letter, size, field.
+    pending: list[tuple[str, str, int, str]] = field(factory=list)
+
+    @property
+    def is_flexible(self) -> bool:
+        return self.version >= self.message.flexible
+
+    def compiled(self) -> Decode:
+        source = self.source
+        source.names.update(
+            FAULTS=_FAULTS,
+            malformed=self._malformed,
+            wrong_length=_wrong_length,
+            wrong_count=_wrong_count,
+            wrong_tag=_wrong_tag,
+            long_varint=_long_varint,
+            unpack_from=struct.unpack_from,
+        )
+        source.open("def decode(d, p):")
+        source.add("n = len(d)")
+        source.open("try:")
+        result = self._struct(self.message.fields, "")
+        source.add(f"return {result}, p")
+        source.close()
+        source.open("except FAULTS as fault:")
+        source.add("raise malformed(fault, p, n) from fault")
+        return source.compiled("decode", f"<decode {self.message.name} {self.version}>")
+
+    def _malformed(self, fault: Exception, position: int, end: int) -> MalformedError:
+        place = self.source.place_of(fault.__traceback__)
+        # A position behind the end is that of a value that was said to end there.
+        name, behind = place.at(max(end - position, 0))
+        if isinstance(fault, UnicodeDecodeError):
+            reason = "no UTF-8"
+        elif isinstance(fault, _Fault):
+            reason = str(fault)
+        else:
+            reason = "the bytes end here"
+        return MalformedError(
+            reason, api=self.message.name, version=self.version, field=name, position=min(position + behind, end)
+        )
+
+    # --- values ---------------------------------------------------------------------------
+
+    def _struct(self, fields: Sequence[Field], path: str) -> str:
+        """Write the code that reads fields one after another; return the variable that then holds them."""
+        source = self.source
+        items: list[str] = []
+        tagged: list[Field] = []
+        for item in fields:
+            if not item.is_in(self.version):
+                items.append(f"{item.name!r}: {item.absent!r}")
+            elif item.tag is not None:
+                tagged.append(item)
+            else:
+                items.append(f"{item.name!r}: {self._value(item, f'{path}{item.name}')}")
+        self._flush()
+        result = source.fresh("s")
+        if not self.is_flexible:
+            source.add(f"{result} = {{{', '.join(items)}}}")
+            return result
+        unknown, variables = self._tags(tagged, path)
+        items += (f"{item.name!r}: {variable}" for item, variable in zip(tagged, variables, strict=True))
+        source.add(f"{result} = {{{', '.join(items)}}}")
+        source.open(f"if {unknown}:")
+        source.add(f"{result}[{UNKNOWN_TAGS!r}] = {unknown}")
+        source.close()
+        return result
+
+    def _value(self, item: Field, path: str) -> str:
+        return self._typed(item.type, path, item.is_nullable(self.version))
+
+    def _typed(self, type_: Type, path: str, is_nullable: bool) -> str:
+        """Write the code that reads a value; return the variable that holds it, at the latest after a flush."""
+        match type_:
+            case Fixed(code=code, size=size):
+                variable = self.source.fresh("v")
+                self.pending.append((variable, code, size, path))
+                return variable
+            case Text(is_compact=is_compact):
+                length = self._length("h", 2, path, is_compact=is_compact)
+                return self._chunk(length, path, is_nullable, "str({}, 'utf-8')")
+            case Bytes():
+                length = self._length("i", 4, path)
+                return self._chunk(length, path, is_nullable, "{}")
+            case Array(of=of):
+                return self._array(of, path, is_nullable)
+            case Struct(fields=fields):
+                if not is_nullable:
+                    self._flush()
+                    return self._struct(fields, f"{path}.")
+                return self._nullable_struct(fields, path)
+
+    def _length(self, code: str, size: int, path: str, *, is_compact: bool = True) -> str:
+        """Write the code that reads a length or count; its variable is -1 for null."""
+        variable = self.source.fresh("k")
+        if self.is_flexible and is_compact:
+            self._flush()
+            self._varint(variable, path)
+            self.source.add(f"{variable} -= 1")
+        else:
+            self.pending.append((variable, code, size, path))
+            self._flush()
+        return variable
+
+    def _varint(self, variable: str, path: str) -> None:
+        source, place = self.source, Place((path,))
+        source.add(f"{variable} = d[p]; p += 1", place)
+        source.add(f"if {variable} > 127: {variable}, p = long_varint(d, p, {variable})", place)
+
+    def _chunk(self, length: str, path: str, is_nullable: bool, form: str) -> str:
+        """Write the code that reads bytes of a known length."""
+        source, place = self.source, Place((path,))
+        variable = source.fresh("v")
+        if is_nullable:
+            source.open(f"if {length} == -1:")
+            source.add(f"{variable} = None")
+            source.close()
+            source.open("else:")
+        source.add("q = p + " + length)
+        source.add(f"if q > n or {length} < 0: wrong_length({length}, n - p)", place)
+        source.add(f"{variable} = {form.format('d[p:q]')}", place)
+        source.add("p = q")
+        if is_nullable:
+            source.close()
+        return variable
+
+    def _array(self, of: Type, path: str, is_nullable: bool) -> str:
+        source = self.source
+        count = self._length("i", 4, path)
+        variable = source.fresh("l")
+        least = least_size(of, self.version, self.is_flexible)
+        if is_nullable:
+            source.open(f"if {count} == -1:")
+            source.add(f"{variable} = None")
+            source.close()
+            source.open("else:")
+        source.add(
+            f"if {count} < 0 or {count} * {least} > n - p: wrong_count({count}, {least}, n - p)",
+            Place((path,)),
+        )
+        if isinstance(of, Fixed):
+            source.add(f"{variable} = list(unpack_from('>%d{of.code}' % {count}, d, p)); p += {of.size} * {count}")
+        else:
+            add = source.fresh("a")
+            source.add(f"{variable} = []; {add} = {variable}.append")
+            source.open(f"for _ in range({count}):")
+            element = self._typed(of, path, is_nullable=False)
+            self._flush()
+            source.add(f"{add}({element})")
+            source.close()
+        if is_nullable:
+            source.close()
+        return variable
+
+    def _nullable_struct(self, fields: Sequence[Field], path: str) -> str:
+        source = self.source
+        self._flush()
+        variable, marker = source.fresh("v"), source.fresh("k")
+        source.add(f"{marker} = d[p]; p += 1", Place((path,)))
+        # One signed byte: below zero for null (KIP-893).
+        source.open(f"if {marker} > 127:")
+        source.add(f"{variable} = None")
+        source.close()
+        source.open("else:")
+        source.add(f"{variable} = {self._struct(fields, f'{path}.')}")
+        source.close()
+        return variable
+
+    def _tags(self, tagged: list[Field], path: str) -> tuple[str, list[str]]:
+        """Write the code that reads tagged fields; return the variables of the unknown ones and of each known."""
+        source = self.source
+        place = Place((f"{path}(tagged fields)",))
+        unknown, count = source.fresh("u"), source.fresh("k")
+        variables = [source.fresh("t") for _ in tagged]
+        for item, variable in zip(tagged, variables, strict=True):
+            source.add(f"{variable} = {item.absent!r}")
+        source.add(f"{unknown} = None")
+        source.add(f"{count} = d[p]; p += 1", place)
+        source.open(f"if {count}:")
+        source.add(f"if {count} > 127: {count}, p = long_varint(d, p, {count})", place)
+        source.add(f"if {count} * 2 > n - p: wrong_count({count}, 2, n - p)", place)
+        source.open(f"for _ in range({count}):")
+        tag, size, end = source.fresh("g"), source.fresh("k"), source.fresh("e")
+        self._varint(tag, place.names[0])
+        self._varint(size, place.names[0])
+        source.add(f"{end} = p + {size}")
+        source.add(f"if {end} > n: wrong_length({size}, n - p)", place)
+        for item, variable in zip(tagged, variables, strict=True):
+            source.open(f"if {tag} == {item.tag}:")
+            value = self._value(item, f"{path}{item.name}")
+            self._flush()
+            source.add(f"{variable} = {value}")
+            source.add(f"if p != {end}: wrong_tag({tag}, {end}, p)", Place((f"{path}{item.name}",)))
+            source.add("continue")
+            source.close()
+        source.add(f"if {unknown} is None: {unknown} = {{}}")
+        source.add(f"{unknown}[{tag}] = d[p:{end}]; p = {end}")
+        source.close()
+        source.close()
+        return unknown, variables
+
+    def _flush(self) -> None:
+        """Write the one call that reads all fixed values that wait."""
+        if not self.pending:
+            return
+        layout = Layout(">" + "".join(code for _, code, _, _ in self.pending))
+        unpack = self.source.constant(layout.unpack_from, "U")
+        variables = ", ".join(variable for variable, _, _, _ in self.pending)
+        place = Place(
+            tuple(path for _, _, _, path in self.pending),
+            tuple(size for _, _, size, _ in self.pending),
+        )
+        self.source.add(f"{variables}, = {unpack}(d, p); p += {layout.size}", place)
+        self.pending.clear()

@@ -1,0 +1,293 @@
+"""Makes of a message's table a function that writes it: straight-line code for one version.
+
+The result is a list of chunks, so that record batches need not be copied to be sent.
+Under ``codec``.  Imports the table vocabulary only.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct as Layout
+from typing import Any, Final, TypeAlias
+
+from attrs import define, field
+
+from streams.protocol.wire.errors import EncodingError
+from streams.protocol.wire.fields import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
+from streams.protocol.wire.source import Place, Source
+
+#: Writes a message as chunks of bytes.
+Encode: TypeAlias = Callable[[Fields], list[bytes]]
+
+
+class _Fault(Exception):
+    """A value that cannot be written; the place is known by the line that raised it."""
+
+
+_FAULTS: Final = (_Fault, struct.error, KeyError, TypeError, AttributeError, ValueError, OverflowError)
+
+
+def _uvarint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+class _Uvarints(dict[int, bytes]):
+    """Unsigned varints by number: a lookup where small, computed where not."""
+
+    def __missing__(self, number: int) -> bytes:
+        if number < 0:
+            raise _Fault(f"length {number}")
+        encoded = _uvarint(number)
+        if number < 16_384:
+            self[number] = encoded
+        return encoded
+
+
+_UVARINTS: Final = _Uvarints()
+
+
+def _null() -> None:
+    raise _Fault("None is not allowed")
+
+
+def _unknown_to(version: int, since: int, until: int) -> None:
+    """A value for which this version has no place."""
+    wanted = f"{since} or later" if version < since else f"{until} or earlier"
+    raise _Fault(f"this version has no place for it: version {wanted} does")
+
+
+def _chunks(records: Any) -> tuple[int, Sequence[bytes]]:
+    """Return size and chunks of records; -1 for None."""
+    if records is None:
+        return -1, ()
+    if isinstance(records, list | tuple):
+        return sum(map(len, records)), records
+    return len(records), (records,)
+
+
+def _tagged(known: Sequence[tuple[int, list[bytes]]], unknown: Mapping[int, bytes]) -> bytes:
+    """Return the section of tagged fields, in order of their tags."""
+    values = {tag: b"".join(chunks) for tag, chunks in known} | dict(unknown)
+    parts = [_UVARINTS[len(values)]]
+    for tag in sorted(values):
+        parts += (_UVARINTS[tag], _UVARINTS[len(values[tag])], values[tag])
+    return b"".join(parts)
+
+
+def _differs(expression: str, item: Field) -> str:
+    """Return the condition that a value is not the one that goes without saying."""
+    # An empty array may be a list as well as a tuple.
+    return expression if item.absent == () else f"{expression} != {item.absent!r}"
+
+
+def encoder(message: Message, version: int) -> Encode:
+    """Return the function that writes this version of the message; it raises ``EncodingError``."""
+    return _Encoder(message, version).compiled()
+
+
+@define(eq=False)
+class _Encoder:
+    message: Message
+    version: int
+    source: Source = field(factory=Source)
+    # Fixed values to be written next: expression, layout letter, size, field.
+    pending: list[tuple[str, str, int, str]] = field(factory=list)
+    # Variable of the list that takes the chunks.
+    out: str = "o"
+
+    @property
+    def is_flexible(self) -> bool:
+        return self.version >= self.message.flexible
+
+    def compiled(self) -> Encode:
+        source = self.source
+        source.names.update(
+            FAULTS=_FAULTS,
+            unencodable=self._unencodable,
+            null=_null,
+            unknown_to=_unknown_to,
+            chunks=_chunks,
+            tagged=_tagged,
+            pack=struct.pack,
+            UV=_UVARINTS,
+        )
+        source.open("def encode(m):")
+        source.open("try:")
+        source.add("o = []")
+        self._struct(self.message.fields, "m", "")
+        source.add("return o")
+        source.close()
+        source.open("except FAULTS as fault:")
+        source.add("raise unencodable(fault) from fault")
+        return source.compiled("encode", f"<encode {self.message.name} {self.version}>")
+
+    def _unencodable(self, fault: Exception) -> EncodingError:
+        place = self.source.place_of(fault.__traceback__)
+        if isinstance(fault, KeyError):
+            missing = str(fault.args[0])
+            name = next((name for name in place.names if name.split(".")[-1] == missing), missing)
+            reason = "the value is missing"
+        else:
+            name, reason = " or ".join(place.names), str(fault)
+        return EncodingError(reason, api=self.message.name, version=self.version, field=name)
+
+    # --- values ---------------------------------------------------------------------------
+
+    def _struct(self, fields: Sequence[Field], holder: str, path: str) -> None:
+        """Write the code that writes fields of the dict in the variable ``holder``, one after another."""
+        tagged: list[Field] = []
+        for item in fields:
+            if not item.is_in(self.version):
+                self._refuse(item, holder, f"{path}{item.name}")
+            elif item.tag is not None:
+                tagged.append(item)
+            else:
+                self._typed(item.type, self._get(item, holder), f"{path}{item.name}", item.is_nullable(self.version))
+        self._flush()
+        if self.is_flexible:
+            self._tags(tagged, holder, path)
+        else:
+            assert not tagged, f"{self.message.name}: tagged fields need a flexible version"
+
+    def _get(self, item: Field, holder: str) -> str:
+        if item.is_required:
+            return f"{holder}[{item.name!r}]"
+        return f"{holder}.get({item.name!r}, {item.absent!r})"
+
+    def _refuse(self, item: Field, holder: str, path: str) -> None:
+        """Write the code that refuses a value for which this version has no place."""
+        if item.is_ignorable:
+            return
+        value = f"{holder}.get({item.name!r}, {item.absent!r})"
+        is_given = _differs(value, item)
+        self.source.add(f"if {is_given}: unknown_to({self.version}, {item.since}, {item.until})", Place((path,)))
+
+    def _typed(self, type_: Type, expression: str, path: str, is_nullable: bool) -> None:
+        match type_:
+            case Fixed(code=code, size=size):
+                self.pending.append((expression, code, size, path))
+            case Text(is_compact=is_compact):
+                self._chunk(expression, path, is_nullable, "h" if not (self.is_flexible and is_compact) else "")
+            case Bytes(is_records=is_records):
+                code = "" if self.is_flexible else "i"
+                if is_records:
+                    self._records(expression, path, is_nullable, code)
+                else:
+                    self._chunk(expression, path, is_nullable, code, is_text=False)
+            case Array(of=of):
+                self._array(of, expression, path, is_nullable)
+            case Struct(fields=fields):
+                self._nested(fields, expression, path, is_nullable)
+
+    def _length(self, expression: str, code: str, path: str) -> None:
+        """Write the code that writes a length; ``code`` is "" for a compact one."""
+        if code:
+            self.pending.append((expression, code, 2 if code == "h" else 4, path))
+            self._flush()
+        else:
+            self._flush()
+            self.source.add(f"{self.out}.append(UV[{expression} + 1])", Place((path,)))
+
+    def _chunk(self, expression: str, path: str, is_nullable: bool, code: str, *, is_text: bool = True) -> None:
+        source, place = self.source, Place((path,))
+        value, length = source.fresh("b"), source.fresh("k")
+        encoded = f"{value}.encode()" if is_text else value
+        source.add(f"{value} = {expression}", place)
+        if is_nullable:
+            source.open(f"if {value} is None:")
+            source.add(f"{value} = b''; {length} = -1")
+            source.close()
+            source.open("else:")
+        source.add(f"{value} = {encoded}; {length} = len({value})", place)
+        if is_nullable:
+            source.close()
+        self._length(length, code, path)
+        source.add(f"{self.out}.append({value})")
+
+    def _records(self, expression: str, path: str, is_nullable: bool, code: str) -> None:
+        source, place = self.source, Place((path,))
+        size, parts = source.fresh("k"), source.fresh("b")
+        source.add(f"{size}, {parts} = chunks({expression})", place)
+        if not is_nullable:
+            source.add(f"if {size} < 0: null()", place)
+        self._length(size, code, path)
+        source.add(f"{self.out}.extend({parts})")
+
+    def _array(self, of: Type, expression: str, path: str, is_nullable: bool) -> None:
+        source, place = self.source, Place((path,))
+        values, count = source.fresh("l"), source.fresh("k")
+        source.add(f"{values} = {expression}", place)
+        if is_nullable:
+            source.open(f"if {values} is None:")
+            source.add(f"{values} = (); {count} = -1")
+            source.close()
+            source.open("else:")
+        source.add(f"{count} = len({values})", place)
+        if is_nullable:
+            source.close()
+        self._length(count, "" if self.is_flexible else "i", path)
+        if isinstance(of, Fixed):
+            source.add(f"{self.out}.append(pack('>%d{of.code}' % len({values}), *{values}))", place)
+            return
+        element = source.fresh("e")
+        source.open(f"for {element} in {values}:", place)
+        if isinstance(of, Struct):
+            self._struct(of.fields, element, f"{path}.")
+        else:
+            self._typed(of, element, path, is_nullable=False)
+            self._flush()
+        source.close()
+
+    def _nested(self, fields: Sequence[Field], expression: str, path: str, is_nullable: bool) -> None:
+        source, place = self.source, Place((path,))
+        self._flush()
+        value = source.fresh("e")
+        source.add(f"{value} = {expression}", place)
+        if is_nullable:
+            source.open(f"if {value} is None:")
+            source.add(f"{self.out}.append(b'\\xff')")
+            source.close()
+            source.open("else:")
+            source.add(f"{self.out}.append(b'\\x01')")
+        self._struct(fields, value, f"{path}.")
+        if is_nullable:
+            source.close()
+
+    def _tags(self, tagged: Sequence[Field], holder: str, path: str) -> None:
+        source, out = self.source, self.out
+        unknown = source.fresh("u")
+        source.add(f"{unknown} = {holder}.get({UNKNOWN_TAGS!r})")
+        given = source.fresh("t")
+        if tagged:
+            source.add(f"{given} = []")
+        for item in tagged:
+            name = f"{path}{item.name}"
+            value = source.fresh("v")
+            source.add(f"{value} = {holder}.get({item.name!r}, {item.absent!r})")
+            source.open(f"if {_differs(value, item)}:")
+            self.out = source.fresh("o")
+            source.add(f"{self.out} = []")
+            self._typed(item.type, value, name, item.is_nullable(self.version))
+            self._flush()
+            source.add(f"{given}.append(({item.tag}, {self.out}))")
+            self.out = out
+            source.close()
+        is_any = f"{given} or {unknown}" if tagged else unknown
+        some = given if tagged else "()"
+        place = Place((f"{path}(tagged fields)",))
+        source.add(f"{out}.append(tagged({some}, {unknown} or {{}}) if {is_any} else b'\\0')", place)
+
+    def _flush(self) -> None:
+        """Write the one call that writes all fixed values that wait."""
+        if not self.pending:
+            return
+        layout = Layout(">" + "".join(code for _, code, _, _ in self.pending))
+        pack = self.source.constant(layout.pack, "P")
+        values = ", ".join(expression for expression, _, _, _ in self.pending)
+        place = Place(tuple(path for _, _, _, path in self.pending))
+        self.source.add(f"{self.out}.append({pack}({values}))", place)
+        self.pending.clear()

@@ -1,0 +1,202 @@
+"""Frames: requests and responses as they lie on a connection, each behind its length.
+
+Sans I/O: bytes in, frames out, and back.  Between a transport and ``codec``.  Special in the protocol:
+the header of an ApiVersions response is always version 0, and an ApiVersions request of a version that
+the broker does not know is answered in version 0 with error 35.  Kafka's protocol guide, KIP-511.
+"""
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Final, NamedTuple
+
+from attrs import define, field
+
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.wire.apis import API_VERSIONS, APIS
+from streams.protocol.wire.codec import header_coder, is_flexible, request_coder, response_coder
+from streams.protocol.wire.errors import MalformedError
+from streams.protocol.wire.fields import Fields
+
+#: Largest request that is taken by default, in bytes; Kafka's ``socket.request.max.bytes``.
+MAX_FRAME_BYTES: Final = 104_857_600
+
+_SIZE: Final = Struct(">i")
+_START: Final = Struct(">hh")
+_CORRELATION: Final = Struct(">i")
+
+
+class RequestHeader(NamedTuple):
+    """What stands before each request."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+    @property
+    def api(self) -> str:
+        """Name of the API, for errors."""
+        api = APIS.get(self.api_key)
+        return f"API {self.api_key}" if api is None else api.name
+
+
+@define(eq=False)
+class FrameReader:
+    """Cuts the bytes of a connection into frames.
+
+    What is kept grows with the bytes that arrive, not with the length that a frame promises.
+    """
+
+    max_bytes: int = MAX_FRAME_BYTES
+    _chunks: list[bytes] = field(factory=list, init=False)
+    _size: int = field(default=0, init=False)
+    # Bytes that have to be there before there is anything to do.
+    _wanted: int = field(default=_SIZE.size, init=False)
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether no frame has begun: an end of the connection here loses nothing."""
+        return self._size == 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take bytes as they come; return the frames that they complete, without their lengths.
+
+        Raises:
+            MalformedError: a length is negative or above ``max_bytes``; nothing more can be read.
+        """
+        self._chunks.append(data)
+        self._size += len(data)
+        if self._size < self._wanted:
+            return []
+        if len(self._chunks) > 1:
+            data = b"".join(self._chunks)
+        frames: list[bytes] = []
+        position, end = 0, len(data)
+        self._wanted = _SIZE.size
+        while end - position >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(data, position)
+            if not 0 <= size <= self.max_bytes:
+                raise MalformedError(f"length {size}, 0 to {self.max_bytes} are allowed", api="frame", field="length")
+            start = position + _SIZE.size
+            if start + size > end:
+                self._wanted = _SIZE.size + size
+                break
+            frames.append(data[start : start + size])
+            position = start + size
+        rest = data[position:] if position else data
+        self._chunks = [rest] if rest else []
+        self._size = len(rest)
+        return frames
+
+
+def framed(chunks: list[bytes]) -> list[bytes]:
+    """Return the chunks of one message behind their length."""
+    return [_SIZE.pack(sum(map(len, chunks))), *chunks]
+
+
+# --- requests -----------------------------------------------------------------------------
+
+
+def encode_request(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, message: Fields
+) -> list[bytes]:
+    """Return a request as chunks, its length first.
+
+    Raises:
+        UnsupportedVersionError: this is not spoken here.
+        EncodingError: a value is missing, does not fit, or has no place in this version.
+    """
+    header = header_coder("request", 2 if is_flexible(api_key, version) else 1)
+    fields = {
+        "api_key": api_key,
+        "api_version": version,
+        "correlation_id": correlation_id,
+        "client_id": client_id,
+    }
+    return framed(header.encode(fields) + request_coder(api_key, version).encode(message))
+
+
+def read_request_header(frame: bytes) -> tuple[RequestHeader, int]:
+    """Return the header of a request, and where its body begins.
+
+    The header of an API that is not known is read as not flexible.
+
+    Raises:
+        MalformedError: this is no header.
+    """
+    if len(frame) < _START.size:
+        raise MalformedError("the bytes end here", api="RequestHeader", field="api_key", position=len(frame))
+    api_key, version = _START.unpack_from(frame)
+    fields, position = header_coder("request", 2 if is_flexible(api_key, version) else 1).decode(frame, 0)
+    return RequestHeader(api_key, version, fields["correlation_id"], fields["client_id"]), position
+
+
+def read_request(frame: bytes) -> tuple[RequestHeader, Fields]:
+    """Return a request.
+
+    Raises:
+        MalformedError: the bytes are damaged.
+        UnsupportedVersionError: this is not spoken here; see ``refused_versions`` for ApiVersions.
+    """
+    header, position = read_request_header(frame)
+    return header, request_coder(header.api_key, header.api_version).whole(frame, position)
+
+
+# --- responses ----------------------------------------------------------------------------
+
+
+def _response_header_version(api_key: int, version: int) -> int:
+    return 1 if is_flexible(api_key, version) and api_key != API_VERSIONS else 0
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, message: Fields) -> list[bytes]:
+    """Return the answer to a request of this version as chunks, its length first.
+
+    Raises:
+        UnsupportedVersionError: this is not spoken here.
+        EncodingError: a value is missing, does not fit, or has no place in this version.
+    """
+    header = header_coder("response", _response_header_version(api_key, version))
+    return framed(header.encode({"correlation_id": correlation_id}) + response_coder(api_key, version).encode(message))
+
+
+def refused_versions(correlation_id: int, versions: Mapping[int, tuple[int, int]]) -> list[bytes]:
+    """Return the answer to an ApiVersions request of an unknown version: version 0, error 35, and our ranges.
+
+    The client asks again with a version that it finds in there; the connection is kept.
+    """
+    message = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": api_ranges(versions)}
+    return encode_response(API_VERSIONS, 0, correlation_id, message)
+
+
+def api_ranges(versions: Mapping[int, tuple[int, int]]) -> list[Fields]:
+    """Return ranges of versions by API key as an ApiVersions response lists them."""
+    return [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in sorted(versions.items())]
+
+
+def correlation_id_of(frame: bytes) -> int:
+    """Return which request a response answers.
+
+    Raises:
+        MalformedError: the frame is too short to say.
+    """
+    if len(frame) < _CORRELATION.size:
+        raise MalformedError("the bytes end here", api="ResponseHeader", field="correlation_id", position=len(frame))
+    (correlation_id,) = _CORRELATION.unpack_from(frame)
+    return int(correlation_id)
+
+
+def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Fields]:
+    """Return correlation id and message of the answer to a request of this version.
+
+    A broker that does not know the version of an ApiVersions request answers in version 0: error 35.
+
+    Raises:
+        MalformedError: the bytes are damaged.
+        UnsupportedVersionError: this is not spoken here.
+    """
+    header = header_coder("response", _response_header_version(api_key, version))
+    fields, position = header.decode(frame, 0)
+    if api_key == API_VERSIONS and frame[position : position + 2] == b"\x00\x23":
+        version = 0
+    return fields["correlation_id"], response_coder(api_key, version).whole(frame, position)

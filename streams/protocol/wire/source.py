@@ -1,0 +1,85 @@
+"""Python source of one function, written line by line, with the field that each line is about.
+
+Where a function fails, the number of its failed line says which field it was at, so that nothing
+needs to be noted while it runs.  Under ``encoder`` and ``decoder``.  Imports the table vocabulary only.
+"""
+
+import linecache
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+from attrs import define, field, frozen
+
+#: Deepest nesting of the source, in spaces.
+_INDENT: Final = "    "
+
+
+@frozen
+class Place:
+    """What a line is about: fields (dotted) with their sizes, read or written in one go."""
+
+    names: Sequence[str]
+    sizes: Sequence[int] = ()
+
+    def at(self, room: int) -> tuple[str, int]:
+        """Return the first field that does not fit into ``room`` bytes, and how far behind the start it lies."""
+        behind = 0
+        for name, size in zip(self.names, self.sizes, strict=False):
+            if behind + size > room:
+                return name, behind
+            behind += size
+        return self.names[0] if self.names else "", 0
+
+
+@define(eq=False)
+class Source:
+    """Lines of one function, and the objects that they name."""
+
+    lines: list[str] = field(factory=list)
+    places: dict[int, Place] = field(factory=dict)
+    names: dict[str, Any] = field(factory=dict)
+    depth: int = 0
+    _count: int = 0
+
+    def add(self, line: str, place: Place | None = None) -> None:
+        """Append a line at the present depth."""
+        self.lines.append(_INDENT * self.depth + line)
+        if place is not None:
+            self.places[len(self.lines)] = place
+
+    def open(self, line: str, place: Place | None = None) -> None:
+        """Append the head of a block; what follows lies in it."""
+        self.add(line, place)
+        self.depth += 1
+
+    def close(self) -> None:
+        """End the innermost block."""
+        self.depth -= 1
+
+    def fresh(self, letter: str) -> str:
+        """Return a variable that is not used yet."""
+        self._count += 1
+        return f"{letter}{self._count}"
+
+    def constant(self, value: Any, letter: str = "C") -> str:
+        """Return a name for an object."""
+        name = self.fresh(letter)
+        self.names[name] = value
+        return name
+
+    def compiled(self, function: str, file: str) -> Callable[..., Any]:
+        """Return the function of this name; ``file`` is what tracebacks call its source."""
+        text = "\n".join(self.lines) + "\n"
+        namespace = dict(self.names)
+        # Without a modification time the lines stay known, and tracebacks can show them.
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        exec(compile(text, file, "exec"), namespace)
+        compiled = namespace[function]
+        assert callable(compiled)
+        return compiled  # type: ignore[no-any-return]
+
+    def place_of(self, traceback: TracebackType | None) -> Place:
+        """Return what the line was about at which the function of this source failed."""
+        # The first entry is the frame that caught the error, which is this source's function.
+        return self.places.get(traceback.tb_lineno if traceback is not None else -1, Place(()))

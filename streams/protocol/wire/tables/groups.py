@@ -1,0 +1,455 @@
+"""What groups do: membership, committed offsets, administration."""
+
+from streams.protocol.wire.fields import (
+    BOOLEAN,
+    BYTES,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NEVER,
+    STRING,
+    UUID,
+    Api,
+    Field,
+    array,
+    struct,
+)
+from streams.protocol.wire.tables.session import THROTTLE
+
+_NO_OPERATIONS = -(2**31)
+
+FIND_COORDINATOR = Api(
+    10,
+    "FindCoordinator",
+    (0, 4),
+    3,
+    (
+        Field("key", STRING, until=3),
+        Field("key_type", INT8, since=1, default=0),
+        array("coordinator_keys", STRING, since=4),
+    ),
+    (
+        Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
+        Field("error_code", INT16, until=3),
+        Field("error_message", STRING, since=1, until=3, nullable=1, default=None, is_ignorable=True),
+        Field("node_id", INT32, until=3),
+        Field("host", STRING, until=3),
+        Field("port", INT32, until=3),
+        array(
+            "coordinators",
+            Field("key", STRING),
+            Field("node_id", INT32),
+            Field("host", STRING),
+            Field("port", INT32),
+            Field("error_code", INT16),
+            Field("error_message", STRING, nullable=4, default=None),
+            since=4,
+        ),
+    ),
+)
+
+JOIN_GROUP = Api(
+    11,
+    "JoinGroup",
+    (2, 5),
+    6,
+    (
+        Field("group_id", STRING),
+        Field("session_timeout_ms", INT32),
+        Field("rebalance_timeout_ms", INT32),
+        Field("member_id", STRING),
+        Field("group_instance_id", STRING, since=5, nullable=5, default=None),
+        Field("protocol_type", STRING),
+        array(
+            "protocols",
+            Field("name", STRING),
+            Field("metadata", BYTES),
+        ),
+    ),
+    (
+        THROTTLE,
+        Field("error_code", INT16),
+        Field("generation_id", INT32, default=-1),
+        Field("protocol_name", STRING),
+        Field("leader", STRING),
+        Field("member_id", STRING),
+        array(
+            "members",
+            Field("member_id", STRING),
+            Field("group_instance_id", STRING, since=5, nullable=5, default=None, is_ignorable=True),
+            Field("metadata", BYTES),
+        ),
+    ),
+)
+
+HEARTBEAT = Api(
+    12,
+    "Heartbeat",
+    (0, 3),
+    4,
+    (
+        Field("group_id", STRING),
+        Field("generation_id", INT32),
+        Field("member_id", STRING),
+        Field("group_instance_id", STRING, since=3, nullable=3, default=None),
+    ),
+    (
+        Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
+        Field("error_code", INT16),
+    ),
+)
+
+LEAVE_GROUP = Api(
+    13,
+    "LeaveGroup",
+    (0, 3),
+    4,
+    (
+        Field("group_id", STRING),
+        Field("member_id", STRING, until=2),
+        array(
+            "members",
+            Field("member_id", STRING),
+            Field("group_instance_id", STRING, nullable=3, default=None),
+            since=3,
+        ),
+    ),
+    (
+        Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
+        Field("error_code", INT16),
+        array(
+            "members",
+            Field("member_id", STRING),
+            Field("group_instance_id", STRING, nullable=3),
+            Field("error_code", INT16),
+            since=3,
+        ),
+    ),
+)
+
+SYNC_GROUP = Api(
+    14,
+    "SyncGroup",
+    (0, 3),
+    4,
+    (
+        Field("group_id", STRING),
+        Field("generation_id", INT32),
+        Field("member_id", STRING),
+        Field("group_instance_id", STRING, since=3, nullable=3, default=None),
+        array(
+            "assignments",
+            Field("member_id", STRING),
+            Field("assignment", BYTES),
+        ),
+    ),
+    (
+        Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
+        Field("error_code", INT16),
+        Field("assignment", BYTES),
+    ),
+)
+
+OFFSET_COMMIT = Api(
+    8,
+    "OffsetCommit",
+    (2, 9),
+    8,
+    (
+        Field("group_id", STRING),
+        Field("generation_id_or_member_epoch", INT32, default=-1),
+        Field("member_id", STRING, default=""),
+        Field("group_instance_id", STRING, since=7, nullable=7, default=None),
+        Field("retention_time_ms", INT64, until=4, default=-1, is_ignorable=True),
+        array(
+            "topics",
+            Field("name", STRING),
+            array(
+                "partitions",
+                Field("partition_index", INT32),
+                Field("committed_offset", INT64),
+                Field("committed_leader_epoch", INT32, since=6, default=-1, is_ignorable=True),
+                Field("committed_metadata", STRING, nullable=0),
+            ),
+        ),
+    ),
+    (
+        Field("throttle_time_ms", INT32, since=3, default=0, is_ignorable=True),
+        array(
+            "topics",
+            Field("name", STRING),
+            array(
+                "partitions",
+                Field("partition_index", INT32),
+                Field("error_code", INT16),
+            ),
+        ),
+    ),
+)
+
+_FETCHED_PARTITIONS = array(
+    "partitions",
+    Field("partition_index", INT32),
+    Field("committed_offset", INT64),
+    Field("committed_leader_epoch", INT32, since=5, default=-1, is_ignorable=True),
+    Field("metadata", STRING, nullable=0),
+    Field("error_code", INT16),
+)
+
+OFFSET_FETCH = Api(
+    9,
+    "OffsetFetch",
+    (1, 9),
+    6,
+    (
+        Field("group_id", STRING, until=7),
+        array(
+            "topics",
+            Field("name", STRING),
+            array("partition_indexes", INT32),
+            until=7,
+            nullable=2,
+        ),
+        array(
+            "groups",
+            Field("group_id", STRING),
+            Field("member_id", STRING, since=9, nullable=9, default=None, is_ignorable=True),
+            Field("member_epoch", INT32, since=9, default=-1, is_ignorable=True),
+            array(
+                "topics",
+                Field("name", STRING),
+                array("partition_indexes", INT32),
+                nullable=8,
+            ),
+            since=8,
+        ),
+        Field("require_stable", BOOLEAN, since=7, default=False),
+    ),
+    (
+        Field("throttle_time_ms", INT32, since=3, default=0, is_ignorable=True),
+        array(
+            "topics",
+            Field("name", STRING),
+            _FETCHED_PARTITIONS,
+            until=7,
+        ),
+        Field("error_code", INT16, since=2, until=7, default=0, is_ignorable=True),
+        array(
+            "groups",
+            Field("group_id", STRING),
+            array(
+                "topics",
+                Field("name", STRING),
+                _FETCHED_PARTITIONS,
+            ),
+            Field("error_code", INT16, default=0),
+            since=8,
+        ),
+    ),
+)
+
+DESCRIBE_GROUPS = Api(
+    15,
+    "DescribeGroups",
+    (0, 4),
+    5,
+    (
+        array("groups", STRING),
+        Field("include_authorized_operations", BOOLEAN, since=3, default=False),
+    ),
+    (
+        Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
+        array(
+            "groups",
+            Field("error_code", INT16),
+            Field("group_id", STRING),
+            Field("group_state", STRING),
+            Field("protocol_type", STRING),
+            Field("protocol_data", STRING),
+            array(
+                "members",
+                Field("member_id", STRING),
+                Field("group_instance_id", STRING, since=4, nullable=4, default=None, is_ignorable=True),
+                Field("client_id", STRING),
+                Field("client_host", STRING),
+                Field("member_metadata", BYTES),
+                Field("member_assignment", BYTES),
+            ),
+            Field("authorized_operations", INT32, since=3, default=_NO_OPERATIONS),
+        ),
+    ),
+)
+
+LIST_GROUPS = Api(
+    16,
+    "ListGroups",
+    (0, 2),
+    3,
+    (),
+    (
+        Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
+        Field("error_code", INT16),
+        array(
+            "groups",
+            Field("group_id", STRING),
+            Field("protocol_type", STRING),
+        ),
+    ),
+)
+
+DELETE_GROUPS = Api(
+    42,
+    "DeleteGroups",
+    (0, 1),
+    2,
+    (array("groups_names", STRING),),
+    (
+        THROTTLE,
+        array(
+            "results",
+            Field("group_id", STRING),
+            Field("error_code", INT16),
+        ),
+    ),
+)
+
+OFFSET_DELETE = Api(
+    47,
+    "OffsetDelete",
+    (0, 0),
+    NEVER,
+    (
+        Field("group_id", STRING),
+        array(
+            "topics",
+            Field("name", STRING),
+            array("partitions", Field("partition_index", INT32)),
+        ),
+    ),
+    (
+        Field("error_code", INT16),
+        THROTTLE,
+        array(
+            "topics",
+            Field("name", STRING),
+            array(
+                "partitions",
+                Field("partition_index", INT32),
+                Field("error_code", INT16),
+            ),
+        ),
+    ),
+)
+
+# --- the consumer groups of KIP-848 -----------------------------------------------------
+
+CONSUMER_GROUP_HEARTBEAT = Api(
+    68,
+    "ConsumerGroupHeartbeat",
+    (0, 1),
+    0,
+    (
+        Field("group_id", STRING),
+        Field("member_id", STRING),
+        Field("member_epoch", INT32),
+        Field("instance_id", STRING, nullable=0, default=None),
+        Field("rack_id", STRING, nullable=0, default=None),
+        Field("rebalance_timeout_ms", INT32, default=-1),
+        array("subscribed_topic_names", STRING, nullable=0, default=None),
+        Field("subscribed_topic_regex", STRING, since=1, nullable=1, default=None),
+        Field("server_assignor", STRING, nullable=0, default=None),
+        array(
+            "topic_partitions",
+            Field("topic_id", UUID),
+            array("partitions", INT32),
+            nullable=0,
+            default=None,
+        ),
+    ),
+    (
+        THROTTLE,
+        Field("error_code", INT16),
+        Field("error_message", STRING, nullable=0, default=None),
+        Field("member_id", STRING, nullable=0, default=None),
+        Field("member_epoch", INT32),
+        Field("heartbeat_interval_ms", INT32),
+        struct(
+            "assignment",
+            array(
+                "topic_partitions",
+                Field("topic_id", UUID),
+                array("partitions", INT32),
+            ),
+            nullable=0,
+            default=None,
+        ),
+    ),
+)
+
+
+def _assignment(name: str) -> Field:
+    return struct(
+        name,
+        array(
+            "topic_partitions",
+            Field("topic_id", UUID),
+            Field("topic_name", STRING),
+            array("partitions", INT32),
+        ),
+    )
+
+
+CONSUMER_GROUP_DESCRIBE = Api(
+    69,
+    "ConsumerGroupDescribe",
+    (0, 0),
+    0,
+    (
+        array("group_ids", STRING),
+        Field("include_authorized_operations", BOOLEAN, default=False),
+    ),
+    (
+        THROTTLE,
+        array(
+            "groups",
+            Field("error_code", INT16),
+            Field("error_message", STRING, nullable=0, default=None),
+            Field("group_id", STRING),
+            Field("group_state", STRING),
+            Field("group_epoch", INT32),
+            Field("assignment_epoch", INT32),
+            Field("assignor_name", STRING),
+            array(
+                "members",
+                Field("member_id", STRING),
+                Field("instance_id", STRING, nullable=0, default=None),
+                Field("rack_id", STRING, nullable=0, default=None),
+                Field("member_epoch", INT32),
+                Field("client_id", STRING),
+                Field("client_host", STRING),
+                array("subscribed_topic_names", STRING),
+                Field("subscribed_topic_regex", STRING, nullable=0, default=None),
+                _assignment("assignment"),
+                _assignment("target_assignment"),
+            ),
+            Field("authorized_operations", INT32, default=_NO_OPERATIONS),
+        ),
+    ),
+)
+
+APIS = (
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    FIND_COORDINATOR,
+    JOIN_GROUP,
+    HEARTBEAT,
+    LEAVE_GROUP,
+    SYNC_GROUP,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    DELETE_GROUPS,
+    OFFSET_DELETE,
+    CONSUMER_GROUP_HEARTBEAT,
+    CONSUMER_GROUP_DESCRIBE,
+)
