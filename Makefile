@@ -1,24 +1,26 @@
 # make demo   the main job on the embedded broker: nothing is needed but Python 3.11
-# make test   all tests
+# make test   all tests but those of a real Kafka
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 PYTEST_ARGS ?=
+KAFKA_JARS := .kafka
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench docs clean distclean
+.PHONY: help install demo test kafka-jars kafka-test lint bench docs clean distclean
 
 help:
 	@echo "make demo     run the main job on the embedded broker (installs what it needs into $(VENV))"
 	@echo "make test     install everything and run all tests"
+	@echo "make kafka-test  run the tests of a real Kafka (needs Java 17 and Maven, which fetches it into $(KAFKA_JARS))"
 	@echo "make lint     ruff, mypy --strict, pyright on the examples, import layers"
 	@echo "make bench    run the benchmarks"
 	@echo "make docs     build the documentation into site/"
 	@echo "make install  install everything for development"
-	@echo "make clean    remove what was built (distclean: and $(VENV))"
+	@echo "make clean    remove what was built (distclean: and $(VENV), $(KAFKA_JARS))"
 
 # The stamps say what is installed: base for the main job, dev for everything.
 $(VENV)/.base: pyproject.toml
@@ -44,6 +46,22 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
+# Beside it first: a fetch that breaks off leaves the jars as they were.
+$(KAFKA_JARS)/.fetched: tests/kafka/pom.xml
+	@for tool in java mvn; do command -v $$tool >/dev/null || { \
+		echo "make: $$tool is not on the PATH; the tests of a real Kafka need Java 17 or later and Maven" >&2; exit 2; }; done
+	@echo "Fetching Kafka and Spark's Kafka source into $(KAFKA_JARS) ..."
+	@rm -rf $(KAFKA_JARS).new
+	@for part in node spark; do \
+		mvn --quiet --batch-mode --file tests/kafka/pom.xml --activate-profiles $$part \
+			dependency:copy-dependencies -DoutputDirectory='$(CURDIR)/$(KAFKA_JARS).new/'$$part || exit 2; done
+	@rm -rf $(KAFKA_JARS) && mv $(KAFKA_JARS).new $(KAFKA_JARS) && touch $@
+
+kafka-jars: $(KAFKA_JARS)/.fetched
+
+kafka-test: $(VENV)/.dev kafka-jars
+	$(BIN)/python -m pytest -m kafka $(PYTEST_ARGS)
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -61,4 +79,4 @@ clean: $(VENV)/.base
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs -r rm -rf
 
 distclean: clean
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(KAFKA_JARS)

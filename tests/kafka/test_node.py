@@ -1,0 +1,109 @@
+"""The node itself: what the other tests of a real Kafka stand on."""
+
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.node import KafkaNode, NodeError
+from tests.kafka.records import Stored, create_topic, put, stored
+
+pytestmark = pytest.mark.kafka
+
+HOUR_MS = 3_600_000
+RECORDS = [
+    Stored(0, 0, 5 * HOUR_MS, b"a", b"1", (("trace", b"\x00\xff"), ("trace", b"again"), ("none", None))),
+    Stored(0, 1, 4 * HOUR_MS, None, b""),
+    Stored(2, 0, 3 * HOUR_MS, b"", None),
+]
+
+
+def test_records_come_out_as_they_were_put_in(kafka: KafkaNode, topic: str):
+    put(kafka.bootstrap_servers, topic, RECORDS)
+
+    assert kafka.serves()
+    assert stored(kafka.bootstrap_servers, topic) == RECORDS
+
+
+def test_records_survive_kill_and_restart(own_kafka: KafkaNode):
+    """Killed without warning, the node comes back on its port with all it has acknowledged."""
+    where = own_kafka.bootstrap_servers
+    create_topic(where, "numbers", partitions=3)
+    put(where, "numbers", RECORDS)
+
+    own_kafka.kill()
+    with pytest.raises(ConnectionRefusedError):
+        own_kafka.serves()
+    own_kafka.start()
+
+    assert own_kafka.bootstrap_servers == where
+    assert stored(where, "numbers") == RECORDS
+    put(where, "numbers", [Stored(0, 2, 6 * HOUR_MS, b"b", b"2")])
+
+
+def test_records_survive_stop_and_restart(own_kafka: KafkaNode):
+    create_topic(own_kafka.bootstrap_servers, "numbers", partitions=3)
+    put(own_kafka.bootstrap_servers, "numbers", RECORDS)
+
+    own_kafka.stop()
+    assert not own_kafka.is_running
+    own_kafka.start()
+
+    assert stored(own_kafka.bootstrap_servers, "numbers") == RECORDS
+
+
+def test_failed_start_shows_the_end_of_the_log(tmp_path: Path):
+    """Another process listens on the node's port."""
+    node = KafkaNode(tmp_path / "kafka")
+    with socket.create_server(("127.0.0.1", node.port)):
+        with pytest.raises(NodeError, match=r"(?s)ended with status 1 while it started.*Address already in use"):
+            node.start()
+
+    assert not node.is_running
+
+
+def test_setting_of_no_meaning_is_said_by_kafka(tmp_path: Path):
+    node = KafkaNode(tmp_path / "kafka", settings={"num.io.threads": "many"})
+
+    with pytest.raises(NodeError, match=r"(?s)could not format its storage.*num.io.threads"):
+        node.start()
+
+
+def test_node_does_not_outlive_killed_tests(tmp_path: Path):
+    """A process that holds a node is killed: the node's port is free again."""
+    holder = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from tests.kafka.node import KafkaNode
+
+        node = KafkaNode(Path(sys.argv[1]))
+        node.start()
+        print(node.port, node._process.pid, flush=True)
+        sys.stdin.read()
+    """)
+    root = Path(__file__).resolve().parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(tmp_path / "kafka")],
+        cwd=root,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        port, pid = map(int, process.stdout.readline().split())
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            process.kill()
+            process.wait()
+
+            # The connection ends when the node does.
+            connection.settimeout(30)
+            assert connection.recv(1) == b""
+    assert _is_gone(pid)
+
+
+def _is_gone(pid: int) -> bool:
+    """No such process, or one that only waits to be taken note of."""
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
