@@ -46,12 +46,15 @@ def open_input(
     *,
     on_bad_row: OnBadRow = "fail",
     clock: Clock | None = None,
+    needs_time: bool = False,
+    rows_before: int = 0,
 ) -> "FileInput":
     """Return the reader of an input file, of the kind that its suffix names.
 
     A row goes to the partition it names, else to that of its key, else to (row number mod
     partitions).  Its timestamp is the record's own, else that of ``Topic(timestamp=...)``, else
-    the wall clock.  A bad row ends the input with "fail"; with "continue" its bytes are handed
+    the wall clock; with ``needs_time`` a row without a time is a bad row instead.  ``rows_before``
+    is the number of rows that the topic has from elsewhere: row numbers go on from there.  A bad row ends the input with "fail"; with "continue" its bytes are handed
     over as a value that the topic's serde cannot read, so that the task's handler counts it.
 
     Raises:
@@ -60,7 +63,8 @@ def open_input(
     path = Path(path)
     kind = input_kind(path)
     key, value = form_of(topic.key_serde), form_of(topic.value_serde)
-    return FileInput(path, kind, topic, format_of(kind.kind, key, value), value, on_bad_row, clock or SystemClock())
+    form = format_of(kind.kind, key, value)
+    return FileInput(path, kind, topic, form, value, on_bad_row, clock or SystemClock(), needs_time, rows_before)
 
 
 class _BadRow(Exception):
@@ -78,6 +82,8 @@ class FileInput:
     value: Form
     on_bad_row: OnBadRow
     clock: Clock
+    needs_time: bool = False
+    rows_before: int = 0
 
     def __call__(self, partitions: int, skip_rows: int = 0) -> Iterator[list[tuple[int, Block]]]:
         """Yield the rows after the first ``skip_rows``, in file order.
@@ -89,7 +95,7 @@ class FileInput:
         for batch in self.format.batches(self.path, self.kind, skip_rows):
             columns, failure = self._records(batch, partitions)
             if columns.timestamps:
-                yield _blocks(columns, batch.first_row, partitions)
+                yield _blocks(columns, self.rows_before + batch.first_row, partitions)
             if failure is not None:
                 raise failure
 
@@ -97,12 +103,12 @@ class FileInput:
         """Return a batch as records, up to a bad row if that ends the input."""
         now_ms = self.clock.now_ms()
         try:
-            return self._columns(batch.rows, batch.first_row, partitions, now_ms), None
+            return self._columns(batch.rows, self.rows_before + batch.first_row, partitions, now_ms), None
         except _BadRow:
             pass  # One by one, to find it.
         records = _Records([], [], [], [], [])
         for index, row in enumerate(batch.rows):
-            number = batch.first_row + index
+            number = self.rows_before + batch.first_row + index
             try:
                 records.extend(self._columns([row], number, partitions, now_ms))
             except _BadRow as error:
@@ -155,6 +161,11 @@ class FileInput:
         given = columns.timestamps
         times = [now_ms] * len(columns.values)
         function = self.topic.timestamp
+        if self.needs_time and (function is None or values is None) and (given is None or None in given):
+            raise _BadRow(
+                f"the row has no time, which a replay needs; declare Topic({self.topic.name!r}, timestamp=...) "
+                "or give records with a timestamp"
+            )
         if function is not None and values is not None:
             extractor = FromValue(self.topic.name, function)
             try:

@@ -1,0 +1,26 @@
+"""Replay: the same topology over years of history, then live without a gap.
+
+``replay`` runs a topology over files, archives or a Kafka topic, on Spark or in local processes,
+through the very tasks that run live; its result can be read, published, and gone live with.
+"""
+
+from streams.replay.api import replay
+from streams.replay.errors import HandOverError, ReplayError, ReplayTaskError, SnapshotError
+from streams.replay.inputs import Archive, Files, KafkaTopic
+from streams.replay.progress import ReplayProgress
+from streams.replay.result import ReplayResult
+from streams.replay.snapshot import Snapshot
+
+__all__ = [
+    "Archive",
+    "Files",
+    "HandOverError",
+    "KafkaTopic",
+    "ReplayError",
+    "ReplayProgress",
+    "ReplayResult",
+    "ReplayTaskError",
+    "Snapshot",
+    "SnapshotError",
+    "replay",
+]

@@ -1,0 +1,135 @@
+"""``replay``: the front door of the package."""
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Any, Literal
+
+from streams.core.clock import SystemClock
+from streams.core.errors import ConfigError
+from streams.dsl.builder import TopologySource
+from streams.replay.failures import explained_failure
+from streams.replay.local import LocalExecutor
+from streams.replay.places import Place
+from streams.replay.plan import Options
+from streams.replay.progress import Listener, Reporter
+from streams.replay.result import Outputs, ReplayResult, Stores, TopicLike, arrow_table, topic_name
+from streams.replay.session import ReplaySession, Request
+
+
+def replay(
+    topology: TopologySource,
+    inputs: "Mapping[TopicLike, Any]",
+    *,
+    application_id: str | None = None,
+    executor: Literal["spark", "local"] = "spark",
+    spark: Any = None,
+    master: str | None = None,
+    partitions: int | None = None,
+    slices: str | int | timedelta | None = None,
+    until: Any = None,
+    directory: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    state_from: str | os.PathLike[str] | None = None,
+    wall_clock: Literal["error", "skip", "append_time"] = "error",
+    final_flush: bool = False,
+    store: Literal["rocksdb", "in_memory"] | None = None,
+    processes: int | None = None,
+    progress: Listener | None = None,
+    **settings: Any,
+) -> ReplayResult:
+    """Run a topology over history; the result is that of a bounded live run, record for record.
+
+    ``inputs`` maps each source topic to its history: a file, folder or pattern, several of them, an
+    ``Archive``, or a ``KafkaTopic``.  ``partitions`` is the count of topics that fix none (1).
+
+    ``executor`` "spark" runs on the ``spark`` session, classic or Connect, or on one made for
+    ``master`` (``local[*]``); "local" in ``processes`` processes of this machine (one per core).
+    ``slices`` divides history: a span of event time ("1d"), a number of slices up to 1000, or above
+    that the most records of one.  ``until`` ends it: a datetime, epoch milliseconds, ISO text, or
+    offsets by topic and partition.  With ``directory`` everything is kept there, and ``resume`` goes
+    on with what lies there.  ``state_from`` is a snapshot to go on from.
+
+    ``wall_clock`` says what becomes of wall-clock time, which history does not have: "error" refuses
+    whatever asks for it, "skip" never fires its punctuations, "append_time" drives it from the times at
+    which records were appended.  ``final_flush`` closes open windows at the end.  Other settings are
+    those of ``StreamsConfig``.
+
+    Raises:
+        ReplayTaskError: user code failed or a record cannot be read; says where.
+        ReplayError: the replay cannot be planned, or files are missing, damaged or full.
+        TopologyError, ConfigError, InputError: a mistake in what was given.
+    """
+    if executor not in ("spark", "local"):
+        raise ConfigError(f"executor {executor!r}: give 'spark' or 'local'")
+    if wall_clock not in ("error", "skip", "append_time"):
+        raise ConfigError(f"wall_clock {wall_clock!r}: give 'error', 'skip' or 'append_time'")
+    given = dict(settings)
+    given["application_id"] = application_id or _application_id(topology)
+    if store is None:
+        store = "in_memory" if given.get("default_store") == "in_memory" else "rocksdb"
+    request = Request(
+        topology,
+        {topic_name(topic): value for topic, value in inputs.items()},
+        partitions,
+        given,
+        slices,
+        until,
+        resume,
+        None if state_from is None else Place(os.fspath(state_from)),
+        Options(wall_clock, final_flush, store),
+    )
+    with ExitStack() as stack:
+        if directory is None:
+            folder = tempfile.TemporaryDirectory(prefix="streams-replay-")
+            root = Place(folder.name)
+            stack.callback(folder.cleanup)
+        else:
+            root = Place(os.fspath(directory))
+        session = ReplaySession(request, root)
+        if executor == "spark":
+            from streams.replay.spark import SparkExecutor
+
+            runner: Any = SparkExecutor.of(spark, master, root)
+            table: Callable[[str], Any] = lambda name: runner.table(session, name)  # noqa: E731
+        else:
+            runner = LocalExecutor(processes or os.cpu_count() or 1)
+            stack.callback(runner.close)
+            table = lambda name: arrow_table(session, name)  # noqa: E731
+        drive(session, runner, progress)
+        closing = stack.pop_all()
+        return ReplayResult(session, Outputs(session, table), Stores(session), closing.close)
+
+
+def drive(session: ReplaySession, executor: Any, progress: Listener | None = None) -> None:
+    """Run all steps of a session on an executor.
+
+    Raises:
+        StreamsError: a call failed; the message says where.
+    """
+    reporter = Reporter(session, progress, SystemClock())
+    steps = session.steps()
+    try:
+        works = next(steps)
+        while True:
+            reporter.begin(works)
+            try:
+                reports = executor.run(works, reporter.done, reporter.look)
+            except Exception as error:
+                raise explained_failure(session, error) from error
+            works = steps.send(reports)
+    except StopIteration:
+        reporter.finish()
+
+
+def _application_id(topology: Any) -> str:
+    """Return the application id of a topology that was given none: the name of its script."""
+    import inspect
+    from pathlib import Path
+
+    module = inspect.getmodule(topology)
+    file = getattr(module, "__file__", None)
+    name = "streams" if file is None else Path(file).stem
+    return "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in name).strip(".-")

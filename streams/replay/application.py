@@ -1,0 +1,136 @@
+"""A topology on its way to other processes: pickled as the user gave it, built where it runs.
+
+A function of the builder travels by value where it comes from a script, so that workers need
+neither the script nor its folder.  Nothing that was built or run is ever pickled.
+"""
+
+import hashlib
+import inspect
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from attrs import field, frozen
+
+from streams.core.clock import Clock
+from streams.core.config import StreamsConfig
+from streams.core.records import TopicPartition
+from streams.dsl.builder import TopologySource, build_topology
+from streams.replay.errors import ReplayError
+from streams.runtime.plan import ApplicationPlan
+from streams.topology.describe import describe
+from streams.topology.graph import Topology
+
+
+@frozen
+class Application:
+    """What a worker needs to open the tasks of a topology; ``partitions`` has the counts of external topics."""
+
+    topology: bytes = field(repr=False)
+    settings: bytes = field(repr=False)
+    partitions: Mapping[str, int]
+
+    @classmethod
+    def of(cls, topology: TopologySource, settings: Mapping[str, Any], partitions: Mapping[str, int]) -> "Application":
+        """Return an application as it travels.
+
+        Raises:
+            ReplayError: the topology or a setting cannot be pickled.
+        """
+        return cls(pickled(topology, "the topology"), pickled(dict(settings), "the settings"), dict(partitions))
+
+    def plan(self, clock: Clock) -> ApplicationPlan:
+        """Build the topology and plan its tasks."""
+        import cloudpickle
+
+        config = StreamsConfig.of(**cloudpickle.loads(self.settings))
+        topology = build_topology(cloudpickle.loads(self.topology), config)
+        return ApplicationPlan.make(topology, config, clock, self.partitions, has_lanes=True)
+
+
+def pickled(thing: object, what: str) -> bytes:
+    """Return a user's object as bytes that another process can read.
+
+    Raises:
+        ReplayError: something in it cannot travel.
+    """
+    import cloudpickle
+
+    with _by_value(thing):
+        try:
+            return bytes(cloudpickle.dumps(thing))
+        except Exception as error:
+            raise ReplayError(
+                f"{what} cannot be sent to other processes: {type(error).__name__}: {error}; make connections, "
+                "locks and open files inside the functions that use them"
+            ) from error
+
+
+def fingerprint(topology: Topology) -> str:
+    """Return a digest of what a topology reads, writes and keeps; functions do not count."""
+    return hashlib.blake2b(str(describe(topology)).encode(), digest_size=8).hexdigest()
+
+
+def source_digest(topology: TopologySource) -> str:
+    """Return a digest of the user's code: of the module that has the topology, and those beside it."""
+    state = hashlib.blake2b(digest_size=8)
+    for module in _modules_beside(topology):
+        try:
+            state.update(inspect.getsource(module).encode())
+        except (OSError, TypeError):
+            continue  # Typed at a prompt: only its description can tell it apart.
+    return state.hexdigest()
+
+
+@contextmanager
+def _by_value(thing: object) -> Iterator[None]:
+    """Have cloudpickle take what the user's own modules define by value."""
+    import cloudpickle
+
+    modules = [module for module in _modules_beside(thing) if module.__name__ != "__main__"]
+    known = cloudpickle.list_registry_pickle_by_value()
+    added = [module for module in modules if module.__name__ not in known]
+    for module in added:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in added:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _modules_beside(thing: object) -> list[ModuleType]:
+    """Return the module that defines a function, and the loaded ones of its folder; none of installed packages."""
+    module = inspect.getmodule(thing)
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or _is_installed(file):
+        return [] if module is None or module.__name__ != "__main__" else [module]
+    folder = str(Path(file).resolve().parent)
+    beside = [
+        other
+        for other in list(sys.modules.values())
+        if isinstance(other, ModuleType)
+        and (origin := getattr(other, "__file__", None)) is not None
+        and str(Path(origin).resolve().parent) == folder
+        and not _is_installed(origin)
+    ]
+    return sorted({id(found): found for found in (module, *beside)}.values(), key=lambda found: found.__name__)
+
+
+def _is_installed(file: str) -> bool:
+    resolved = str(Path(file).resolve())
+    own = str(Path(__file__).resolve().parent.parent)
+    libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return any(resolved.startswith(f"{folder}/") for folder in {own, *libraries})
+
+
+def logical_of(plan: ApplicationPlan, partition: TopicPartition) -> TopicPartition:
+    """Return the partition of a topic of the topology that a lane is a part of; itself where it is no lane."""
+    for topic in plan.lanes:
+        if plan.physical_topic(topic) == partition.topic:
+            return TopicPartition(topic, partition.partition // plan.lane_count(topic))
+    return partition

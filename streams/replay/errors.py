@@ -1,0 +1,42 @@
+"""Errors of replay and hand-over, one class per cause that a caller treats differently."""
+
+from streams.core.errors import StreamsError
+
+
+class ReplayError(StreamsError):
+    """A replay that cannot be planned or carried out; nothing that was complete before it is harmed."""
+
+
+class ReplayTaskError(ReplayError):
+    """A task of a replay failed.
+
+    Fields: ``stage`` and ``task`` say which one, ``node``, ``topic``, ``partition`` and ``offset`` what it was
+    working on; None where unknown.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        stage: str | None = None,
+        task: str | None = None,
+        node: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.task = task
+        self.node = node
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
+class SnapshotError(ReplayError):
+    """A snapshot that is damaged, not complete, or another application's."""
+
+
+class HandOverError(ReplayError):
+    """A snapshot that cannot go live where it was to: a gap, a group at work, topics that do not fit."""

@@ -1,0 +1,79 @@
+"""Failures of calls, as a person needs them: node, file and record, never a foreign stack.
+
+A failure crosses from executors as text; what it was about is packed into that text and found
+again here.
+"""
+
+import json
+import re
+from typing import Any
+
+from streams.core.errors import ProcessingError, StreamsError
+from streams.core.records import TopicPartition
+from streams.replay.errors import ReplayError, ReplayTaskError
+
+_MARK = "streams-replay-failure:"
+
+
+class TaskFailure(Exception):
+    """A failure on its way from an executor that passes on only text."""
+
+
+def packed(work: Any, error: Exception) -> TaskFailure:
+    """Return an error as one whose text has all that the driver needs."""
+    fields = {
+        "name": work.name,
+        "stage": work.stage,
+        "type": type(error).__name__,
+        "message": str(error),
+        "is_known": isinstance(error, StreamsError),
+    }
+    fields |= {name: getattr(error, name, None) for name in ("node", "topic", "partition", "offset")}
+    return TaskFailure(f"{_MARK}{json.dumps(fields, default=str).encode().hex()}:")
+
+
+def unpacked(text: str) -> dict[str, Any] | None:
+    """Return what ``packed`` put into a text, None if there is nothing."""
+    found = re.findall(rf"{_MARK}([0-9a-f]+):", text)
+    return dict(json.loads(bytes.fromhex(found[-1]))) if found else None
+
+
+def explained_failure(session: Any, error: Exception) -> Exception:
+    """Return the error that a user should see."""
+    if isinstance(error, ReplayTaskError):
+        return error
+    fields = unpacked(str(error))
+    if fields is None:
+        if isinstance(error, ProcessingError):
+            fields = {name: getattr(error, name, None) for name in ("node", "topic", "partition", "offset")}
+            fields |= {"message": str(error), "is_known": True, "stage": None, "name": str(error.task_id or "")}
+        elif isinstance(error, StreamsError):
+            return error
+        else:
+            return ReplayError(f"the replay failed: {type(error).__name__}: {_first_lines(str(error))}")
+    message = fields["message"] if fields["is_known"] else f"{fields.get('type')}: {fields['message']}"
+    where = _where(session, fields)
+    if fields.get("stage") is not None and fields["stage"] >= 0:
+        message = f"stage {fields['stage']}, {message}"
+    return ReplayTaskError(
+        message + where,
+        stage=None if fields.get("stage") is None else str(fields["stage"]),
+        task=fields.get("name"),
+        node=fields.get("node"),
+        topic=fields.get("topic"),
+        partition=fields.get("partition"),
+        offset=fields.get("offset"),
+    )
+
+
+def _where(session: Any, fields: dict[str, Any]) -> str:
+    """Return the file and row that a failed record was made of, as an end of a message."""
+    topic, partition, offset = fields.get("topic"), fields.get("partition"), fields.get("offset")
+    if topic is None or partition is None or offset is None:
+        return ""
+    found = session.origin(TopicPartition(topic, partition), offset)
+    return "" if found is None else f" (row {found[1]:,} of {found[0]})"
+
+
+def _first_lines(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[:3])

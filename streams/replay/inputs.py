@@ -1,0 +1,181 @@
+"""What a user gave as history of each topic, and what is known of it.
+
+``Files`` are read row by row into partitions, ``Archive`` lies in partition order already.  Of
+every file it is noted what it was, so that a later run knows whether it has grown, is new, or
+was changed.
+"""
+
+import glob
+import json
+import os
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from attrs import frozen
+
+from streams.core.errors import InputError
+from streams.core.topic import Topic
+from streams.replay.errors import ReplayError
+from streams.replay.places import Place, is_local
+from streams.replay.state import MANIFEST
+from streams.topology.graph import SourceNode, Topology
+
+#: Bytes at the start and before the end of a file that tell whether it is the same.
+_LOOK = 1 << 16
+
+
+@frozen
+class Files:
+    """Files of rows, read in this order as one."""
+
+    paths: tuple[str, ...]
+
+
+@frozen
+class Archive:
+    """A folder that ``streams archive`` has written: partitions and offsets are kept."""
+
+    path: str
+
+
+@frozen
+class KafkaTopic:
+    """A topic of a Kafka cluster, read through Spark's source up to its end at the start of the replay."""
+
+    bootstrap_servers: str
+    topic: str
+    #: Options of Spark's Kafka source beyond these, such as security settings.
+    options: Mapping[str, str] = {}
+
+
+Input: TypeAlias = Files | Archive | KafkaTopic
+#: What may stand for the history of a topic: a path or glob, several of them, or one of the classes.
+Given: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Input"
+
+
+@frozen
+class FileMark:
+    """What a file was when it was read: enough to tell whether it has grown or is another."""
+
+    path: str
+    size: int
+    head: str
+    #: Digest of the last bytes before ``size``.
+    tail: str
+    #: Rows read from it.
+    rows: int = 0
+
+    @classmethod
+    def of(cls, path: str, size: int | None = None) -> "FileMark":
+        """Look at a file, as if it ended at ``size``.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        place = Place(path)
+        try:
+            whole = place.size()
+            end = whole if size is None else size
+            with place.open_input() as stream:
+                head = stream.read(min(_LOOK, end))
+                stream.seek(max(0, end - _LOOK))
+                tail = stream.read(min(_LOOK, end))
+        except (OSError, ReplayError) as error:
+            raise InputError(f"{path}: cannot be read: {error}") from error
+        return cls(path, end, blake2b(head, digest_size=16).hexdigest(), blake2b(tail, digest_size=16).hexdigest())
+
+    def is_in(self, path: str) -> bool:
+        """Whether a file begins with all that this one was."""
+        if Place(path).size() < self.size:
+            return False
+        other = FileMark.of(path, self.size)
+        return (other.head, other.tail) == (self.head, self.tail)
+
+
+def input_of(given: Any) -> Input:
+    """Return the input that a user's value stands for.
+
+    Raises:
+        InputError: there is no such file, or a pattern matches none.
+    """
+    if isinstance(given, Files | Archive | KafkaTopic):
+        return given
+    if isinstance(given, str) and given.startswith("kafka://"):
+        servers, _, topic = given.removeprefix("kafka://").partition("/")
+        if not servers or not topic:
+            raise InputError(f"{given}: give kafka://HOST:PORT/TOPIC")
+        return KafkaTopic(servers, topic)
+    paths = [given] if isinstance(given, str | os.PathLike) else list(given)
+    found: list[str] = []
+    for path in paths:
+        text = os.fspath(path)
+        if is_archive(text):
+            if len(paths) > 1:
+                raise InputError(f"{text}: is an archive; give it alone")
+            return Archive(text)
+        found += _files(text)
+    if not found:
+        raise InputError("an input needs at least one file")
+    return Files(tuple(found))
+
+
+def is_archive(path: str) -> bool:
+    """Whether a folder holds an archive."""
+    manifest = Place(path).child(MANIFEST)
+    try:
+        return manifest.exists() and json.loads(manifest.read()).get("kind") == "archive"
+    except (ValueError, ReplayError):
+        return False
+
+
+def _files(text: str) -> list[str]:
+    """Return the files that a path, folder or pattern names, sorted by name."""
+    if not is_local(text):
+        place = Place(text)
+        below = [f"{text.rstrip('/')}/{name}" for name in place.files()]
+        return [name for name in below if not _is_hidden(name)] or [text]
+    text = text.removeprefix("file://")
+    if glob.has_magic(text) and not Path(text).exists():
+        found = sorted(path for path in glob.glob(text, recursive=True) if Path(path).is_file())
+        if not found:
+            raise InputError(f"{text}: no file matches this pattern")
+        return found
+    path = Path(text)
+    if path.is_dir():
+        found = sorted(str(file) for file in path.rglob("*") if file.is_file() and not _is_hidden(file.name))
+        if not found:
+            raise InputError(f"{text}: this folder has no files")
+        return found
+    if not path.exists():
+        names = sorted(entry.name for entry in path.parent.iterdir())[:1000] if path.parent.is_dir() else []
+        close = get_close_matches(path.name, names, n=1)
+        meant = f"; did you mean {str(path.parent / close[0])!r}?" if close else ""
+        raise InputError(f"{text}: there is no such file{meant}")
+    return [text]
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a file is what writers leave beside their data, such as ``_SUCCESS``."""
+    return name.rpartition("/")[2].startswith((".", "_"))
+
+
+def declared_topic(topology: Topology, name: str) -> Topic[Any, Any]:
+    """Return a topic that the topology reads, with its types.
+
+    Raises:
+        ReplayError: it does not read it.
+    """
+    sources: list[SourceNode] = [
+        *topology.sources(),
+        *(store.source for store in topology.global_stores.values()),
+    ]
+    for source in sources:
+        if name in source.topics or (source.pattern is not None and source.pattern.fullmatch(name)):
+            return topology.topics.get(name) or Topic(name, key=source.key_serde, value=source.value_serde)
+    known = sorted({topic for source in sources for topic in source.topics} - topology.internal_topics.keys())
+    close = get_close_matches(name, known, n=1)
+    meant = f" (did you mean {close[0]!r}?)" if close else ""
+    raise ReplayError(f"the topology reads no topic {name!r}{meant}; it reads {', '.join(known) or 'none by name'}")

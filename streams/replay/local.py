@@ -1,0 +1,78 @@
+"""Executor in processes of this machine: no Spark, no Java.  For small history and tests."""
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from attrs import define, field
+
+from streams.replay.drive import run_work
+from streams.replay.errors import ReplayError
+from streams.replay.work import StageReport
+
+#: How often the driver looks for progress while calls run.
+_LOOK_S = 0.25
+
+
+@define(eq=False)
+class LocalExecutor:
+    """Runs calls in up to ``processes`` processes; in this one if that is 1.
+
+    A context manager: the processes end with it.
+    """
+
+    processes: int = field(factory=lambda: os.cpu_count() or 1)
+    name: str = "local"
+    _pool: ProcessPoolExecutor | None = None
+
+    def run(
+        self,
+        works: list[Any],
+        on_done: Callable[[StageReport], None],
+        on_look: Callable[[], None] = lambda: None,
+    ) -> list[StageReport]:
+        """Run all calls; return the answers in their order.
+
+        Raises:
+            StreamsError: one failed; what the others wrote is not used.
+        """
+        if self.processes == 1 or len(works) == 1:
+            reports = []
+            for work in works:
+                reports.append(run_work(work))
+                on_done(reports[-1])
+            return reports
+        if self._pool is None:
+            # Started afresh, not forked: threads of this process and its locks stay here.
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.processes, mp_context=context)
+        futures: list[Future[StageReport]] = [self._pool.submit(run_work, work) for work in works]
+        try:
+            open_futures = set(futures)
+            while open_futures:
+                done, open_futures = wait(open_futures, _LOOK_S, FIRST_COMPLETED)
+                for future in done:
+                    on_done(future.result())
+                on_look()
+            return [future.result() for future in futures]
+        except BrokenProcessPool as error:
+            self._pool = None
+            raise ReplayError("a process of the replay was killed, perhaps for want of memory") from error
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def __enter__(self) -> "LocalExecutor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,221 @@
+"""Folders of a replay: on this machine, or on any file system that pyarrow or fsspec knows.
+
+Between the files that replay writes and where they lie.  Whatever is written appears under its
+name only when it is whole.  The only module of the package that touches the file system.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from attrs import field, frozen
+
+from streams.replay.errors import ReplayError
+
+#: Names that Hadoop gives to file systems which pyarrow calls otherwise.
+_ALIASES = {"s3a": "s3", "s3n": "s3"}
+_CHUNK = 1 << 20
+
+
+def is_local(text: str) -> bool:
+    """Whether a path lies on this machine's file system.
+
+    >>> is_local("history/orders.jsonl"), is_local("s3a://bucket/orders")
+    (True, False)
+    """
+    return "://" not in text or text.startswith("file://")
+
+
+def _plain(given: str) -> str:
+    return given.removeprefix("file://")
+
+
+@frozen
+class Place:
+    """A folder or file by its path or URI; resolved where it is used, so that it can travel."""
+
+    uri: str = field(converter=_plain)
+
+    def child(self, *names: str) -> "Place":
+        """Return a place below this one."""
+        return Place("/".join([self.uri.rstrip("/"), *names]))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies on this machine's file system."""
+        return is_local(self.uri)
+
+    @property
+    def path(self) -> Path:
+        """The path of a local place."""
+        assert self.is_local
+        return Path(self.uri)
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.uri.rstrip("/").rpartition("/")[2]
+
+    def __str__(self) -> str:
+        return self.uri
+
+    # --- reading --------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Whether there is a file or folder."""
+        if self.is_local:
+            return self.path.exists()
+        system, path = self._system()
+        return bool(system.get_file_info(path).type)
+
+    def open_input(self) -> Any:
+        """Open a file for reading as pyarrow does.
+
+        Raises:
+            ReplayError: it cannot be read.
+        """
+        system, path = self._system()
+        try:
+            return system.open_input_file(path)
+        except OSError as error:
+            raise ReplayError(f"{self}: cannot be read: {_reason(error)}") from error
+
+    def read(self) -> bytes:
+        """Return a file's bytes.
+
+        Raises:
+            ReplayError: it cannot be read.
+        """
+        with self.open_input() as stream:
+            return bytes(stream.read())
+
+    def digest(self) -> str:
+        """Return the BLAKE2b digest of a file, 16 bytes in hexadecimal."""
+        state = blake2b(digest_size=16)
+        with self.open_input() as stream:
+            while chunk := stream.read(_CHUNK):
+                state.update(chunk)
+        return state.hexdigest()
+
+    def size(self) -> int:
+        """Return a file's size in bytes."""
+        if self.is_local:
+            return self.path.stat().st_size
+        system, path = self._system()
+        return int(system.get_file_info(path).size)
+
+    def files(self) -> list[str]:
+        """Return the paths of all files below a folder, relative to it, sorted; none if it does not exist."""
+        if self.is_local:
+            return sorted(str(path.relative_to(self.path)) for path in self.path.rglob("*") if path.is_file())
+        from pyarrow.fs import FileSelector, FileType
+
+        system, base = self._system()
+        found = system.get_file_info(FileSelector(base, recursive=True, allow_not_found=True))
+        return sorted(info.path.removeprefix(base.rstrip("/") + "/") for info in found if info.type == FileType.File)
+
+    # --- writing --------------------------------------------------------------------------
+
+    @contextmanager
+    def whole_file(self) -> Iterator[Any]:
+        """Open a file that gets its name, and is on disk, only when the block ends without an error.
+
+        Raises:
+            ReplayError: it cannot be written; nothing of it is left.
+        """
+        system, path = self._system()
+        part = f"{path}.{uuid4().hex}.part" if self.is_local else path
+        try:
+            if self.is_local:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with system.open_output_stream(part) as stream:
+                    yield stream
+                if self.is_local:
+                    _sync(part)
+                    Path(part).replace(path)
+                    _sync(str(Path(path).parent))
+            except BaseException:
+                if self.is_local:
+                    Path(part).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise ReplayError(
+                f"{self}: cannot be written: {_reason(error)}; make room or choose another place"
+            ) from error
+
+    def write(self, data: bytes) -> None:
+        """Write a file whole.
+
+        Raises:
+            ReplayError: it cannot be written; what was there before is unharmed.
+        """
+        with self.whole_file() as stream:
+            stream.write(data)
+
+    def delete(self) -> None:
+        """Delete a file, or a folder with all that is in it; nothing if there is none."""
+        if self.is_local:
+            if self.path.is_dir():
+                shutil.rmtree(self.path)
+            else:
+                self.path.unlink(missing_ok=True)
+            return
+        from pyarrow.fs import FileType
+
+        system, path = self._system()
+        kind = system.get_file_info(path).type
+        if kind == FileType.Directory:
+            system.delete_dir(path)
+        elif kind == FileType.File:
+            system.delete_file(path)
+
+    def link_to(self, other: "Place") -> None:
+        """Make the file appear at another place too, without copying it where the file system can."""
+        if self.is_local and other.is_local:
+            other.path.parent.mkdir(parents=True, exist_ok=True)
+            other.path.unlink(missing_ok=True)
+            try:
+                os.link(self.path, other.path)
+            except OSError:
+                pass  # Another device, or no links there: copied below.
+            else:
+                return
+        with self.open_input() as source, other.whole_file() as target:
+            while chunk := source.read(_CHUNK):
+                target.write(chunk)
+
+    def _system(self) -> tuple[Any, str]:
+        from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
+
+        if self.is_local:
+            return LocalFileSystem(), self.uri
+        scheme, _, rest = self.uri.partition("://")
+        uri = f"{_ALIASES.get(scheme, scheme)}://{rest}"
+        try:
+            system, path = FileSystem.from_uri(uri)
+        except (ValueError, OSError, ImportError) as error:
+            try:
+                import fsspec
+            except ImportError:
+                raise ReplayError(f"{self}: no file system is known for it: {error}; fsspec may know it") from error
+            found, path = fsspec.core.url_to_fs(uri)
+            system = PyFileSystem(FSSpecHandler(found))
+        return system, path
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,511 @@
+"""One replay, from its inputs to its last slice: asks an executor for calls, keeps the manifests.
+
+``steps`` is a generator of calls, so that a driver decides how they run, and several replays can
+share one job.  What is done is never done again: inputs are read once, a slice with a manifest
+is skipped.  Only the end, which processes what slices hold back, is done anew when history has
+grown, so that history in pieces gives what history in one piece gives.
+"""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from attrs import define, evolve, field, frozen
+
+from streams.core.clock import SystemClock, VirtualClock
+from streams.core.config import StreamsConfig
+from streams.core.errors import InputError
+from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
+from streams.core.timestamps import to_milliseconds
+from streams.dsl.builder import TopologySource, build_topology
+from streams.replay.application import Application, fingerprint, source_digest
+from streams.replay.archive import read_archive
+from streams.replay.errors import ReplayError
+from streams.replay.ingest import IngestWork
+from streams.replay.inputs import Archive, FileMark, Files, Input, declared_topic, input_of
+from streams.replay.places import Place
+from streams.replay.plan import Options, Pass, ReplayPlan, explained
+from streams.replay.segments import Extent
+from streams.replay.slicing import Cut, cut_at, cuts
+from streams.replay.snapshot import Snapshot
+from streams.replay.state import (
+    Outputs,
+    ReplayState,
+    outputs_from_json,
+    outputs_to_json,
+    read_manifest,
+    write_manifest,
+)
+from streams.replay.work import StageReport
+from streams.runtime.plan import ApplicationPlan
+from streams.topology.graph import Topology
+from streams.topology.subtopologies import sub_topologies
+
+#: What a driver is asked to run, and what it answers.
+Steps: TypeAlias = Generator[list[Any], list[StageReport], None]
+
+
+@frozen
+class Request:
+    """What the user asked for."""
+
+    topology: TopologySource = field(repr=False)
+    inputs: Mapping[str, Any]
+    partitions: int | None = None
+    settings: Mapping[str, Any] = field(factory=dict)
+    slices: str | int | timedelta | None = None
+    until: Any = None
+    resume: bool = False
+    state_from: Place | None = None
+    options: Options = field(factory=Options)
+
+
+@define
+class _History:
+    """What was read of one topic."""
+
+    partitions: int
+    marks: list[FileMark] = field(factory=list)
+    #: Files as they are named to people, by the number of their first row.
+    extents: dict[int, list[Extent]] = field(factory=dict)
+    #: Rows that came before these files, where the replay goes on from a snapshot.
+    rows_before: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, those before included."""
+        return self.rows_before + sum(mark.rows for mark in self.marks)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "partitions": self.partitions,
+            "files": [[mark.path, mark.size, mark.head, mark.tail, mark.rows] for mark in self.marks],
+            "extents": {str(number): list(map(list, found)) for number, found in self.extents.items()},
+            "rows_before": self.rows_before,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "_History":
+        extents = {int(number): [Extent(*extent) for extent in found] for number, found in data["extents"].items()}
+        return cls(data["partitions"], [FileMark(*mark) for mark in data["files"]], extents, data["rows_before"])
+
+
+@define(eq=False)
+class ReplaySession:
+    """The state of one replay, kept in the folder ``root``."""
+
+    request: Request
+    root: Place
+    config: StreamsConfig = field(init=False)
+    topology: Topology = field(init=False)
+    state: ReplayState = field(factory=ReplayState)
+    outputs: Outputs = field(factory=dict)
+    #: Slices that have a manifest, and of how many.
+    slices_done: int = 0
+    slices_skipped: int = 0
+    is_flushed: bool = False
+    plan: ReplayPlan | None = None
+    passes: list[Pass] = field(factory=list)
+    reports: list[tuple[Pass, int, StageReport]] = field(factory=list)
+    _history: dict[str, _History] = field(factory=dict)
+    _inputs: dict[str, Input] = field(init=False)
+    _parent: Snapshot | None = None
+
+    def __attrs_post_init__(self) -> None:
+        request = self.request
+        settings = {"cache_max_bytes": 0, **request.settings}
+        self.config = StreamsConfig.of(**settings)
+        self.topology = build_topology(request.topology, self.config)
+        self._inputs = {name: input_of(given) for name, given in request.inputs.items()}
+        for name in self._inputs:
+            declared_topic(self.topology, name)
+        if request.state_from is not None:
+            self._parent = Snapshot.open(request.state_from)
+            self._parent.check_topology(self.topology, self.config)
+        self.request = evolve(request, settings=settings)
+
+    # --- the steps ------------------------------------------------------------------------
+
+    def steps(self) -> Steps:
+        """Yield lists of calls; each must be answered with their reports, in order.
+
+        Raises:
+            StreamsError: the replay cannot go on; what has a manifest is unharmed.
+        """
+        yield from self.prepare()
+        assert self.plan is not None
+        if self.plan.plan.topology.global_stores:
+            folder = f"globals-{self.slices_done:05d}"
+            self.root.child(folder).delete()
+            for report in (yield self.plan.global_works(folder)):
+                self.state.global_stores |= report.tasks[0].stores
+        for step in self.passes:
+            yield from self._run_pass(step)
+
+    def prepare(self) -> Steps:
+        """Read the inputs and make the plan; the part of ``steps`` that ``--explain`` needs."""
+        self._begin()
+        application = self._application()
+        yield from self._read_inputs(application)
+        plan = application.plan(VirtualClock(NO_TIMESTAMP))
+        sources = {
+            plan.feed(TopicPartition(topic, number)): extents
+            for topic, history in self._history.items()
+            for number, extents in history.extents.items()
+        }
+        self.plan = ReplayPlan(application, plan, sources, self.request.options, self.root)
+        self._check_positions(sources)
+        self.passes = self._passes(sources)
+
+    def explain(self) -> list[str]:
+        """Return the plan as lines."""
+        assert self.plan is not None
+        return list(explained(self.plan, self.passes))
+
+    def _run_pass(self, step: Pass) -> Steps:
+        assert self.plan is not None
+        folder = f"slices/{step.number:05d}" if not step.is_last or step.name == "all" else f"end/{step.number:05d}"
+        self.root.child(folder).delete()
+        state, outputs = self.state.copy(), Outputs()
+        for number in range(len(self.plan.stages)):
+            works = self.plan.works(number, step, state, folder)
+            if not works:
+                continue
+            for report in (yield works):
+                self.reports.append((step, number, report))
+                state.take(report, outputs, self.plan.plan)
+        state.forget_read(self.plan.readers)
+        self._commit(step, folder, state, outputs)
+
+    def _commit(self, step: Pass, folder: str, state: ReplayState, outputs: Outputs) -> None:
+        """Make a pass valid, and take it as what the next one goes on from."""
+        place = self.root.child(folder)
+        named = state.files() | {extent.file for extents in outputs.values() for extent in extents}
+        for file in place.files():
+            if f"{folder}/{file}" not in named:
+                place.child(file).delete()  # Left by an attempt that failed, or read by all who had to.
+        write_manifest(
+            place,
+            {
+                "kind": "end" if folder.startswith("end") else "slice",
+                "name": step.name,
+                "cut": [[*partition, offset] for partition, offset in sorted(step.cut.items())],
+                "state": state.to_json(),
+                "outputs": outputs_to_json(outputs),
+                "is_flushed": step.is_last and self.request.options.final_flush,
+            },
+        )
+        self.state = state
+        for lane, extents in outputs.items():
+            self.outputs.setdefault(lane, []).extend(extents)
+        self.is_flushed = step.is_last and self.request.options.final_flush
+        if not folder.startswith("end"):
+            self.slices_done = step.number + 1
+
+    # --- beginning ------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Take up what lies in the folder, or start anew.
+
+        Raises:
+            ReplayError: the folder has another replay, or one of another topology.
+        """
+        known = read_manifest(self.root)
+        if known is not None and not self.request.resume:
+            raise ReplayError(
+                f"{self.root}: has a replay of {known['application_id']!r} already; resume it, or choose another folder"
+            )
+        own = {
+            "kind": "replay",
+            "application_id": self.config.application_id,
+            "topology": fingerprint(self.topology),
+            "code": source_digest(self.request.topology),
+            "partitions": self.request.partitions,
+            "parent": None if self._parent is None else self._parent.id,
+        }
+        if known is None:
+            self._start_anew(own)
+            return
+        for name, what in (
+            ("application_id", "another application"),
+            ("topology", "a topology that has changed since"),
+            ("code", "a script that has changed since"),
+            ("partitions", "another number of partitions"),
+            ("parent", "another snapshot"),
+        ):
+            if known[name] != own[name]:
+                raise ReplayError(
+                    f"{self.root}: has a replay of {what} ({known[name]!r}, now {own[name]!r}); "
+                    "its state would not fit; start anew in another folder"
+                )
+        self._load()
+
+    def _start_anew(self, own: dict[str, Any]) -> None:
+        if self._parent is not None:
+            self.state = self._parent.state_for_replay()
+        write_manifest(self.root, own)
+
+    def _load(self) -> None:
+        inputs = read_manifest(self.root.child("inputs"))
+        if inputs is not None:
+            self._history = {topic: _History.from_json(data) for topic, data in inputs["topics"].items()}
+        if self._parent is not None:
+            self.state = self._parent.state_for_replay()
+        while (found := read_manifest(self.root.child(f"slices/{self.slices_done:05d}"))) is not None:
+            self.state = ReplayState.from_json(found["state"])
+            for lane, extents in outputs_from_json(found["outputs"]).items():
+                self.outputs.setdefault(lane, []).extend(extents)
+            self.is_flushed = found["is_flushed"]
+            self.slices_done += 1
+        self.slices_skipped = self.slices_done
+        if self.is_flushed:
+            raise ReplayError(
+                f"{self.root}: its open windows were flushed at the end, so it cannot go on; replay in slices, "
+                "where the flush is apart from them, or start anew in another folder"
+            )
+
+    def _application(self) -> Application:
+        """Settle the partition counts of all topics.
+
+        Raises:
+            ReplayError: a topic would get other partitions than its history has.
+        """
+        counts: dict[str, int] = {}
+        for name in self._external_topics():
+            declared = self.topology.topics.get(name)
+            fixed = declared.partitions if declared is not None and declared.partitions else None
+            given = self._inputs.get(name)
+            own = read_archive(Place(given.path)).partitions if isinstance(given, Archive) else None
+            if fixed is not None and own is not None and fixed != own:
+                raise ReplayError(f"topic {name!r} has {own} partitions in the archive, but is declared with {fixed}")
+            counts[name] = own or fixed or self.request.partitions or 1
+        if self._parent is not None:
+            self._parent.check_partitions(counts)
+        return Application.of(self.request.topology, self.request.settings, counts)
+
+    def _external_topics(self) -> list[str]:
+        names: dict[str, None] = {}
+        for sub in sub_topologies(self.topology, list(self._inputs)):
+            names |= dict.fromkeys((*sub.source_topics, *sub.sink_topics))
+        return [name for name in names if name not in self.topology.internal_topics]
+
+    # --- inputs ---------------------------------------------------------------------------
+
+    def _read_inputs(self, application: Application) -> Steps:
+        """Read what is new of all inputs.
+
+        Raises:
+            ReplayError: a file has changed where it was read already.
+        """
+        works = []
+        for topic, given in self._inputs.items():
+            partitions = application.partitions[topic]
+            if isinstance(given, Archive):
+                archive = read_archive(Place(given.path))
+                self._history[topic] = _History(partitions, extents=archive.extents)
+            elif isinstance(given, Files):
+                work = self._ingest_work(application, topic, given, partitions)
+                works += [work] if work.files else []
+            else:
+                raise ReplayError(f"topic {topic!r}: Kafka is read through Spark; give executor='spark'")
+        if not works:
+            return
+        for work, report in zip(works, (yield works), strict=True):
+            history = self._history[work.topic]
+            rows = [task.records_in for task in report.tasks]
+            if work.skip_rows:
+                grown = history.marks.pop()
+                rows[0] += grown.rows
+            history.marks += [
+                evolve(FileMark.of(file), rows=count) for file, count in zip(work.files, rows, strict=True)
+            ]
+            for _, partition, extent in report.tasks[0].written if report.tasks else ():
+                history.extents.setdefault(partition.partition, []).append(extent)
+        topics = {topic: history.to_json() for topic, history in self._history.items() if history.marks}
+        write_manifest(self.root.child("inputs"), {"kind": "inputs", "topics": topics})
+
+    def _ingest_work(self, application: Application, topic: str, given: Files, partitions: int) -> IngestWork:
+        history = self._history.get(topic)
+        if history is None:
+            history = self._history[topic] = self._first_history(topic, given, partitions)
+        files = list(given.paths)
+        skip = 0
+        for mark in history.marks:
+            if not files or files[0] != mark.path or not mark.is_in(files[0]):
+                raise ReplayError(
+                    f"topic {topic!r}: {mark.path} was read before, but "
+                    + (f"now {files[0]} comes in its place" if files and files[0] != mark.path else "has changed since")
+                    + "; history may grow at its end only, else start anew in another folder"
+                )
+            if Place(files[0]).size() > mark.size:
+                if mark is not history.marks[-1]:
+                    raise ReplayError(f"topic {topic!r}: {mark.path} has grown, but files after it were read already")
+                skip = mark.rows
+                break
+            files.pop(0)
+        starts = {number: found[-1].last + 1 for number, found in history.extents.items() if found}
+        if not history.extents:
+            starts = self._starts(topic)
+        options: Any = "continue" if self.config.deserialization_handler != "fail" else "fail"
+        return IngestWork(
+            application,
+            topic,
+            files,
+            partitions,
+            self.root,
+            "inputs",
+            history.rows - skip + skip,
+            skip,
+            starts,
+            options,
+        )
+
+    def _first_history(self, topic: str, given: Files, partitions: int) -> _History:
+        """Return the history of a topic that nothing was read of: empty, or what the snapshot had read."""
+        history = _History(partitions)
+        if self._parent is not None:
+            marks = self._parent.marks(topic)
+            if (
+                given.paths
+                and marks
+                and all(mark.path == path or mark.is_in(path) for mark, path in zip(marks, given.paths, strict=False))
+                and len(given.paths) >= len(marks)
+            ):
+                # The same files, perhaps grown: what the snapshot has read of them is not read again.
+                history.marks = [evolve(mark, path=path) for mark, path in zip(marks, given.paths, strict=False)]
+                history.rows_before = self._parent.rows_before(topic)
+            else:
+                history.rows_before = self._parent.rows(topic)
+        return history
+
+    def _starts(self, topic: str) -> dict[int, int]:
+        """Return the offsets at which the history of a topic goes on behind a snapshot."""
+        return {} if self._parent is None else self._parent.ends(topic)
+
+    def _check_positions(self, sources: Mapping[TopicPartition, Sequence[Extent]]) -> None:
+        """Refuse a gap between a snapshot and history.
+
+        Raises:
+            ReplayError: history begins behind the position that a task goes on from.
+        """
+        for positions in self.state.positions.values():
+            for partition, position in positions.items():
+                extents = sources.get(partition, ())
+                if extents and extents[0].first > position:
+                    raise ReplayError(
+                        f"{partition}: its history begins at offset {extents[0].first}, but the snapshot goes on at "
+                        f"{position}: a gap of {extents[0].first - position} records; give the history between"
+                    )
+
+    # --- passes ---------------------------------------------------------------------------
+
+    def _passes(self, sources: Mapping[TopicPartition, Sequence[Extent]]) -> list[Pass]:
+        start: dict[TopicPartition, int] = {}
+        for positions in self.state.positions.values():
+            start |= positions
+        request = self.request
+        limit: Cut | None = None
+        if request.until is not None:
+            limit = _until(sources, request.until, self.root)
+        if request.slices is None and not self.slices_done:
+            return [Pass("all", 0, limit or {}, True)]
+        done = self._last_cut()
+        rest = {partition: offset for partition, offset in start.items() if partition in sources} | done
+        if any(extents and extents[-1].last >= rest.get(partition, 0) for partition, extents in sources.items()):
+            found = cuts(sources, rest, request.slices or 1, self.root)
+        else:
+            found = []
+        if limit is not None:
+            found = _limited(found, limit)
+        steps = [
+            Pass(f"slice {self.slices_done + index + 1}", self.slices_done + index, cut, False)
+            for index, cut in enumerate(found)
+        ]
+        end = self.slices_done + len(steps)
+        return [*steps, Pass("end", end, (steps[-1].cut if steps else limit or done), True)]
+
+    def _last_cut(self) -> Cut:
+        if not self.slices_done:
+            return {}
+        found = read_manifest(self.root.child(f"slices/{self.slices_done - 1:05d}"))
+        assert found is not None
+        return {TopicPartition(topic, number): offset for topic, number, offset in found["cut"]}
+
+    # --- what is there now ----------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Return the state that was reached, as it can be kept.
+
+        Raises:
+            ReplayError: open windows were flushed, so that no live application could go on from it.
+        """
+        if self.is_flushed:
+            raise ReplayError(
+                "the open windows were flushed at the end, which a live application would not have done; "
+                "replay without final_flush to get a snapshot"
+            )
+        assert self.plan is not None
+        marks = {topic: (history.rows_before, history.marks) for topic, history in self._history.items()}
+        return Snapshot.of(self.plan, self.root, self.state, self.outputs, marks, self._parent)
+
+    def origin(self, partition: TopicPartition, offset: int) -> tuple[str, int] | None:
+        """Return the file and the row in it (from 1) that a record was made of, None if that is not known."""
+        from streams.replay.segments import ExtentReader
+
+        history = self._history.get(partition.topic)
+        for extent in () if history is None else history.extents.get(partition.partition, ()):
+            if extent.first <= offset <= extent.last:
+                row = ExtentReader(self.root).origin(extent, offset)
+                return None if row is None or history is None else _file_of(history, row)
+        return None
+
+
+def _file_of(history: _History, row: int) -> tuple[str, int] | None:
+    before = history.rows_before
+    for mark in history.marks:
+        if row < before + mark.rows:
+            return mark.path, row - before + 1
+        before += mark.rows
+    return None
+
+
+def _until(sources: Mapping[TopicPartition, Sequence[Extent]], until: Any, root: Place) -> Cut:
+    """Return the offsets at which a replay ends.
+
+    Raises:
+        InputError: ``until`` is no time.
+    """
+    if isinstance(until, Mapping):
+        return {
+            TopicPartition(str(getattr(topic, "name", topic)), number): offset
+            for topic, offsets in until.items()
+            for number, offset in offsets.items()
+        }
+    return cut_at(sources, {}, _time_ms(until), root)
+
+
+def _time_ms(until: Any) -> int:
+    if isinstance(until, str) and not until.lstrip("-").isdecimal():
+        try:
+            return to_milliseconds(datetime.fromisoformat(until))
+        except ValueError as error:
+            raise InputError(
+                f"until {until!r}: give a time such as 2026-01-31T12:00:00Z, or epoch milliseconds"
+            ) from error
+    try:
+        return to_milliseconds(int(until) if isinstance(until, str) else until)
+    except (TypeError, OverflowError) as error:
+        raise InputError(f"until {until!r}: {error}") from error
+
+
+def _limited(found: Iterable[Cut], limit: Cut) -> list[Cut]:
+    """Return cuts up to a limit, which the last of them is."""
+    result: list[Cut] = []
+    for cut in found:
+        bounded = {partition: min(offset, limit.get(partition, offset)) for partition, offset in cut.items()}
+        if not result or bounded != result[-1]:
+            result.append(bounded)
+    return result
+
+
+__all__ = ["ReplaySession", "Request", "Steps", "SystemClock", "ApplicationPlan", "TaskId"]

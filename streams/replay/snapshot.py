@@ -1,0 +1,342 @@
+"""Snapshots: where an application is after a replay, in a folder that stands on its own.
+
+The manifest is written last; a folder without one is no snapshot.  It holds the next offset of
+every input, the times of tasks and operators, punctuation schedules, the contents of all stores
+in changelog bytes, and the records that the replay wrote for its output topics.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any
+
+from attrs import field, frozen
+
+from streams.core.clock import SystemClock
+from streams.core.config import StreamsConfig
+from streams.core.records import Block, TaskId, TopicPartition
+from streams.replay.application import fingerprint
+from streams.replay.errors import SnapshotError
+from streams.replay.inputs import FileMark
+from streams.replay.places import Place
+from streams.replay.plan import ReplayPlan
+from streams.replay.segments import Extent, ExtentReader, place_of
+from streams.replay.state import (
+    MANIFEST,
+    Outputs,
+    ReplayState,
+    outputs_from_json,
+    outputs_to_json,
+    read_manifest,
+    write_manifest,
+)
+from streams.replay.work import StoreRef
+from streams.state.specs import StoreSpec
+from streams.topology.graph import Topology
+
+#: Folder of the data files, below the manifest.
+_DATA = "data"
+#: Parts of a structure that are sets of names, and what they are called.
+_PARTS = {"internal_topics": "repartition topic", "sources": "source topic", "sinks": "output topic"}
+
+
+@frozen(eq=False)
+class Snapshot:
+    """The state of an application between two records.
+
+    ``root`` is the folder that its extents are relative to.
+    """
+
+    root: Place
+    application_id: str
+    #: Digest of what the topology reads, writes and keeps.
+    topology: str
+    #: The same in words and numbers, for messages and comparison.
+    structure: Mapping[str, Any]
+    partitions: Mapping[str, int]
+    state: ReplayState
+    outputs: Outputs
+    #: Topic -> {"rows", "rows_before", "ends", "files"}.
+    inputs: Mapping[str, Any]
+    id: str
+    created: str
+    parent: str | None = None
+    #: Relative path -> (bytes, BLAKE2b); empty before it is saved.
+    files: Mapping[str, tuple[int, str]] = field(factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        plan: ReplayPlan,
+        root: Place,
+        state: ReplayState,
+        outputs: Outputs,
+        history: Mapping[str, tuple[int, Sequence[FileMark]]],
+        parent: "Snapshot | None",
+    ) -> "Snapshot":
+        """Return the snapshot of a replay that has ended."""
+        inputs: dict[str, Any] = {}
+        for topic, (rows_before, marks) in history.items():
+            ends = {}
+            for number in range(plan.plan.partitions[topic]):
+                extents = plan.sources.get(plan.plan.feed(TopicPartition(topic, number)), ())
+                before = parent.ends(topic).get(number, 0) if parent is not None else 0
+                ends[str(number)] = extents[-1].last + 1 if extents else before
+            inputs[topic] = {
+                "rows_before": rows_before,
+                "rows": rows_before + sum(mark.rows for mark in marks),
+                "ends": ends,
+                "files": [[mark.path, mark.size, mark.head, mark.tail, mark.rows] for mark in marks],
+            }
+        content = json.dumps([state.to_json(), inputs], sort_keys=True).encode()
+        created = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).isoformat(timespec="seconds")
+        topology = plan.plan.topology
+        return cls(
+            root,
+            plan.plan.config.application_id,
+            fingerprint(topology),
+            structure_of(topology, plan.plan.partitions),
+            dict(plan.plan.partitions),
+            state,
+            outputs,
+            inputs,
+            blake2b(content, digest_size=8).hexdigest(),
+            created,
+            None if parent is None else parent.id,
+        )
+
+    @classmethod
+    def open(cls, folder: Place) -> "Snapshot":
+        """Read the manifest of a snapshot.
+
+        Raises:
+            SnapshotError: the folder has none, or not one of a snapshot.
+        """
+        content = read_manifest(folder)
+        if content is None:
+            raise SnapshotError(f"{folder}: is no snapshot: it has no {MANIFEST}; perhaps it was never finished")
+        if content.get("kind") != "snapshot":
+            raise SnapshotError(f"{folder}: holds a {content.get('kind')}, not a snapshot")
+        return cls(
+            folder,
+            content["application_id"],
+            content["topology"],
+            content["structure"],
+            content["partitions"],
+            ReplayState.from_json(content["state"]),
+            outputs_from_json(content["outputs"]),
+            content["inputs"],
+            content["id"],
+            content["created"],
+            content["parent"],
+            {path: (size, digest) for path, size, digest in content["files"]},
+        )
+
+    def save(self, folder: Place, *, with_outputs: bool = True) -> "Snapshot":
+        """Keep the snapshot in a folder of its own; return it as it lies there.
+
+        Files are linked where the file system can, else copied.  An older snapshot in the folder stays
+        valid until this one is whole.
+
+        Raises:
+            SnapshotError: the folder has something else.
+            ReplayError: nothing can be written.
+        """
+        known = read_manifest(folder)
+        if known is not None and known.get("kind") not in ("snapshot", None):
+            raise SnapshotError(f"{folder}: holds a {known['kind']} already; choose another folder")
+        outputs = self.outputs if with_outputs else {}
+        named = self.state.files() | {extent.file for extents in outputs.values() for extent in extents}
+        moved: dict[str, str] = {}
+        files: list[list[Any]] = []
+        for file in sorted(named):
+            source = place_of(self.root, file)
+            target = f"{_DATA}/{blake2b(str(source).encode(), digest_size=6).hexdigest()}-{source.name}"
+            if source.uri != folder.child(target).uri:
+                source.link_to(folder.child(target))
+            moved[file] = target
+            files.append([target, source.size(), source.digest()])
+        state = _moved_state(self.state, moved)
+        written = {lane: [_moved(extent, moved) for extent in extents] for lane, extents in outputs.items()}
+        write_manifest(
+            folder,
+            {
+                "kind": "snapshot",
+                "id": self.id,
+                "application_id": self.application_id,
+                "topology": self.topology,
+                "created": self.created,
+                "parent": self.parent,
+                "structure": self.structure,
+                "partitions": self.partitions,
+                "inputs": self.inputs,
+                "state": state.to_json(),
+                "outputs": outputs_to_json(written),
+                "files": files,
+            },
+        )
+        kept = {path for path, _, _ in files}
+        for file in folder.child(_DATA).files():
+            if f"{_DATA}/{file}" not in kept:
+                folder.child(_DATA, file).delete()
+        return Snapshot.open(folder)
+
+    # --- what it holds ----------------------------------------------------------------------
+
+    def stores(self) -> dict[str, dict[TaskId, StoreRef]]:
+        """Return the contents of all stores, by name and task."""
+        result: dict[str, dict[TaskId, StoreRef]] = {}
+        for task, refs in self.state.stores.items():
+            for name, ref in refs.items():
+                result.setdefault(name, {})[task] = ref
+        return result
+
+    def rows_of(self, ref: StoreRef) -> Iterator[Block]:
+        """Yield the contents of a store as changelog records, sorted by key."""
+        return ExtentReader(self.root).blocks(ref.extents)
+
+    def marks(self, topic: str) -> list[FileMark]:
+        """Return the files that a topic was read from."""
+        return [FileMark(*mark) for mark in self.inputs.get(topic, {}).get("files", ())]
+
+    def rows(self, topic: str) -> int:
+        """Return how many rows of a topic were read from files, by this replay and those before it."""
+        return int(self.inputs.get(topic, {}).get("rows", 0))
+
+    def rows_before(self, topic: str) -> int:
+        """Return how many rows of a topic came before the files of this replay."""
+        return int(self.inputs.get(topic, {}).get("rows_before", 0))
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """Return the next offset of each partition of a topic that was read."""
+        return {int(number): end for number, end in self.inputs.get(topic, {}).get("ends", {}).items()}
+
+    def state_for_replay(self) -> ReplayState:
+        """Return the state as another replay goes on from it, with whole paths."""
+        whole = {file: str(place_of(self.root, file)) for file in self.state.files()}
+        state = _moved_state(self.state, whole)
+        state.ends = {task: {} for task in state.ends}
+        state.counters = {}
+        return state
+
+    # --- checks -------------------------------------------------------------------------------
+
+    def check_topology(self, topology: Topology, config: StreamsConfig) -> None:
+        """Refuse another application, or one whose state would not fit.
+
+        Raises:
+            SnapshotError: says what differs.
+        """
+        if self.application_id != config.application_id:
+            raise SnapshotError(
+                f"{self.root}: is a snapshot of application {self.application_id!r}, not of "
+                f"{config.application_id!r}; give its own application id, or another snapshot"
+            )
+        if self.topology == fingerprint(topology):
+            return
+        now = structure_of(topology, {})
+        differences = list(structure_differences(self.structure, now))
+        listed = "; ".join(differences) or "its nodes are connected otherwise"
+        raise SnapshotError(
+            f"{self.root}: is a snapshot of another topology of {self.application_id!r}: {listed}; "
+            "replay with the present one, or see `streams diff` for what would change"
+        )
+
+    def check_partitions(self, counts: Mapping[str, int]) -> None:
+        """Refuse topics with other partitions than the snapshot's.
+
+        Raises:
+            SnapshotError: a topic has others.
+        """
+        for topic, count in counts.items():
+            own = self.partitions.get(topic, count)
+            if own != count:
+                raise SnapshotError(
+                    f"{self.root}: topic {topic!r} had {own} partitions, now {count}; keys would leave their state; "
+                    "replay anew with the present count"
+                )
+
+    def verify(self, on_file: Callable[[str], None] = lambda file: None) -> list[str]:
+        """Return what is wrong with the files of a saved snapshot; empty if all is as it was written."""
+        problems = []
+        for path, (size, digest) in sorted(self.files.items()):
+            place = self.root.child(path)
+            on_file(path)
+            if not place.exists():
+                problems.append(f"{path}: is missing")
+            elif place.size() != size:
+                problems.append(f"{path}: has {place.size():,} bytes, not {size:,}")
+            elif place.digest() != digest:
+                problems.append(f"{path}: its bytes have changed")
+        known = set(self.files)
+        listed = self.state.files() | {extent.file for extents in self.outputs.values() for extent in extents}
+        problems += [f"{file}: is used but not listed" for file in sorted(listed - known)]
+        return problems
+
+
+# --- structure ----------------------------------------------------------------------------
+
+
+def structure_of(topology: Topology, partitions: Mapping[str, int]) -> dict[str, Any]:
+    """Return what must stay the same for state to be taken over: stores, internal topics, sources."""
+    internal = topology.internal_topics
+    return {
+        "stores": {name: _store_structure(spec) for name, spec in sorted(topology.stores.items())},
+        "global_stores": sorted(topology.global_stores),
+        "internal_topics": {
+            name: partitions.get(name, internal.partitions)
+            for name, internal in sorted(topology.internal_topics.items())
+        },
+        "sources": sorted(
+            {topic for node in topology.sources() for topic in node.topics} - set(topology.internal_topics)
+        ),
+        "sinks": sorted({sink.topic for sink in topology.sinks() if sink.topic} - set(internal)),
+        "partitions": dict(sorted(partitions.items())),
+    }
+
+
+def _store_structure(spec: StoreSpec) -> dict[str, Any]:
+    return {
+        "kind": spec.kind.value,
+        "key": spec.key_serde.name,
+        "value": spec.value_serde.name,
+        "retention_ms": spec.retention_ms,
+        "window_size_ms": spec.window_size_ms,
+        "history_ms": spec.history_ms,
+        "has_changelog": spec.has_changelog,
+    }
+
+
+def structure_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what differs between two structures, in words."""
+    for name in sorted({*old["stores"], *new["stores"]}):
+        before, after = old["stores"].get(name), new["stores"].get(name)
+        if after is None:
+            yield f"store {name!r} is gone"
+        elif before is None:
+            yield f"store {name!r} is new"
+        else:
+            for what in before:
+                if before[what] != after.get(what):
+                    yield f"store {name!r} has {what} {after.get(what)!r} instead of {before[what]!r}"
+    for part, word in _PARTS.items():
+        for name in sorted(set(old[part]) - set(new[part])):
+            yield f"{word} {name!r} is gone"
+        for name in sorted(set(new[part]) - set(old[part])):
+            yield f"{word} {name!r} is new"
+
+
+def _moved(extent: Extent, files: Mapping[str, str]) -> Extent:
+    return extent._replace(file=files[extent.file])
+
+
+def _moved_state(state: ReplayState, files: Mapping[str, str]) -> ReplayState:
+    def moved(ref: StoreRef) -> StoreRef:
+        return StoreRef(tuple(_moved(extent, files) for extent in ref.extents), ref.carried)
+
+    result = state.copy()
+    result.stores = {task: {name: moved(ref) for name, ref in refs.items()} for task, refs in state.stores.items()}
+    result.lanes = {lane: [_moved(extent, files) for extent in found] for lane, found in state.lanes.items()}
+    result.global_stores = {name: moved(ref) for name, ref in state.global_stores.items()}
+    return result
