@@ -8,7 +8,6 @@ are.  The records behind the header are compressed where the batch's attributes 
 from collections.abc import Iterator, Sequence
 from operator import sub
 from struct import Struct
-from struct import error as struct_error
 from typing import NamedTuple
 
 import google_crc32c
@@ -18,6 +17,7 @@ from streams.core.records import Block, Headers, ProducerStamp
 from streams.protocol import compression
 from streams.protocol.compression import CODECS, CompressionError
 from streams.protocol.messages import ErrorCode
+from streams.protocol.record_codec import decode_records, encode_records, record_size
 
 #: Attribute bits of a batch.
 COMPRESSION_MASK = 0x07
@@ -36,6 +36,8 @@ _MAGIC = 2
 _MIN_RECORD_SIZE = 7
 _HEADER = Struct(">qiibIhiqqqhii")
 _LEAD = Struct(">qiibI")
+_OFFSET = Struct(">q")
+_EPOCH = Struct(">i")
 _CHECKED = Struct(">hiqqqhii")
 _INT32_MAX = 2**31 - 1
 
@@ -49,6 +51,13 @@ class CorruptBatchError(BrokerError):
 
 class IncompleteBatchError(CorruptBatchError):
     """A batch that ends before its announced length."""
+
+
+class InvalidBatchError(BrokerError):
+    """A sound batch, but not one that a producer may send."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=ErrorCode.INVALID_RECORD)
 
 
 class BatchHeader(NamedTuple):
@@ -96,61 +105,6 @@ class BatchHeader(NamedTuple):
         )
 
 
-# --- variable-length integers -------------------------------------------------------------
-
-
-def _zigzag_varint(number: int) -> bytes:
-    rest = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while rest > 127:
-        out.append((rest & 127) | 128)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-class _Varints(dict[int, bytes]):
-    """Zigzag varints by number: a lookup where small, computed where not.
-
-    A dict and not a list: a negative delta must not index from the end.
-    """
-
-    def __missing__(self, number: int) -> bytes:
-        encoded = _zigzag_varint(number)
-        if -1024 <= number < 65_536:
-            self[number] = encoded
-        return encoded
-
-
-_VARINTS = _Varints()
-
-
-def _continued(data: bytes, position: int, low: int) -> tuple[int, int]:
-    """Read on a varint whose first two bytes gave ``low`` (14 bits); return it and the next position."""
-    result, shift = low, 14
-    while True:
-        byte = data[position]
-        position += 1
-        result |= (byte & 127) << shift
-        if byte < 128:
-            return result, position
-        shift += 7
-        if shift > 63:
-            raise CorruptBatchError("record batch: an integer of more than 10 bytes; the bytes are damaged")
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read one zigzag varint; return it and the next position."""
-    raw = data[position]
-    position += 1
-    if raw > 127:
-        raw = raw & 127 | data[position] << 7
-        position += 1
-        if raw > 16_383:
-            raw, position = _continued(data, position, raw - 16_384)
-    return (raw >> 1) ^ -(raw & 1), position
-
-
 # --- encoding -----------------------------------------------------------------------------
 
 
@@ -175,11 +129,7 @@ def encode(
         raise ValueError("an empty block makes no record batch: leave it out")
     deltas = _offset_deltas(block)
     base_timestamp = block.timestamps[0]
-    records = (
-        _encode_plain(block, base_timestamp, deltas)
-        if block.headers is None
-        else _encode_with_headers(block, base_timestamp, deltas)
-    )
+    records = encode_records(block, base_timestamp, deltas)
     if attributes & COMPRESSION_MASK:
         records = compression.compress(attributes & COMPRESSION_MASK, records)
     if len(records) > _INT32_MAX - HEADER_SIZE:
@@ -209,65 +159,9 @@ def _offset_deltas(block: Block) -> Sequence[int]:
     return [offset - first for offset in offsets]
 
 
-def _encode_plain(block: Block, base_timestamp: int, deltas: Sequence[int]) -> bytes:
-    varints, join = _VARINTS, b"".join
-    parts: list[bytes] = []
-    append = parts.append
-    for key, value, timestamp, delta in zip(block.keys, block.values, block.timestamps, deltas, strict=True):
-        if key is None:
-            key_length, key = b"\x01", b""
-        else:
-            key_length = varints[len(key)]
-        if value is None:
-            value_length, value = b"\x01", b""
-        else:
-            value_length = varints[len(value)]
-        body = join(
-            (b"\0", varints[timestamp - base_timestamp], varints[delta], key_length, key, value_length, value, b"\0")
-        )
-        append(varints[len(body)])
-        append(body)
-    return join(parts)
-
-
-def _encode_with_headers(block: Block, base_timestamp: int, deltas: Sequence[int]) -> bytes:
-    assert block.headers is not None
-    parts: list[bytes] = []
-    columns = zip(block.keys, block.values, block.timestamps, block.headers, deltas, strict=True)
-    for key, value, timestamp, headers, delta in columns:
-        body = _body(key, value, timestamp - base_timestamp, headers, delta)
-        parts += (_VARINTS[len(body)], body)
-    return b"".join(parts)
-
-
-def _sized(data: bytes | None) -> bytes:
-    return b"\x01" if data is None else _VARINTS[len(data)] + data
-
-
-def _body(key: bytes | None, value: bytes | None, timestamp_delta: int, headers: Headers, offset_delta: int) -> bytes:
-    parts = [
-        b"\0",
-        _VARINTS[timestamp_delta],
-        _VARINTS[offset_delta],
-        _sized(key),
-        _sized(value),
-        _VARINTS[len(headers)],
-    ]
-    for name, content in headers:
-        parts += (_sized(name.encode()), _sized(content))
-    return b"".join(parts)
-
-
 def batch_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
     """Return the bytes of a batch that holds this record alone."""
-    length = 3 + _sized_length(key) + _sized_length(value) + len(_VARINTS[len(headers)])
-    for name, content in headers:
-        length += _sized_length(name.encode()) + _sized_length(content)
-    return HEADER_SIZE + len(_VARINTS[length]) + length
-
-
-def _sized_length(data: bytes | None) -> int:
-    return 1 if data is None else len(_VARINTS[len(data)]) + len(data)
+    return HEADER_SIZE + record_size(key, value, headers)
 
 
 # --- decoding -----------------------------------------------------------------------------
@@ -335,6 +229,34 @@ def check(data: bytes, position: int = 0, header: BatchHeader | None = None) -> 
     return header
 
 
+def check_produced(data: bytes) -> BatchHeader:
+    """Return the header of the one batch that a producer has sent, its checksum and counts verified.
+
+    Records are not decoded.  The base offset that producers write, 0 as a rule, means nothing.
+
+    Raises:
+        CorruptBatchError: the bytes are damaged, or cut short.
+        InvalidBatchError: none or several batches, a control batch, or a count that does not fit.
+    """
+    if not data:
+        raise InvalidBatchError("no record batch: a produce request has one for each partition")
+    header = check(data)
+    if header.size != len(data):
+        raise InvalidBatchError(f"{len(data) - header.size} bytes behind the record batch: only one may be sent")
+    if header.is_control:
+        raise InvalidBatchError("a control batch: only brokers write these")
+    if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidBatchError(
+            f"{header.record_count} records with offsets 0 to {header.last_offset_delta}: they must count through"
+        )
+    return header
+
+
+def moved(data: bytes, base_offset: int, leader_epoch: int = 0) -> bytes:
+    """Return the batch with another base offset and leader epoch; its checksum does not cover them."""
+    return b"".join((_OFFSET.pack(base_offset), data[8:12], _EPOCH.pack(leader_epoch), data[16:]))
+
+
 def decode(data: bytes, position: int = 0, header: BatchHeader | None = None, *, verify: bool = True) -> Block:
     """Return the batch at ``position`` as a block with its offsets.
 
@@ -356,17 +278,25 @@ def decode(data: bytes, position: int = 0, header: BatchHeader | None = None, *,
     try:
         if header.attributes & COMPRESSION_MASK:
             records = compression.decompress(header.attributes & COMPRESSION_MASK, records)
-        block = _decode_records(records, header)
-        block.compression = header.compression
-        if header.producer_id >= 0:
-            block.producer = header.stamp
-        return block
+        columns = decode_records(records, header.record_count, header.base_timestamp)
     except CompressionError as error:
         raise CorruptBatchError(f"record batch at byte {position} (offset {header.base_offset}): {error}") from error
-    except (IndexError, UnicodeDecodeError, OverflowError, struct_error) as error:
+    except (IndexError, ValueError) as error:
         raise CorruptBatchError(
             f"record batch at byte {position} (offset {header.base_offset}): a record is malformed or too long"
         ) from error
+    timestamps = columns.timestamps
+    if header.attributes & LOG_APPEND_TIME:
+        timestamps = [header.max_timestamp] * header.record_count
+    return Block(
+        columns.keys,
+        columns.values,
+        timestamps,
+        columns.headers,
+        _absolute_offsets(header, columns.offset_deltas),
+        header.stamp if header.producer_id >= 0 else None,
+        header.compression,
+    )
 
 
 def decode_all(data: bytes, *, verify: bool = True) -> list[Block]:
@@ -378,95 +308,12 @@ def decode_all(data: bytes, *, verify: bool = True) -> list[Block]:
     ]
 
 
-def _decode_records(data: bytes, header: BatchHeader) -> Block:
-    keys: list[bytes | None] = []
-    values: list[bytes | None] = []
-    times: list[int] = []
-    deltas: list[int] = []
-    with_headers: dict[int, Headers] = {}
-    add_key, add_value, add_time, add_delta = keys.append, values.append, times.append, deltas.append
-    p = 0
-    # Varints of one and two bytes are read in place; a call each would double the time.
-    for index in range(header.record_count):
-        n, p = data[p], p + 1
-        if n > 127:
-            n, p = n & 127 | data[p] << 7, p + 1
-            if n > 16_383:
-                n, p = _continued(data, p, n - 16_384)
-        end = p + (n >> 1)
-        # One byte of record attributes is skipped: it has no meaning so far.
-        n, p = data[p + 1], p + 2
-        if n > 127:
-            n, p = n & 127 | data[p] << 7, p + 1
-            if n > 16_383:
-                n, p = _continued(data, p, n - 16_384)
-        add_time((n >> 1) ^ -(n & 1))
-        n, p = data[p], p + 1
-        if n > 127:
-            n, p = n & 127 | data[p] << 7, p + 1
-            if n > 16_383:
-                n, p = _continued(data, p, n - 16_384)
-        add_delta((n >> 1) ^ -(n & 1))
-        n, p = data[p], p + 1
-        if n > 127:
-            n, p = n & 127 | data[p] << 7, p + 1
-            if n > 16_383:
-                n, p = _continued(data, p, n - 16_384)
-        if n & 1:
-            add_key(None)
-        else:
-            start, p = p, p + (n >> 1)
-            add_key(data[start:p])
-        n, p = data[p], p + 1
-        if n > 127:
-            n, p = n & 127 | data[p] << 7, p + 1
-            if n > 16_383:
-                n, p = _continued(data, p, n - 16_384)
-        if n & 1:
-            add_value(None)
-        else:
-            start, p = p, p + (n >> 1)
-            add_value(data[start:p])
-        if data[p]:
-            with_headers[index], p = _decode_headers(data, p)
-        else:
-            p += 1
-        if p != end:
-            raise IndexError(p)
-    if p != len(data):
-        raise IndexError(p)
-    rows = [with_headers.get(index, ()) for index in range(len(keys))] if with_headers else None
-    return Block(keys, values, _absolute_times(header, times), rows, _absolute_offsets(header, deltas))
-
-
-def _decode_headers(data: bytes, position: int) -> tuple[Headers, int]:
-    count, position = _varint(data, position)
-    row: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
-        length, position = _varint(data, position)
-        if length < 0:
-            raise IndexError(position)
-        name = data[position : position + length].decode()
-        position += length
-        length, position = _varint(data, position)
-        if length < 0:
-            row.append((name, None))
-        else:
-            row.append((name, data[position : position + length]))
-            position += length
-    return tuple(row), position
-
-
-def _absolute_times(header: BatchHeader, deltas: list[int]) -> list[int]:
-    if header.attributes & LOG_APPEND_TIME:
-        return [header.max_timestamp] * len(deltas)
-    base = header.base_timestamp
-    return [base + delta for delta in deltas]
-
-
-def _absolute_offsets(header: BatchHeader, deltas: list[int]) -> Sequence[int]:
-    base, count = header.base_offset, len(deltas)
-    if deltas == list(range(count)) and count <= header.last_offset_delta + 1:
+def _absolute_offsets(header: BatchHeader, deltas: list[int] | None) -> Sequence[int]:
+    base, count = header.base_offset, header.record_count
+    if deltas is None:
+        # They count through from the first.
+        if count > header.last_offset_delta + 1:
+            raise CorruptBatchError(f"record batch at offset {base}: a record lies behind its last offset")
         return range(base, base + count)
     # Steps below one would be offsets that do not ascend.
     if deltas[0] < 0 or any(map((1).__gt__, map(sub, deltas[1:], deltas))):

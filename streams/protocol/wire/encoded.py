@@ -1,0 +1,161 @@
+"""Blocks that are still the bytes of a record batch, and the records of Fetch and Produce.
+
+A batch from elsewhere is decoded only where someone looks inside; a block from memory is encoded
+only where it leaves the process.  Between ``batch`` and ``mapping``; a log may keep what comes
+in as it is.
+"""
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Any, Final, Self
+
+from streams.core.records import Block
+from streams.protocol import batch
+from streams.protocol.batch import BatchHeader, CorruptBatchError, IncompleteBatchError
+from streams.protocol.compression import codec_number
+from streams.protocol.wire.message_sets import decode_message_set
+
+_LENGTH: Final = Struct(">i")
+_LENGTH_AT: Final = 8
+_MAGIC_AT: Final = 16
+_COLUMNS: Final = frozenset({"keys", "values", "timestamps", "headers", "offsets"})
+
+
+class EncodedBlock(Block):
+    """A block over the bytes of one batch; columns are decoded when the first of them is looked at.
+
+    Length, producer, compression, and offsets where they have no holes, are known without.  The bytes
+    are a batch that was checked, or a look at a column may raise ``CorruptBatchError``.
+    """
+
+    # Unset slots of the columns lead to __getattr__, once; set ones cost what those of any block do.
+    __slots__ = ("data", "header")
+
+    data: bytes
+    header: BatchHeader
+
+    def __init__(self, data: bytes, header: BatchHeader) -> None:
+        self.data = data
+        self.header = header
+        self.producer = header.stamp if header.producer_id >= 0 else None
+        self.compression = header.compression
+        if header.record_count == header.last_offset_delta + 1:
+            self.offsets = range(header.base_offset, header.next_offset)
+
+    @classmethod
+    def of(cls, block: Block, base_offset: int, leader_epoch: int = 0) -> Self:
+        """Return the block with its bytes, its first record at ``base_offset``; both forms are kept.
+
+        Raises:
+            ValueError: the block is empty, or above 2 GiB.
+        """
+        if isinstance(block, EncodedBlock):
+            return cls(batch.moved(block.data, base_offset, leader_epoch), _moved(block.header, base_offset))
+        data = batch.encode(
+            block, base_offset, attributes=codec_number(block.compression), leader_epoch=leader_epoch
+        )
+        result = cls(data, batch.read_header(data))
+        result.keys, result.values = block.keys, block.values
+        result.timestamps, result.headers = block.timestamps, block.headers
+        return result
+
+    def __len__(self) -> int:
+        return self.header.record_count
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _COLUMNS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        block = batch.decode(self.data, 0, self.header, verify=False)
+        self.keys, self.values, self.headers = block.keys, block.values, block.headers
+        self.timestamps, self.offsets = block.timestamps, block.offsets
+        return getattr(self, name)
+
+    @property
+    def next_offset(self) -> int:
+        """Offset after the batch, counting records that compaction took away."""
+        return self.header.next_offset
+
+
+def _moved(header: BatchHeader, base_offset: int) -> BatchHeader:
+    return header._replace(base_offset=base_offset)
+
+
+def produced(data: bytes) -> EncodedBlock:
+    """Return the batch that a producer has sent, its checksum and counts verified; records are not decoded.
+
+    Raises:
+        CorruptBatchError: the bytes are damaged, or cut short.
+        InvalidBatchError: none or several batches, a control batch, or a count that does not fit.
+    """
+    return EncodedBlock(data, batch.check_produced(data))
+
+
+def encoded(block: Block, base_offset: int | None = None) -> bytes:
+    """Return a block as one batch; ``base_offset`` None = that of its offsets, 0 where it has none.
+
+    An encoded block gives the bytes that it is made of.
+
+    Raises:
+        ValueError: the block is empty, or above 2 GiB.
+    """
+    if base_offset is None:
+        base_offset = block.offsets[0] if len(block.offsets) else 0
+    if isinstance(block, EncodedBlock):
+        is_there = block.header.base_offset == base_offset
+        return block.data if is_there else batch.moved(block.data, base_offset, block.header.leader_epoch)
+    return batch.encode(block, base_offset, attributes=codec_number(block.compression))
+
+
+def encoded_all(blocks: Iterable[Block]) -> list[bytes]:
+    """Return blocks at their offsets, as chunks to be sent one after another."""
+    return [encoded(block) for block in blocks]
+
+
+def fetched(data: bytes, *, verify: bool = True) -> list[Block]:
+    """Return the batches that a broker has answered with, markers and emptied ones among them.
+
+    A batch that is cut off at the end is left out, as it is fetched again.  Message sets of the formats
+    0 and 1, which brokers up to 3.x may still have in their logs, are decoded at once.  ``verify`` False
+    skips the checksums.
+
+    Raises:
+        CorruptBatchError: the bytes are damaged.
+    """
+    blocks: list[Block] = []
+    position, end = 0, len(data)
+    while end - position > _MAGIC_AT:
+        (length,) = _LENGTH.unpack_from(data, position + _LENGTH_AT)
+        after = position + batch.LENGTH_PREFIX + length
+        if length <= _MAGIC_AT - batch.LENGTH_PREFIX:
+            raise CorruptBatchError(f"record batch at byte {position}: length {length} is too short")
+        if after > end:
+            break
+        if data[position + _MAGIC_AT] < 2:
+            position = _message_set(data, position, blocks, verify=verify)
+            continue
+        whole = data[position:after] if position or after < end else data
+        blocks.append(_batch(whole, position, verify=verify))
+        position = after
+    return blocks
+
+
+def _batch(data: bytes, position: int, *, verify: bool) -> EncodedBlock:
+    try:
+        header = batch.check(data) if verify else batch.read_header(data)
+    except IncompleteBatchError as error:
+        raise CorruptBatchError(f"record batch at byte {position}: its length is too short: {error}") from error
+    return EncodedBlock(data, header)
+
+
+def _message_set(data: bytes, position: int, blocks: list[Block], *, verify: bool) -> int:
+    """Decode old messages from the position up to the next batch; return where that begins."""
+    start, end = position, len(data)
+    while end - position > _MAGIC_AT and data[position + _MAGIC_AT] < 2:
+        (length,) = _LENGTH.unpack_from(data, position + _LENGTH_AT)
+        after = position + batch.LENGTH_PREFIX + length
+        if length < 0 or after > end:
+            # Damaged or cut off: who goes through the batches will see which.
+            break
+        position = after
+    blocks += decode_message_set(data[start:position], verify=verify)
+    return position
