@@ -13,7 +13,7 @@ from streams.core.records import Block
 from streams.core.serdes import Serde
 from streams.state.engines import next_prefix
 from streams.state.forms import ABSENT
-from streams.state.lifecycle import ChangelogRow, StoreLifecycle, time_of
+from streams.state.lifecycle import Columns, StoreLifecycle, time_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -22,6 +22,7 @@ R = TypeVar("R")
 _SPACE = 0
 _TIME_BYTES = 8
 _pack_time = Struct(">q").pack
+_unpack_time = Struct(">q").unpack_from
 
 
 class ValueAndTimestamp(NamedTuple, Generic[V]):
@@ -81,6 +82,9 @@ class KeyRanges(StoreLifecycle, Generic[K, R]):
         if low is not None and high is not None and low >= high:
             return iter(())
         return self._decoded(self._staged.scan(_SPACE, low, high, reverse))
+
+    def _snapshot_rows(self) -> Iterator[tuple[bytes, bytes]]:
+        return self._staged.scan(_SPACE, None, None)
 
     def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[K, R]]:
         to_key, read = self._keys.read, self._read
@@ -154,9 +158,9 @@ class KeyValueStore(KeyRanges[K, V]):
     def _restore_rows(self, block: Block) -> None:
         self._staged.put_all(_SPACE, *keyed(block.keys, block.values))
 
-    def _snapshot_rows(self) -> Iterator[ChangelogRow]:
-        for key, value in self._staged.scan(_SPACE, None, None):
-            yield key, value, self.time_ms
+    def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
+        keys, values = zip(*rows, strict=True)
+        return keys, values, [self.time_ms] * len(rows)
 
 
 class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
@@ -246,15 +250,21 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
     def _restore_rows(self, block: Block) -> None:
         self._staged.put_all(_SPACE, *keyed(block.keys, timed(block.values, block.timestamps)))
 
-    def _snapshot_rows(self) -> Iterator[ChangelogRow]:
-        for key, data in self._staged.scan(_SPACE, None, None):
-            yield key, data[_TIME_BYTES:], time_of(data[:_TIME_BYTES])
+    def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
+        keys, values = zip(*rows, strict=True)
+        return keys, *untimed(values)
 
 
 def timed(values: Sequence[bytes | None], times: Sequence[int]) -> list[bytes | None]:
     """Join values with their times, as the engine holds them."""
     pack = _pack_time
     return [None if value is None else pack(time_ms) + value for value, time_ms in zip(values, times, strict=True)]
+
+
+def untimed(data: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
+    """Return the values and the times that ``timed`` joined."""
+    unpack = _unpack_time
+    return [value[_TIME_BYTES:] for value in data], [unpack(value)[0] for value in data]
 
 
 def keyed(

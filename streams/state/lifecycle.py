@@ -6,6 +6,7 @@ hooks below are all that differs.  Knows nothing of topics or tasks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 from streams.core.records import Block, Headers
@@ -68,7 +69,19 @@ class Store(Protocol):
         ...
 
     def snapshot_blocks(self) -> Iterator[Block]:
-        """Yield the whole content as changelog records, sorted by key (versions by time)."""
+        """Yield the whole content as changelog records, sorted by raw key, versions of a key by time.
+
+        What was not committed yet is there too.  The content is read as it is asked for: the store
+        must not be written meanwhile.
+        """
+        ...
+
+    def carried(self) -> dict[str, bytes]:
+        """Return what a snapshot must keep beside its blocks: pinned types, stream time, order of use."""
+        ...
+
+    def restore_carried(self, carried: Mapping[str, bytes]) -> None:
+        """Take what ``carried`` gave, after the blocks of the same snapshot; the next commit writes it."""
         ...
 
     def close(self) -> None:
@@ -140,13 +153,20 @@ class StoreLifecycle:
         """Stage changelog records."""
         raise NotImplementedError
 
-    def _snapshot_rows(self) -> Iterator[ChangelogRow]:
-        """Yield the content as changelog rows, sorted by key."""
+    def _snapshot_rows(self) -> Iterator[Any]:
+        """Yield the content, sorted by changelog key, in rows for ``_snapshot_columns``: key and engine value."""
+        raise NotImplementedError
+
+    def _snapshot_columns(self, rows: Sequence[Any]) -> Columns:
+        """Return rows as changelog records."""
         raise NotImplementedError
 
     def _own_metadata(self) -> dict[str, bytes]:
         """Return what the kind itself keeps beside its entries."""
         return {}
+
+    def _restore_own(self, carried: Mapping[str, bytes]) -> None:
+        """Take what the kind itself had beside its entries."""
 
     # What is the same for all.
 
@@ -225,16 +245,22 @@ class StoreLifecycle:
         return self._staged.engine.memory_bytes() + self._staged.staged_bytes() + buffered * FRESH_ENTRY_BYTES
 
     def snapshot_blocks(self) -> Iterator[Block]:
-        """Yield the whole content as changelog records, sorted by key."""
+        """Yield the whole content as changelog records, sorted by raw key, versions of a key by time."""
         self._push()
-        rows: list[ChangelogRow] = []
-        for row in self._snapshot_rows():
-            rows.append(row)
-            if len(rows) == SNAPSHOT_ROWS:
-                yield self._block(_columns(rows))
-                rows = []
-        if rows:
-            yield self._block(_columns(rows))
+        rows = self._snapshot_rows()
+        while some := list(islice(rows, SNAPSHOT_ROWS)):
+            yield self._block(self._snapshot_columns(some))
+
+    def carried(self) -> dict[str, bytes]:
+        """Return what a snapshot must keep beside its blocks."""
+        return {**self._pinned(), **self._own_metadata()}
+
+    def restore_carried(self, carried: Mapping[str, bytes]) -> None:
+        """Take what ``carried`` gave, after the blocks of the same snapshot; the next commit writes it."""
+        self._push()
+        self._pin(carried.get(KEY_TYPE), carried.get(VALUE_TYPE))
+        self._resolve()
+        self._restore_own(carried)
 
     def close(self) -> None:
         """Give up the engine; what was not committed is lost."""
@@ -267,6 +293,9 @@ class StoreLifecycle:
                 elif name == VALUE_TYPE:
                     value_type = content
         self._pin(key_type, value_type)
+        self._resolve()
+
+    def _resolve(self) -> None:
         self._keys.resolve()
         self._values.resolve()
         self._settle_forms()
@@ -280,11 +309,6 @@ class StoreLifecycle:
     def _noted(self, error: Exception) -> None:
         """Say in a serialization error which store it was for."""
         error.add_note(f"while writing store {self.spec.name!r}")
-
-
-def _columns(rows: list[ChangelogRow]) -> Columns:
-    keys, values, times = zip(*rows, strict=True)
-    return keys, values, times
 
 
 def time_bytes(time_ms: int) -> bytes:

@@ -5,16 +5,20 @@ written as tombstones.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
+from struct import Struct
 from typing import Any, Generic, TypeVar
 
 from streams.core.errors import StoreClosedError, StoreError
 from streams.core.records import Block
-from streams.state.lifecycle import ChangelogRow, StoreLifecycle
+from streams.state.lifecycle import Columns, StoreLifecycle
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+#: Carried entry of the order of use.
+USE = "use"
 
 
 class LruStore(StoreLifecycle, Generic[K, V]):
@@ -146,10 +150,33 @@ class LruStore(StoreLifecycle, Generic[K, V]):
                 self._set(self._keys.from_bytes(key), self._values.from_bytes(value))
                 self._evict(is_logged=False)
 
-    def _snapshot_rows(self) -> Iterator[ChangelogRow]:
-        # Order of use, not of keys: restoring it rebuilds that order.
-        entries = self._entries
-        keys = self._keys.all_to_bytes(list(entries))
-        values = self._values.all_to_bytes(list(entries.values()))
-        for key, value in zip(keys, values, strict=True):
-            yield key, value, self.time_ms
+    def _snapshot_rows(self) -> Iterator[tuple[bytes, bytes]]:
+        values = self._values.all_to_bytes(list(self._entries.values()))
+        return iter(sorted(zip(self._key_bytes(), values, strict=True)))  # type: ignore[arg-type]
+
+    def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
+        keys, values = zip(*rows, strict=True)
+        return keys, values, [self.time_ms] * len(rows)
+
+    def _key_bytes(self) -> Sequence[bytes]:
+        """Return the keys, least recently used first."""
+        return self._keys.all_to_bytes(list(self._entries))
+
+    def carried(self) -> dict[str, bytes]:
+        """Return what a snapshot must keep beside its blocks: also the order of use, by places in the order of keys."""
+        keys = self._key_bytes()
+        place = {key: number for number, key in enumerate(sorted(keys))}
+        return {**super().carried(), USE: Struct(f">{len(keys)}I").pack(*map(place.__getitem__, keys))}
+
+    def _restore_own(self, carried: Mapping[str, bytes]) -> None:
+        data = carried.get(USE)
+        if data is None:
+            return
+        slots = [slot for _, slot in sorted(zip(self._key_bytes(), self._entries, strict=True), key=lambda row: row[0])]
+        if len(data) != len(slots) * 4:
+            raise StoreError(
+                f"store {self.spec.name!r} holds {len(slots)} entries, its order of use {len(data) // 4}: "
+                "they belong to different snapshots; restore the blocks of the same one before"
+            )
+        for place in Struct(f">{len(slots)}I").unpack(data):
+            self._entries.move_to_end(slots[place])

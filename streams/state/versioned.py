@@ -5,7 +5,10 @@ lie in the segment in which they *ended*, so that a segment may expire as a whol
 may be written up to the history retention late.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from streams.core.records import Block
@@ -27,6 +30,8 @@ NOT_PUT = -(1 << 63)
 _LATEST = -1
 _TIME_BYTES = 8
 _MAX_TIME = (1 << 63) - 1
+#: What follows the last version of a key: (valid_from, valid_to, value).
+_NEVER = (_MAX_TIME, _MAX_TIME, None)
 
 
 class VersionedRecord(NamedTuple, Generic[V]):
@@ -247,6 +252,11 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
     def _own_metadata(self) -> dict[str, bytes]:
         return {STREAM_TIME: time_bytes(self._bounds.observed_ms)}
 
+    def _restore_own(self, carried: Mapping[str, bytes]) -> None:
+        observed = carried.get(STREAM_TIME)
+        if observed is not None:
+            self._observe(time_of(observed))
+
     def _push(self) -> None:
         # Versions are staged as they are put; this only makes a closed store say so.
         self._buffer.fresh.items()
@@ -263,44 +273,63 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
 
     def _restore_rows(self, block: Block) -> None:
         for key, value, time_ms in zip(block.keys, block.values, block.timestamps, strict=True):
-            if key is not None and time_ms >= self._bounds.observed_ms - self._history_ms:
+            # In time it was when it was put.  Here others may come first: snapshots go by key.
+            if key is not None:
                 self._observe(time_ms)
                 self._place(key, value, time_ms)
 
     def _snapshot_rows(self) -> Iterator[ChangelogRow]:
-        """Yield all versions in order of time: by key, old ones would be refused where they are restored."""
-        keys: set[bytes] = set()
-        for segment in self._staged.namespaces:
-            keys.update(key for key, _ in self._staged.scan(segment, None, None))
-        rows = [row for key in keys for row in self._rows_of(key)]
-        rows.sort(key=lambda row: (row[2], row[0]))
-        yield from rows
+        """Yield all versions by key, those of a key from old to new, with the tombstones between them.
 
-    def _rows_of(self, key: bytes) -> Iterator[ChangelogRow]:
-        """Yield the versions of a key from old to new, with the tombstones between them."""
-        last_end: int | None = None
-        for from_ms, to_ms, value in self._history(key):
-            if last_end is not None and last_end < from_ms:
-                yield key, None, last_end
-            yield key, value, from_ms
-            last_end = to_ms
-        if last_end is not None and last_end != _MAX_TIME:
-            yield key, None, last_end
+        A tombstone before the first value that has left the history is left out: it changes nothing.
+        """
+        horizon_ms = self._bounds.observed_ms - self._history_ms
+        segments = [self._numbered(segment) for segment in self._staged.namespaces]
+        for key, rows in groupby(merge(*segments), itemgetter(0)):
+            has_value = False
+            for from_ms, value in _with_gaps(_history([(segment, data) for _, segment, data in rows])):
+                has_value = has_value or value is not None
+                if has_value or from_ms >= horizon_ms:
+                    yield key, value, from_ms
 
-    def _history(self, key: bytes) -> Iterator[tuple[int, int, bytes | None]]:
-        """Yield (valid_from, valid_to, value), oldest first."""
-        for segment in self._staged.namespaces.irange(0):
-            versions = self._versions(segment, key)
-            if versions is None:
-                continue
-            ends = [versions.next_ms, *(row[0] for row in versions.rows)]
-            for (from_ms, value), to_ms in reversed(list(zip(versions.rows, ends, strict=False))):
-                yield from_ms, to_ms, value
-        latest = self._latest(key)
-        if latest is not None:
-            yield latest[0], _MAX_TIME, latest[1]
+    def _numbered(self, segment: int) -> Iterator[tuple[bytes, int, bytes]]:
+        return ((key, segment, data) for key, data in self._staged.scan(segment, None, None))
+
+    def _snapshot_columns(self, rows: Sequence[ChangelogRow]) -> Columns:
+        keys, values, times = zip(*rows, strict=True)
+        return keys, values, times
 
     def approximate_num_entries(self) -> int:
         """Return about how many keys and segments of keys there are."""
         self._push()
         return self._staged.count()
+
+
+def _with_gaps(history: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:
+    """Yield (valid_from, value) of a key's history, None where a gap begins and where it ends.
+
+    The latest version can go without a trace.  Then a tombstone that marks its time, or that ends
+    there, counts again, so it is yielded before.
+    """
+    rows = list(history)
+    for index, (from_ms, to_ms, value) in enumerate(rows):
+        next_from_ms, next_to_ms, _ = rows[index + 1] if index + 1 < len(rows) else _NEVER
+        is_before_latest = value is None and next_to_ms == _MAX_TIME
+        if value is not None or from_ms < next_from_ms or is_before_latest:
+            yield from_ms, value
+        if from_ms < to_ms and (to_ms < next_from_ms or is_before_latest):
+            yield to_ms, None
+
+
+def _history(rows: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, int, bytes | None]]:
+    """Yield (valid_from, valid_to, value), oldest first, of a key's entries by ascending segment."""
+    for segment, data in rows:
+        if segment == _LATEST:
+            continue
+        versions = Versions.read(data)
+        ends = [versions.next_ms, *(row[0] for row in versions.rows)]
+        for (from_ms, value), to_ms in reversed(list(zip(versions.rows, ends, strict=False))):
+            yield from_ms, to_ms, value
+    if rows[0][0] == _LATEST:
+        data = rows[0][1]
+        yield time_of(data[:_TIME_BYTES]), _MAX_TIME, data[_TIME_BYTES:]

@@ -4,14 +4,14 @@ Ranges are inclusive on the window start.  Over several keys persistent stores g
 segment, within one by key bytes and start; stores declared in memory go by start, then key.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from streams.core.errors import StoreClosedError
 from streams.core.records import Block, Window, Windowed
 from streams.state.forms import ABSENT
-from streams.state.keyvalue import ValueAndTimestamp, timed
-from streams.state.lifecycle import ChangelogRow, time_of
+from streams.state.keyvalue import ValueAndTimestamp, timed, untimed
+from streams.state.lifecycle import Columns, time_of
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
 from streams.state.windowed import WindowedLifecycle
@@ -156,6 +156,12 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
             own[SEQUENCE] = self._sequence.to_bytes(4, "big")
         return own
 
+    def _restore_own(self, carried: Mapping[str, bytes]) -> None:
+        super()._restore_own(carried)
+        if SEQUENCE in carried:
+            # Not the highest of the entries: it starts again from 0 at its end.
+            self._sequence = int.from_bytes(carried[SEQUENCE], "big")
+
 
 class WindowStore(WindowRanges[K, V]):
     """Values by key and window start; with ``retain_duplicates`` several of each."""
@@ -269,5 +275,6 @@ class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
     def _restored_values(self, block: Block) -> Sequence[bytes | None]:
         return timed(block.values, block.timestamps)
 
-    def _changelog_row(self, key: bytes, value: bytes, time_ms: int) -> ChangelogRow:
-        return key, value[_TIME_BYTES:], time_of(value[:_TIME_BYTES])
+    def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
+        keys, values = zip(*rows, strict=True)
+        return keys, *untimed(values)

@@ -5,7 +5,8 @@ key bytes.  Reads are restricted by the observed stream time less the retention,
 segments are refused, and whole segments expire; nothing is ever scanned to be deleted.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import merge
 from itertools import chain, islice
 from typing import Any
 
@@ -13,7 +14,7 @@ from streams.core.records import Block
 from streams.state.chains import Chain, ChainCache, TimeIndex
 from streams.state.forms import ABSENT
 from streams.state.keyvalue import keyed
-from streams.state.lifecycle import STREAM_TIME, ChangelogRow, StoreLifecycle, time_bytes, time_of
+from streams.state.lifecycle import STREAM_TIME, Columns, StoreLifecycle, time_bytes, time_of
 from streams.state.segments import NO_TIME, TimeBounds, segment_interval_ms
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
@@ -111,6 +112,12 @@ class WindowedLifecycle(StoreLifecycle):
 
     def _own_metadata(self) -> dict[str, bytes]:
         return {STREAM_TIME: time_bytes(self._bounds.observed_ms)}
+
+    def _restore_own(self, carried: Mapping[str, bytes]) -> None:
+        observed = carried.get(STREAM_TIME)
+        if observed is not None:
+            self._observe(time_of(observed))
+            self._forget()
 
     # Points.
 
@@ -281,16 +288,17 @@ class WindowedLifecycle(StoreLifecycle):
         self._index = None
         self._is_watched = False
 
-    def _changelog_row(self, key: bytes, value: bytes, time_ms: int) -> ChangelogRow:
-        """Return the changelog record of an engine entry."""
-        return key, value, time_ms
+    def _snapshot_rows(self) -> Iterator[tuple[bytes, bytes]]:
+        segments = [self._staged.scan(number, None, None) for number in self._staged.namespaces]
+        if self._bounds.is_exact:
+            # A segment for each millisecond; they are in memory anyhow.
+            return iter(sorted(chain.from_iterable(segments)))
+        return merge(*segments)
 
-    def _snapshot_rows(self) -> Iterator[ChangelogRow]:
-        rows = sorted(
-            (key, value) for number in self._staged.namespaces for key, value in self._staged.scan(number, None, None)
-        )
-        for key, value in rows:
-            yield self._changelog_row(key, value, self._parts(key)[1])
+    def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
+        keys, values = zip(*rows, strict=True)
+        parts = self._parts
+        return keys, values, [parts(key)[1] for key in keys]
 
     def close(self) -> None:
         """Give up the engine; what was not committed is lost."""
