@@ -79,4 +79,4 @@ clean: $(VENV)/.base
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs -r rm -rf
 
 distclean: clean
-	rm -rf $(VENV) $(KAFKA_JARS)
+	rm -rf $(VENV) $(KAFKA_JARS) $(KAFKA_JARS).new

@@ -144,6 +144,7 @@ class KafkaNode:
         """
         if self.is_running:
             raise NodeError(f"node on {self.bootstrap_servers} is running")
+        self._dismiss_guard()
         self._write_settings()
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         if not (self.folder / "data" / "meta.properties").exists():
@@ -170,6 +171,7 @@ class KafkaNode:
         """
         if self.is_running:
             self._end(signal.SIGTERM)
+        self._dismiss_guard()
 
     def kill(self) -> None:
         """End it at once, as `kill -9` does; nothing happens if it is down."""
