@@ -78,7 +78,8 @@ class ArrayStorage:
         """Forget chunks that lie wholly below ``offset``."""
         if offset <= self.start_offset:
             return
-        self.start_offset = min(offset, self.end_offset)
+        self.start_offset = offset
+        self.end_offset = max(offset, self.end_offset)
         dropped = 0
         for block in self._blocks:
             if block.offsets[-1] >= self.start_offset:

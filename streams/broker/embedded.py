@@ -197,6 +197,20 @@ class EmbeddedBroker:
             count_ = self._config.default_partitions if partitions is None else partitions
             self._machine.topics.create(name, count_, given, storage, serialization, function)
 
+    def begin_at(self, partition: TopicPartition, offset: int) -> None:
+        """Let an empty partition begin at an offset, for who goes on with a log from elsewhere.
+
+        Raises:
+            UnknownTopicError: there is no such partition.
+            BrokerError: it has records, or the user's storage failed.
+        """
+        with self._lock:
+            self._check_open()
+            log = self._machine.topics.log(partition)
+            if log.high_watermark > log.start_offset:
+                raise BrokerError(f"partition {partition} has records already, so it cannot begin at {offset}")
+            log.storage.truncate_before(offset)
+
     def add_partitions(self, name: str, partitions: int) -> None:
         """Raise the number of a topic's partitions to ``partitions``; groups take the new ones up.
 

@@ -131,14 +131,14 @@ class FileStorage:
         """Raise the start, remember it on disk, and delete the files wholly below it."""
         if offset <= self.start_offset:
             return
-        start = min(offset, self.end_offset)
         # The new start goes first: after a crash the files below it are simply deleted later.
-        write_atomically(self.directory / _START_FILE, b"%d\n" % start, is_durable=self.fsync != "never")
-        self.start_offset = start
-        if start == self.end_offset and self._segments[-1].size:
+        write_atomically(self.directory / _START_FILE, b"%d\n" % offset, is_durable=self.fsync != "never")
+        is_beyond = offset > self.end_offset
+        self.start_offset, self.end_offset = offset, max(offset, self.end_offset)
+        if is_beyond or (offset == self.end_offset and self._segments[-1].size):
             self._roll()
-        self._delete_below(start)
-        self._cache.truncate_before(start)
+        self._delete_below(offset)
+        self._cache.truncate_before(offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Return the first record at or after the time, by the segments' time indexes."""

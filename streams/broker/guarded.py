@@ -54,8 +54,10 @@ class GuardedStorage(Generic[S]):
         return self._named("read", lambda: self.inner.read(offset, max_records))
 
     def truncate_before(self, offset: int) -> None:
-        """Make ``offset`` the start."""
+        """Make ``offset`` the start, and see that a log that ended before it ends there."""
         self._named("truncate", lambda: self.inner.truncate_before(offset))
+        if self.inner.end_offset < offset:
+            raise self._error("truncate", f"it was to begin at {offset}, it ends at {self.inner.end_offset}")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Return the first record at or after the time."""

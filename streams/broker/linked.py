@@ -75,7 +75,8 @@ class LinkedStorage:
         """Unlink the nodes that lie wholly below ``offset``."""
         if offset <= self.start_offset:
             return
-        self.start_offset = min(offset, self.end_offset)
+        self.start_offset = offset
+        self.end_offset = max(offset, self.end_offset)
         node = self._head
         while node is not None and node.last_offset < self.start_offset:
             node = node.next

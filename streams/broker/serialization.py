@@ -93,13 +93,13 @@ class SerializedStorage(Generic[S]):
         """Raise the start, and let the storage drop the envelopes wholly below it."""
         if offset <= self.start_offset:
             return
-        start = min(offset, self.end_offset)
+        self.end_offset = max(offset, self.end_offset)
         # The storage knows envelopes only: a mark tells the next one who opens it the exact
         # start, and where the log goes on when no envelope is left.
-        mark = _HEADER.pack(self.end_offset, 0, start, -1, -1, -1, _IS_MARK)
+        mark = _HEADER.pack(self.end_offset, 0, offset, -1, -1, -1, _IS_MARK)
         number = self.inner.append(Block([mark], [None], [NO_TIMESTAMP]))
-        self.start_offset = start
-        first = self._index_of(start) if start < self.end_offset else len(self._bases)
+        self.start_offset = offset
+        first = self._index_of(offset) if offset < self.end_offset else len(self._bases)
         self.inner.truncate_before(self._numbers[first] if first < len(self._numbers) else number)
         del self._bases[:first], self._numbers[:first]
 

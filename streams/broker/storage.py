@@ -55,7 +55,10 @@ class LogStorage(Protocol):
         ...
 
     def truncate_before(self, offset: int) -> None:
-        """Make ``offset`` the start; what lies below may be freed now or later."""
+        """Make ``offset`` the start; what lies below may be freed now or later.
+
+        Behind the end it empties the log, whose next record gets that offset.
+        """
         ...
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:

@@ -605,3 +605,19 @@ def test_a_million_records_in_blocks_through_a_connection():
         took_ms = clock.monotonic_ms() - began_ms
 
     assert took_ms < 1000, "at least a million a second, with room for a busy machine"
+
+
+@pytest.mark.parametrize("storage", ["array", "linked", "file"])
+def test_an_empty_partition_begins_at_an_offset(tmp_path, storage):
+    """What goes on with a log from elsewhere keeps its offsets; a partition with records is refused."""
+    partition = TopicPartition("orders", 0)
+    with EmbeddedBroker(tmp_path, storage=storage) as broker:
+        broker.create_topic("orders", 1)
+        broker.begin_at(partition, 1_000_000)
+        assert (broker.start_offset(partition), broker.end_offset(partition)) == (1_000_000, 1_000_000)
+        assert broker.append(partition, Block([None], [b"a"], [0])) == 1_000_000
+        with pytest.raises(BrokerError, match="has records already"):
+            broker.begin_at(partition, 2_000_000)
+    if storage == "file":
+        with EmbeddedBroker(tmp_path) as broker:
+            assert [block.offsets[0] for block in broker.read(partition, 1_000_000)] == [1_000_000]
