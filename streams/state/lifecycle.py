@@ -22,8 +22,10 @@ VALUE_TYPE = "value_type"
 #: Metadata entry of a store's observed stream time, 8 bytes.
 STREAM_TIME = "observed_stream_time_ms"
 
-#: Rows in one block of a snapshot.
+#: Most rows in one block of a snapshot, rows in its first one, and about how many bytes of values a block has.
 SNAPSHOT_ROWS = 10_000
+_FIRST_SNAPSHOT_ROWS = 1_000
+_SNAPSHOT_BYTES = 4 * 1024 * 1024
 #: What one fresh entry of the write buffer is taken to weigh.
 FRESH_ENTRY_BYTES = 300
 
@@ -247,9 +249,12 @@ class StoreLifecycle:
     def snapshot_blocks(self) -> Iterator[Block]:
         """Yield the whole content as changelog records, sorted by raw key, versions of a key by time."""
         self._push()
-        rows = self._snapshot_rows()
-        while some := list(islice(rows, SNAPSHOT_ROWS)):
-            yield self._block(self._snapshot_columns(some))
+        rows, count = self._snapshot_rows(), _FIRST_SNAPSHOT_ROWS
+        while some := list(islice(rows, count)):
+            columns = self._snapshot_columns(some)
+            yield self._block(columns)
+            size = sum(map(len, filter(None, columns[1])))
+            count = max(1, min(SNAPSHOT_ROWS, _SNAPSHOT_BYTES * len(some) // max(size, 1)))
 
     def carried(self) -> dict[str, bytes]:
         """Return what a snapshot must keep beside its blocks."""

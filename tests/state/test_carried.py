@@ -5,6 +5,7 @@ are the same.
 """
 
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,39 @@ def test_snapshot_is_sorted_by_raw_key_and_knows_what_is_not_committed(
         assert is_versioned or len(set(order)) == len(order)
         assert snapshot(store) == before
         store.close()
+
+
+@pytest.mark.parametrize("name", ["kv", "timestamped window", "versioned"])
+def test_snapshot_of_a_store_on_disk_is_read_as_it_is_asked_for(name: str, tmp_path: Path) -> None:
+    """All of it in memory would be 40 MB and more."""
+    spec = evolve(SPECS[name](), value_serde=STRING)
+    store = open_store(spec, tmp_path, default_engine="rocksdb", memory_budget=MemoryBudget(cache_entries=4))
+    size = 100_000
+    for number in range(size):
+        value, time = "x" * 300, number % 10 * 10_000
+        match spec.kind:
+            case StoreKind.KEY_VALUE:
+                store.put(f"{number:09}", value)
+            case StoreKind.VERSIONED:
+                store.put(f"{number:09}", value, number)
+            case _:
+                store.put_pair(f"{number:09}", value, time, time)
+        if number % 10_000 == 0:
+            store.drain_changes()
+            store.commit({})
+    store.drain_changes()
+    store.commit({})
+
+    tracemalloc.start()
+    try:
+        count = sum(len(block) for block in store.snapshot_blocks())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        store.close()
+
+    assert count == size
+    assert peak < 20_000_000
 
 
 def test_carried_does_not_speak_of_the_changelog() -> None:
