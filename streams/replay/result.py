@@ -179,7 +179,8 @@ class ReplayResult:
     def dropped(self) -> dict[str, int]:
         """How many records were dropped, by node."""
         result: dict[str, int] = {}
-        for (name, node), count in self.session.state.counters.items():
+        session = self.session
+        for (name, node), count in [*session.state.counters.items(), *session.global_counters.items()]:
             if name == "dropped-records":
                 result[node or "unknown node"] = result.get(node or "unknown node", 0) + count
         return result

@@ -104,6 +104,8 @@ class ReplaySession:
     slices_done: int = 0
     slices_skipped: int = 0
     is_flushed: bool = False
+    #: Counters of the global stores, which are filled anew each time and so counted anew.
+    global_counters: dict[tuple[str, str], int] = field(factory=dict)
     plan: ReplayPlan | None = None
     passes: list[Pass] = field(factory=list)
     reports: list[tuple[Pass, int, StageReport]] = field(factory=list)
@@ -137,8 +139,10 @@ class ReplaySession:
         if self.plan.plan.topology.global_stores:
             folder = f"globals-{self.slices_done:05d}"
             self.root.child(folder).delete()
+            self.global_counters = {}
             for report in (yield self.plan.global_works(folder)):
                 self.state.global_stores |= report.tasks[0].stores
+                self.global_counters |= report.tasks[0].counters
         for step in self.passes:
             yield from self._run_pass(step)
 
