@@ -51,7 +51,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
         help="file that a topic is written to, overwritten; - is standard output",
     )
     parser.add_argument(
-        "--partitions", metavar="N", type=_partitions, help="partitions of every topic that does not fix them itself"
+        "--partitions", metavar="N", type=partition_count, help="partitions of every topic that does not fix them itself"
     )
     parser.add_argument("--final-flush", action="store_true", help="at the end, emit the windows that are still open")
     parser.add_argument("--application-id", metavar="ID", help="default: the name of the script")
@@ -59,16 +59,6 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
         "--state-dir", metavar="DIR", help="folder of logs, offsets and stores; run again, it goes on (default: none)"
     )
     parser.set_defaults(execute=execute)
-
-
-def _partitions(text: str) -> int:
-    try:
-        count = int(text)
-    except ValueError:
-        count = 0
-    if not 1 <= count <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of partitions; give 1 to 10000")
-    return count
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -220,14 +210,14 @@ class Files:
             UsageError: a topic is no source of the topology.
             InputError: a file cannot be read.
         """
-        from streams.cli.topics import declared_source, source_topics
+        from streams.cli.topics import declared_source, sink_topics, source_topics
         from streams.files import open_input
 
         readers = {
             name: open_input(declared_source(topology, name), path, on_bad_row=on_bad_row)
             for name, path in self.inputs.items()
         }
-        for name in sorted(source_topics(topology) - readers.keys()):
+        for name in sorted(source_topics(topology) - readers.keys() - sink_topics(topology)):
             print(f"streams: topic {name!r} has no --input: it stays empty", file=sys.stderr)
         return readers
 

@@ -114,6 +114,21 @@ def test_an_input_that_is_not_given_stays_empty_and_is_said(streams: Program) ->
     assert "topic 'b' has no --input: it stays empty" in result.err
 
 
+def test_a_topic_that_the_topology_writes_needs_no_input(streams: Program) -> None:
+    streams.write(
+        "through.py",
+        "from streams import Topic\n"
+        "a, b, out = (Topic(name, key=str, value=int, key_from=str) for name in ('a', 'b', 'out'))\n"
+        "def topology(builder):\n    builder.stream(a).to(b)\n    builder.stream(b).to(out)\n",
+    )
+    streams.write("a.jsonl", "1\n2\n")
+
+    result = streams("run", "through.py", "--input", "a=a.jsonl", "--output", "out=-", "--partitions", "2")
+
+    assert (result.status, sorted(result.values())) == (0, [1, 2])
+    assert result.err == ""
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_without_inputs_it_runs_until_a_signal_and_closes_cleanly(streams: Program, number: int) -> None:
     process = streams.start("run", "counts.py", "--state-dir", "state")

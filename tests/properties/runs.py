@@ -15,7 +15,6 @@ from streams.state import StateDirectory, Store, open_store
 from streams.testing import TopologyTestDriver
 from streams.topology.subtopologies import sub_topologies
 from tests.properties.plans import TOPICS, Plan
-from tests.properties.rules import facts_of
 from tests.properties.strategies import Row
 
 #: Key, value, timestamp.
@@ -112,16 +111,6 @@ class Bounded:
     def joined(self, topic: str) -> list[Record]:
         """Return what was written to a topic, partition after partition."""
         return [record for _, records in sorted(self.topics.get(topic, {}).items()) for record in records]
-
-
-def ordered(plan: Plan, result: Bounded) -> dict[str, dict[int, list[Record]]]:
-    """Return the outputs, sorted where several tasks write to a partition: behind a changed key."""
-    known = facts_of(plan)
-    shared = {f"out{number}" for number in plan.leaves() if known[number].is_dirty}
-    return {
-        topic: {number: sorted(found, key=repr) if topic in shared else found for number, found in partitioned.items()}
-        for topic, partitioned in result.outputs(plan).items()
-    }
 
 
 def _reader(rows: Sequence[Row], topic: str, batch: int) -> Any:
