@@ -363,6 +363,7 @@ def run_bounded(
     final_flush: bool = False,
     settings: Mapping[str, Any] | None = None,
     progress: Callable[[Progress], None] | None = None,
+    begins: Mapping[TopicPartition, int] | None = None,
 ) -> BoundedRun:
     """Run a topology over inputs that end, and end with them.
 
@@ -371,7 +372,8 @@ def run_bounded(
     that the application writes and reads may have an input too.
     Inputs of global tables are read whole before the first record of the others is processed.
     With ``state_dir`` everything is kept there, and a further run takes up where this one was; what
-    it writes goes behind what is there.
+    it writes goes behind what is there.  ``begins`` has the offset of the first row of an input, where
+    its topic had records from elsewhere before.
 
     Raises:
         StreamsError: an input cannot be read, user code failed, or the directory is in use.
@@ -400,7 +402,7 @@ def run_bounded(
         )
         globals_first = {topic for store in built.global_stores.values() for topic in store.source.topics}
         for topic in sorted(globals_first & set(inputs)):
-            for batch in _fresh_rows(broker, topic, inputs[topic], lambda partition: partition):
+            for batch in _fresh_rows(broker, topic, inputs[topic], lambda partition: partition, begins or {}):
                 for partition, block in batch:
                     broker.append(partition, block)
         instance.start()
@@ -410,7 +412,7 @@ def run_bounded(
                 filling = LaneFilling(instance.bounded.plan, broker, admin)
                 filling.take_up()
                 others = {topic: reader for topic, reader in inputs.items() if topic not in globals_first}
-                _Feeder(broker, instance, instance.bounded, others, progress).run()
+                _Feeder(broker, instance, instance.bounded, others, progress, begins or {}).run()
             finally:
                 instance.close()
             if instance.failure is not None:
@@ -467,7 +469,11 @@ def _create_topics(broker: EmbeddedBroker, topology: Topology, inputs: Iterable[
 
 
 def _fresh_rows(
-    broker: EmbeddedBroker, topic: str, reader: RowReader, place: Callable[[TopicPartition], TopicPartition]
+    broker: EmbeddedBroker,
+    topic: str,
+    reader: RowReader,
+    place: Callable[[TopicPartition], TopicPartition],
+    begins: Mapping[TopicPartition, int],
 ) -> Iterator[list[tuple[TopicPartition, Block]]]:
     """Yield the rows of an input that are not in its topic yet, with the partitions that ``place`` gives.
 
@@ -476,7 +482,7 @@ def _fresh_rows(
     """
     count = broker.topics()[topic]
     places = [place(TopicPartition(topic, number)) for number in range(count)]
-    have = [broker.end_offset(partition) for partition in places]
+    have = [broker.end_offset(partition) - begins.get(partition, 0) for partition in places]
     for batch in reader(count, 0):
         fresh = []
         for number, block in batch:
@@ -497,6 +503,7 @@ class _Feeder:
         bounded: BoundedProgress,
         inputs: Mapping[str, RowReader],
         progress: Callable[[Progress], None] | None,
+        begins: Mapping[TopicPartition, int],
     ) -> None:
         self._broker = broker
         self._instance = instance
@@ -513,7 +520,7 @@ class _Feeder:
         }
         #: Records in the sources, those of earlier runs included.
         self._written = sum(broker.end_offset(partition) for partition in self._sources)
-        self._open = {topic: _fresh_rows(broker, topic, reader, plan.feed) for topic, reader in inputs.items()}
+        self._open = {topic: _fresh_rows(broker, topic, reader, plan.feed, begins) for topic, reader in inputs.items()}
         for topic in topics - set(inputs):
             bounded.end_topic(topic)
 

@@ -21,6 +21,7 @@ from streams.core.errors import (
     UnknownTopicError,
 )
 from streams.files import OutputError
+from streams.replay.errors import ReplayError, ReplayTaskError
 
 #: Exit status of a record that could not be processed, and of a failure of our own.
 FAILED = 1
@@ -46,6 +47,7 @@ _MISTAKES = (
     ConfigError,
     InputError,
     OutputError,
+    ReplayError,
     ScriptError,
     StateLockedError,
     TopologyError,
@@ -58,7 +60,8 @@ def report(error: Exception, *, is_debug: bool = False) -> int:
     """Print what went wrong to standard error; return the exit status."""
     if is_debug:
         traceback.print_exception(error)
-    status = MISTAKE if isinstance(error, _MISTAKES) else FAILED
+    is_mistake = isinstance(error, _MISTAKES) and not isinstance(error, ReplayTaskError)
+    status = MISTAKE if is_mistake else FAILED
     print(f"streams: {_message(error, is_debug=is_debug)}", file=sys.stderr)
     return status
 

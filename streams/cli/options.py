@@ -25,6 +25,52 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug", action="store_true", help="show tracebacks and more of what is going on")
 
 
+def add_history(parser: argparse.ArgumentParser, *, executor: str) -> None:
+    """Add what commands that replay history have."""
+    parser.add_argument(
+        "--input", metavar="TOPIC=PATH", action="append", default=[], help="history of a source topic (may be repeated)"
+    )
+    parser.add_argument(
+        "--executor", choices=("spark", "local"), default=executor, help=f"what runs the tasks (default {executor})"
+    )
+    parser.add_argument("--master", metavar="URL", help="Spark master, or sc://HOST:PORT (default local[*])")
+    parser.add_argument(
+        "--partitions",
+        metavar="N",
+        type=partition_count,
+        help="partitions of every topic that fixes none itself",
+    )
+    parser.add_argument("--application-id", metavar="ID", help="default: the name of the script")
+    parser.add_argument("--until", metavar="TIMESTAMP", help="end before this time: ISO text or epoch milliseconds")
+    parser.add_argument(
+        "--slices",
+        metavar="1d|N",
+        help="divide history: a span of event time, a number of slices up to 1000, or above that records in each",
+    )
+    parser.add_argument(
+        "--wall-clock",
+        choices=("error", "skip", "append_time"),
+        default="error",
+        help="what becomes of wall-clock time, which history does not have (default error)",
+    )
+    parser.add_argument("--final-flush", action="store_true", help="at the end, emit the windows that are still open")
+
+
+def partition_count(text: str) -> int:
+    """Return a number of partitions.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if not 1 <= count <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of partitions; give 1 to 10000")
+    return count
+
+
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return the settings given by ``--set``.
 

@@ -3,20 +3,23 @@
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from streams.cli.mistakes import UsageError
-from streams.cli.options import add_common, pairs, settings_of
+from streams.cli.options import add_common, pairs, partition_count, settings_of
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
     from streams.app import BoundedRun
     from streams.core.config import StreamsConfig
+    from streams.core.records import TopicPartition
     from streams.files import FileInput, FileOutput
     from streams.topology.graph import Topology
 
@@ -51,12 +54,20 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
         help="file that a topic is written to, overwritten; - is standard output",
     )
     parser.add_argument(
-        "--partitions", metavar="N", type=partition_count, help="partitions of every topic that does not fix them itself"
+        "--partitions",
+        metavar="N",
+        type=partition_count,
+        help="partitions of every topic that fixes none itself",
     )
     parser.add_argument("--final-flush", action="store_true", help="at the end, emit the windows that are still open")
     parser.add_argument("--application-id", metavar="ID", help="default: the name of the script")
     parser.add_argument(
         "--state-dir", metavar="DIR", help="folder of logs, offsets and stores; run again, it goes on (default: none)"
+    )
+    parser.add_argument(
+        "--from-snapshot",
+        metavar="DIR",
+        help="go on from a snapshot of `streams replay`, as if it had been live",
     )
     parser.set_defaults(execute=execute)
 
@@ -74,9 +85,34 @@ def execute(options: argparse.Namespace) -> int:
     config = StreamsConfig.of(**settings)
     files = Files.parse(options)
     topology = load(script, config)
-    if not files.inputs:
-        return _run_live(topology, files, config, settings, options)
-    return _run_bounded(topology, files, config, settings, options)
+    with _beginning(topology, config, options) as folder:
+        if not files.inputs:
+            return _run_live(topology, files, config, settings, options, folder)
+        return _run_bounded(topology, files, config, settings, options, folder)
+
+
+@contextmanager
+def _beginning(topology: "Topology", config: "StreamsConfig", options: argparse.Namespace) -> Iterator[Path | None]:
+    """Give the folder of the run, laid down from a snapshot if one is named.
+
+    Raises:
+        UsageError: the folder cannot be made or written to.
+        ReplayError: the snapshot is another application's, or the folder has a run of its own.
+    """
+    folder = _state_folder(config)
+    if not options.from_snapshot:
+        yield folder
+        return
+    from streams.replay import Snapshot, lay_down
+    from streams.replay.places import Place
+
+    snapshot = Snapshot.open(Place(options.from_snapshot))
+    snapshot.check_topology(topology, config)
+    with ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-run-")))
+        lay_down(snapshot, folder)
+        yield folder
 
 
 def _run_live(
@@ -85,6 +121,7 @@ def _run_live(
     config: "StreamsConfig",
     settings: dict[str, Any],
     options: argparse.Namespace,
+    folder: Path | None,
 ) -> int:
     from streams import EmbeddedBroker, State
     from streams.app import run
@@ -92,7 +129,6 @@ def _run_live(
     if files.outputs or options.final_flush:
         what = "--output" if files.outputs else "--final-flush"
         raise UsageError(f"{what} needs --input: without inputs a run has no end")
-    folder = _state_folder(config)
     if folder is not None:
         settings = settings | {"state_dir": str(folder / "state")}
 
@@ -112,6 +148,7 @@ def _run_bounded(
     config: "StreamsConfig",
     settings: dict[str, Any],
     options: argparse.Namespace,
+    folder: Path | None,
 ) -> int:
     from streams.app import Progress, run_bounded
     from streams.cli.interrupts import orderly
@@ -120,7 +157,7 @@ def _run_bounded(
 
     inputs = files.readers(topology, on_bad_row="continue" if config.deserialization_handler != "fail" else "fail")
     outputs = files.writers(topology, config)
-    folder = _state_folder(config)
+    inputs, begins = _continued(inputs, folder)
     passed = {name: value for name, value in settings.items() if name not in ("application_id", "state_dir")}
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
@@ -140,11 +177,42 @@ def _run_bounded(
             final_flush=options.final_flush,
             settings=passed,
             progress=on_progress,
+            begins=begins,
         )
     with result:
         written = {name: output.write(result.read_output(name)) for name, output in outputs.items()}
         _summarize(result, outputs, written, clock.monotonic_ms() - started_ms)
     return 0
+
+
+def _continued(
+    inputs: "dict[str, FileInput]", folder: Path | None
+) -> "tuple[dict[str, FileInput], dict[TopicPartition, int]]":
+    """Return the inputs, and where those begin that follow on what a snapshot has read.
+
+    A file that begins with all that was replayed is the same history, grown: what was read of it is
+    skipped, as in any further run.  Any other file comes after it.
+    """
+    from streams.core.records import TopicPartition
+    from streams.replay.golive import origin_of
+    from streams.replay.inputs import FileMark
+
+    origin = None if folder is None else origin_of(folder)
+    if origin is None:
+        return inputs, {}
+    result = dict(inputs)
+    begins: dict[TopicPartition, int] = {}
+    for topic, reader in inputs.items():
+        known = origin["inputs"].get(topic)
+        if known is None:
+            continue
+        marks = [FileMark(*mark) for mark in known["files"]]
+        if len(marks) == 1 and not known["rows_before"] and marks[0].is_in(str(reader.path)):
+            continue
+        result[topic] = evolve(reader, rows_before=known["rows"])
+        begins |= {TopicPartition(topic, int(number)): end for number, end in known["ends"].items()}
+        print(f"streams: {reader.path}: follows on {known['rows']:,} rows of topic {topic!r}", file=sys.stderr)
+    return result, begins
 
 
 def _state_folder(config: "StreamsConfig") -> Path | None:

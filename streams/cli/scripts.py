@@ -16,7 +16,7 @@ from attrs import frozen
 from streams.cli.mistakes import ScriptError, frame_in, last_frame_outside
 from streams.core.config import StreamsConfig
 from streams.core.errors import StreamsError
-from streams.dsl.builder import build_topology
+from streams.dsl.builder import TopologySource, build_topology
 from streams.topology.graph import Topology
 
 #: The function that makes the topology unless another is named.
@@ -51,8 +51,17 @@ def load(script: Script, config: StreamsConfig) -> Topology:
     Raises:
         ScriptError: it does not load, has no such function, or its topology cannot be built.
     """
+    return built(script, source(script), config)
+
+
+def source(script: Script) -> TopologySource:
+    """Run a script and return what makes its topology, not called yet.
+
+    Raises:
+        ScriptError: it does not load, or has no such function.
+    """
     module = _run(script.path)
-    made = getattr(module, script.function, None)
+    made: TopologySource | None = getattr(module, script.function, None)
     if made is None:
         raise ScriptError(_no_function(module, script))
     if not isinstance(made, Topology) and not callable(made):
@@ -60,6 +69,15 @@ def load(script: Script, config: StreamsConfig) -> Topology:
             f"{script.path}: {script.function!r} is a {type(made).__name__}; "
             "a topology is a function of the builder, or a built Topology"
         )
+    return made
+
+
+def built(script: Script, made: TopologySource, config: StreamsConfig) -> Topology:
+    """Build what a script makes.
+
+    Raises:
+        ScriptError: it cannot be built; with the line of the script.
+    """
     try:
         return build_topology(made, config)
     except StreamsError as error:

@@ -6,6 +6,7 @@ through the very tasks that run live; its result can be read, published, and gon
 
 from streams.replay.api import replay
 from streams.replay.errors import HandOverError, ReplayError, ReplayTaskError, SnapshotError
+from streams.replay.golive import GoneLive, go_live, lay_down
 from streams.replay.inputs import Archive, Files, KafkaTopic
 from streams.replay.progress import ReplayProgress
 from streams.replay.result import ReplayResult
@@ -14,6 +15,7 @@ from streams.replay.snapshot import Snapshot
 __all__ = [
     "Archive",
     "Files",
+    "GoneLive",
     "HandOverError",
     "KafkaTopic",
     "ReplayError",
@@ -22,5 +24,7 @@ __all__ = [
     "ReplayTaskError",
     "Snapshot",
     "SnapshotError",
+    "go_live",
+    "lay_down",
     "replay",
 ]

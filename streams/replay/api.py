@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from streams.core.clock import SystemClock
 from streams.core.errors import ConfigError
+from streams.core.topic import Topic
 from streams.dsl.builder import TopologySource
 from streams.replay.failures import explained_failure
 from streams.replay.local import LocalExecutor
@@ -21,7 +22,7 @@ from streams.replay.session import ReplaySession, Request
 
 def replay(
     topology: TopologySource,
-    inputs: "Mapping[TopicLike, Any]",
+    inputs: "Mapping[Topic[Any, Any], Any] | Mapping[str, Any] | Mapping[TopicLike, Any]",
     *,
     application_id: str | None = None,
     executor: Literal["spark", "local"] = "spark",
@@ -37,6 +38,7 @@ def replay(
     final_flush: bool = False,
     store: Literal["rocksdb", "in_memory"] | None = None,
     processes: int | None = None,
+    explain: bool = False,
     progress: Listener | None = None,
     **settings: Any,
 ) -> ReplayResult:
@@ -55,7 +57,7 @@ def replay(
     ``wall_clock`` says what becomes of wall-clock time, which history does not have: "error" refuses
     whatever asks for it, "skip" never fires its punctuations, "append_time" drives it from the times at
     which records were appended.  ``final_flush`` closes open windows at the end.  Other settings are
-    those of ``StreamsConfig``.
+    those of ``StreamsConfig``.  ``explain`` only reads the inputs and makes the plan.
 
     Raises:
         ReplayTaskError: user code failed or a record cannot be read; says where.
@@ -98,19 +100,19 @@ def replay(
             runner = LocalExecutor(processes or os.cpu_count() or 1)
             stack.callback(runner.close)
             table = lambda name: arrow_table(session, name)  # noqa: E731
-        drive(session, runner, progress)
+        drive(session, runner, progress, only_plan=explain)
         closing = stack.pop_all()
         return ReplayResult(session, Outputs(session, table), Stores(session), closing.close)
 
 
-def drive(session: ReplaySession, executor: Any, progress: Listener | None = None) -> None:
+def drive(session: ReplaySession, executor: Any, progress: Listener | None = None, *, only_plan: bool = False) -> None:
     """Run all steps of a session on an executor.
 
     Raises:
         StreamsError: a call failed; the message says where.
     """
     reporter = Reporter(session, progress, SystemClock())
-    steps = session.steps()
+    steps = session.prepare() if only_plan else session.steps()
     try:
         works = next(steps)
         while True:

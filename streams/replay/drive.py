@@ -170,8 +170,9 @@ def open_contents(spec: StoreSpec, ref: StoreRef, root: Place) -> dict[Any, Any]
         if spec.kind is StoreKind.SESSION:
             return dict(store.fetch_keys(None, None))
         if spec.kind is StoreKind.VERSIONED:
-            keys = {spec.key_serde.deserialize(key) for block in reader.blocks(ref.extents) for key in block.keys}
-            return {key: record.value for key in sorted(keys) if (record := store.get(key)) is not None}
+            raw = dict.fromkeys(key for block in reader.blocks(ref.extents) for key in block.keys)
+            keys = map(spec.key_serde.deserialize, raw)
+            return {key: record.value for key in keys if (record := store.get(key)) is not None}
         return {key: held.value if type(held) is ValueAndTimestamp else held for key, held in store.all()}
     finally:
         store.close()

@@ -8,9 +8,14 @@ import json
 import re
 from typing import Any
 
-from streams.core.errors import ProcessingError, StreamsError
+from streams.core.errors import ConfigError, InputError, ProcessingError, StreamsError, TopologyError
 from streams.core.records import TopicPartition
-from streams.replay.errors import ReplayError, ReplayTaskError
+from streams.replay.errors import ReplayError, ReplayTaskError, SnapshotError
+
+#: Errors that stay what they were when they cross from an executor.
+_KNOWN: dict[str, type[StreamsError]] = {
+    kind.__name__: kind for kind in (ConfigError, InputError, ReplayError, SnapshotError, TopologyError)
+}
 
 _MARK = "streams-replay-failure:"
 
@@ -51,6 +56,9 @@ def explained_failure(session: Any, error: Exception) -> Exception:
             return error
         else:
             return ReplayError(f"the replay failed: {type(error).__name__}: {_first_lines(str(error))}")
+    known = _KNOWN.get(fields.get("type", ""))
+    if known is not None:
+        return known(fields["message"])
     message = fields["message"] if fields["is_known"] else f"{fields.get('type')}: {fields['message']}"
     where = _where(session, fields)
     if fields.get("stage") is not None and fields["stage"] >= 0:

@@ -4,6 +4,7 @@ Between the files that replay writes and where they lie.  Whatever is written ap
 name only when it is whole.  The only module of the package that touches the file system.
 """
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -60,6 +61,10 @@ class Place:
     def name(self) -> str:
         """Last part of the path."""
         return self.uri.rstrip("/").rpartition("/")[2]
+
+    def absolute(self) -> "Place":
+        """Return the place by its whole path, which holds in any working directory."""
+        return Place(str(self.path.absolute())) if self.is_local else self
 
     def __str__(self) -> str:
         return self.uri
@@ -157,6 +162,30 @@ class Place:
         """
         with self.whole_file() as stream:
             stream.write(data)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Have a local folder, made if it is new, for this process alone; elsewhere nothing keeps others off.
+
+        Raises:
+            ReplayError: it cannot be made, or somebody else has it.
+        """
+        if not self.is_local:
+            yield
+            return
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ReplayError(f"{self}: is no folder to write to: {_reason(error)}; choose another") from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ReplayError(f"{self}: somebody else is writing here; wait for the end of that") from error
+            yield
+        finally:
+            os.close(descriptor)
 
     def delete(self) -> None:
         """Delete a file, or a folder with all that is in it; nothing if there is none."""

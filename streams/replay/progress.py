@@ -37,6 +37,8 @@ class ReplayProgress:
     records: int
     records_total: int
     elapsed_ms: int
+    #: Where Spark shows more.
+    link: str = ""
 
 
 #: Told of progress, at most twice a second.

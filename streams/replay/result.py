@@ -21,7 +21,7 @@ from streams.replay.snapshot import Snapshot
 from streams.topology.graph import SinkNode, Topology
 
 #: A topic, or its name.
-TopicLike: TypeAlias = "Topic[Any, Any] | str"
+TopicLike: TypeAlias = Topic[Any, Any] | str
 
 
 def topic_name(topic: TopicLike) -> str:

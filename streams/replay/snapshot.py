@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from streams.core.clock import SystemClock
 from streams.core.config import StreamsConfig
-from streams.core.records import Block, TaskId, TopicPartition
+from streams.core.records import NO_TIMESTAMP, Block, TaskId, TopicPartition
 from streams.replay.application import fingerprint
 from streams.replay.errors import SnapshotError
 from streams.replay.inputs import FileMark
@@ -32,6 +32,8 @@ from streams.replay.state import (
     write_manifest,
 )
 from streams.replay.work import StoreRef
+from streams.runtime.checkpoint import Checkpoint
+from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
 from streams.state.specs import StoreSpec
 from streams.topology.graph import Topology
 
@@ -39,6 +41,85 @@ from streams.topology.graph import Topology
 _DATA = "data"
 #: Parts of a structure that are sets of names, and what they are called.
 _PARTS = {"internal_topics": "repartition topic", "sources": "source topic", "sinks": "output topic"}
+
+
+@frozen
+class LiveForm:
+    """What going live needs to know of the application, without its code."""
+
+    internal_topics: tuple[InternalTopicPlan, ...]
+    #: Store -> its changelog.
+    changelogs: Mapping[str, str]
+    #: Stores whose changelog is a source topic -> that topic.
+    source_changelogs: Mapping[str, str]
+    #: Global store -> its topics.
+    global_topics: Mapping[str, tuple[str, ...]]
+    #: Topics that the application both reads and writes.
+    through: frozenset[str]
+    #: (topic, partition, next offset, note) of every partition to commit.
+    offsets: tuple[tuple[str, int, int, str], ...]
+
+    @classmethod
+    def of(cls, replay: ReplayPlan, state: ReplayState, inputs: Mapping[str, Any]) -> "LiveForm":
+        """Return the live form of an application at the end of a replay.
+
+        Offsets are given for both ways in which it may go on: unbounded, and bounded with its
+        repartition topics in lanes.
+        """
+        laned = replay.plan
+        live = ApplicationPlan.make(laned.topology, laned.config, laned.clock, replay.application.partitions)
+        offsets: dict[TopicPartition, tuple[int, str]] = {}
+        for task, saved in sorted(state.checkpoints.items()):
+            if task not in live.groups:
+                continue
+            known = Checkpoint.from_json({name: value for name, value in saved.items() if name != "wall_clock_ms"})
+            for plan in (laned, live):
+                times: dict[TopicPartition, int] = {}
+                positions: dict[TopicPartition, int] = {}
+                for item in plan.inputs(task):
+                    if not laned.is_internal(item.topic) and item.topic not in inputs:
+                        continue  # Nothing is known of it: it begins where the settings say.
+                    parts = laned.stored_in(TopicPartition(item.topic, item.number))
+                    here = [item.partition] if plan is laned else parts
+                    times[item.partition] = max(known.partition_times.get(part, NO_TIMESTAMP) for part in here)
+                    is_own = laned.is_internal(item.topic)
+                    positions[item.partition] = 0 if is_own else state.positions[task].get(parts[0], 0)
+                notes = evolve(known, partition_times=times).notes(list(positions))
+                for partition, note in notes.items():
+                    if len(note) > len(offsets.get(partition, (0, ""))[1]):
+                        offsets[partition] = (positions[partition], note)
+        stores = [name for name, spec in laned.topology.stores.items() if spec.has_changelog]
+        return cls(
+            tuple(live.internal_topics()),
+            {name: live.changelog(name) for name in stores},
+            dict(live.topology.source_changelogs),
+            {name: store.source.topics for name, store in laned.topology.global_stores.items()},
+            frozenset(laned.fed),
+            tuple((*partition, offset, note) for partition, (offset, note) in sorted(offsets.items())),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as values that JSON knows."""
+        return {
+            "internal_topics": [[topic.name, topic.partitions, dict(topic.config)] for topic in self.internal_topics],
+            "changelogs": dict(self.changelogs),
+            "source_changelogs": dict(self.source_changelogs),
+            "global_topics": {name: list(topics) for name, topics in self.global_topics.items()},
+            "through": sorted(self.through),
+            "offsets": list(map(list, self.offsets)),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "LiveForm":
+        """Read what ``to_json`` made."""
+        return cls(
+            tuple(InternalTopicPlan(*topic) for topic in data["internal_topics"]),
+            data["changelogs"],
+            data["source_changelogs"],
+            {name: tuple(topics) for name, topics in data["global_topics"].items()},
+            frozenset(data["through"]),
+            tuple((topic, number, offset, note) for topic, number, offset, note in data["offsets"]),
+        )
 
 
 @frozen(eq=False)
@@ -59,6 +140,7 @@ class Snapshot:
     outputs: Outputs
     #: Topic -> {"rows", "rows_before", "ends", "files"}.
     inputs: Mapping[str, Any]
+    live: LiveForm
     id: str
     created: str
     parent: str | None = None
@@ -101,6 +183,7 @@ class Snapshot:
             state,
             outputs,
             inputs,
+            LiveForm.of(plan, state, inputs),
             blake2b(content, digest_size=8).hexdigest(),
             created,
             None if parent is None else parent.id,
@@ -127,6 +210,7 @@ class Snapshot:
             ReplayState.from_json(content["state"]),
             outputs_from_json(content["outputs"]),
             content["inputs"],
+            LiveForm.from_json(content["live"]),
             content["id"],
             content["created"],
             content["parent"],
@@ -171,6 +255,7 @@ class Snapshot:
                 "structure": self.structure,
                 "partitions": self.partitions,
                 "inputs": self.inputs,
+                "live": self.live.to_json(),
                 "state": state.to_json(),
                 "outputs": outputs_to_json(written),
                 "files": files,

@@ -1,0 +1,184 @@
+"""``streams replay``: a topology over history, on Spark or in processes of this machine."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streams.cli.mistakes import UsageError
+from streams.cli.options import add_common, add_history, pairs, settings_of
+
+if TYPE_CHECKING:
+    from streams.files import FileOutput
+    from streams.replay import ReplayProgress, ReplayResult
+
+_EXAMPLES = """examples:
+  streams replay shop.py --input 'orders=history/*.jsonl.gz' --output totals=totals.parquet
+  streams replay shop.py --input orders=archive/orders --output totals=- --executor local
+  streams replay shop.py --input orders=archive/orders --slices 1d --snapshot shop.snapshot
+  streams run shop.py --from-snapshot shop.snapshot --state-dir shop.state
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the program."""
+    parser = commands.add_parser(
+        "replay",
+        help="run a topology over history",
+        description="Run a topology over history, on Spark or in local processes; then go live with its state.",
+        epilog="An input is a file, a folder, a pattern, an archive, or kafka://HOST:PORT/TOPIC.\n\n" + _EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_common(parser)
+    add_history(parser, executor="spark")
+    parser.add_argument(
+        "--output",
+        metavar="TOPIC=PATH",
+        action="append",
+        default=[],
+        help="file that a topic is written to, or -",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with what is there, skipping what is done")
+    parser.add_argument("--state-from", metavar="DIR", help="snapshot to go on from")
+    parser.add_argument("--snapshot", metavar="DIR", help="folder for the final state and outputs, to go live from")
+    parser.add_argument(
+        "--directory", metavar="DIR", help="folder to work in (default: below --snapshot, else a temporary one)"
+    )
+    parser.add_argument("--explain", action="store_true", help="print the plan: stages, tasks, inputs, shuffles")
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the replay."""
+    from streams.cli.scripts import Script, built, source
+    from streams.cli.topics import declared_output, declared_source, source_topics
+    from streams.core.clock import SystemClock
+    from streams.core.config import StreamsConfig
+    from streams.files import open_output
+    from streams.replay import replay
+
+    script = Script.parse(options.script)
+    settings = settings_of(options)
+    settings.setdefault("application_id", options.application_id or script.application_id)
+    config = StreamsConfig.of(**settings)
+    inputs = dict(pairs(options.input, "--input", "TOPIC=PATH"))
+    outputs = dict(pairs(options.output, "--output", "TOPIC=PATH"))
+    if not inputs:
+        raise UsageError("a replay needs --input TOPIC=PATH: the history of at least one topic")
+    if options.snapshot and options.final_flush:
+        raise UsageError(
+            "--snapshot and --final-flush exclude each other: windows that were flushed at the end cannot go on live"
+        )
+    made = source(script)
+    topology = built(script, made, config)
+    for name in inputs:
+        declared_source(topology, name)
+    for name in sorted(source_topics(topology) - inputs.keys()):
+        print(f"streams: topic {name!r} has no --input: it stays empty", file=sys.stderr)
+    writers = {name: open_output(declared_output(topology, name, config), path) for name, path in outputs.items()}
+    clock = SystemClock()
+    started_ms = clock.monotonic_ms()
+    with _shown(config.application_id) as show:
+        result = replay(
+            made,
+            inputs,
+            executor=options.executor,
+            master=options.master,
+            partitions=options.partitions,
+            slices=options.slices,
+            until=options.until,
+            directory=_folder(options, config.application_id),
+            resume=options.resume,
+            state_from=options.state_from,
+            wall_clock=options.wall_clock,
+            final_flush=options.final_flush,
+            explain=options.explain,
+            progress=show,
+            **settings,
+        )
+    with result:
+        if options.explain:
+            print("\n".join(result.session.explain()))
+            return 0
+        written = {name: writer.write(result.read(name)) for name, writer in writers.items()}
+        if options.snapshot:
+            result.save(options.snapshot)
+        _summarize(result, writers, written, options.snapshot, clock.monotonic_ms() - started_ms)
+    return 0
+
+
+def _folder(options: argparse.Namespace, application_id: str) -> str | None:
+    """Return the folder to work in: where a resumed run finds what an earlier one has done."""
+    if options.directory:
+        return str(options.directory)
+    if options.explain:
+        return None
+    if options.snapshot:
+        folder = Path(options.snapshot) / "work"
+        if folder.exists() and not options.resume:
+            _discard(folder)
+        return str(folder)
+    return str(Path(".streams") / "replay" / application_id) if options.resume else None
+
+
+def _discard(folder: Path) -> None:
+    """Delete what an earlier replay into the same snapshot worked with; nothing else."""
+    import shutil
+
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def _shown(title: str) -> "Iterator[Callable[[ReplayProgress], None] | None]":
+    """Give the callback that shows progress, or None where nobody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    columns = (SpinnerColumn(), TextColumn("[bold]{task.description}[/] {task.fields[state]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        task = display.add_task(title, total=None, state="starting")
+        yield lambda progress: display.update(task, state=state_of(progress))
+
+
+def state_of(progress: "ReplayProgress") -> str:
+    """Return how far a replay is in one line."""
+    rate = progress.records * 1000 // max(1, progress.elapsed_ms)
+    where = "reading inputs" if progress.stage < 0 else f"stage {progress.stage + 1} of {progress.stages}"
+    pieces = f"slice {progress.slice} of {progress.slices}, " if progress.slices > 1 else ""
+    left = max(0, progress.records_total - progress.records)
+    rest = f", {left:,} left" if left else ""
+    link = f", {progress.link}" if progress.link else ""
+    return (
+        f"{pieces}{where}, task {progress.tasks_done} of {progress.tasks}, "
+        f"{progress.records:,} records, {rate:,}/s{rest}{link}"
+    )
+
+
+def _summarize(
+    result: "ReplayResult",
+    writers: "Mapping[str, FileOutput]",
+    written: Mapping[str, int],
+    snapshot: str | None,
+    elapsed_ms: int,
+) -> None:
+    """Say what was dropped, always, and what was written, to a person."""
+    for node, count in result.dropped.items():
+        records = "record was" if count == 1 else "records were"
+        print(f"streams: {count:,} {records} dropped at {node}", file=sys.stderr)
+    if result.slices_skipped:
+        print(f"streams: {result.slices_skipped:,} slices were done before and skipped", file=sys.stderr)
+    if not sys.stderr.isatty():
+        return
+    for name, count in written.items():
+        target = "standard output" if writers[name].path == "-" else writers[name].path
+        print(f"{name}: {count:,} records to {target}", file=sys.stderr)
+    if snapshot:
+        print(f"snapshot: {os.fspath(snapshot)}", file=sys.stderr)
+    print(f"done in {elapsed_ms / 1000:.1f} s", file=sys.stderr)

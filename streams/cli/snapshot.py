@@ -1,0 +1,52 @@
+"""``streams snapshot``: what a snapshot holds, whether it is whole, and how two differ."""
+
+import argparse
+import sys
+from typing import Any
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the program."""
+    parser = commands.add_parser(
+        "snapshot",
+        help="show, verify or compare snapshots",
+        description="Show what a snapshot holds, verify that it is whole, or compare two.",
+        allow_abbrev=False,
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    show = verbs.add_parser("show", help="what it holds: positions, times, stores, outputs")
+    show.add_argument("folders", metavar="DIR", nargs=1)
+    verify = verbs.add_parser("verify", help="whether all of its files are as they were written")
+    verify.add_argument("folders", metavar="DIR", nargs="+")
+    diff = verbs.add_parser("diff", help="positions and store contents that differ between two")
+    diff.add_argument("folders", metavar="DIR", nargs=2)
+    diff.add_argument("--limit", type=int, default=10, metavar="N", help="differing keys shown per store (default 10)")
+    for verb in (show, verify, diff):
+        verb.add_argument("--debug", action="store_true", help="show tracebacks and more of what is going on")
+        verb.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Do what the verb says; 1 if a snapshot is damaged or two differ."""
+    from streams.replay import Snapshot
+    from streams.replay.contents import differences, shown
+    from streams.replay.places import Place
+
+    snapshots = [Snapshot.open(Place(folder)) for folder in options.folders]
+    if options.verb == "show":
+        print("\n".join(shown(snapshots[0])))
+        return 0
+    if options.verb == "diff":
+        found = list(differences(*snapshots, limit=options.limit))
+        print("\n".join(found) if found else "no difference")
+        return 1 if found else 0
+    damaged = False
+    for snapshot in snapshots:
+        problems = snapshot.verify()
+        damaged = damaged or bool(problems)
+        for problem in problems:
+            print(f"streams: {snapshot.root}: {problem}", file=sys.stderr)
+        if not problems:
+            files, size = len(snapshot.files), sum(size for size, _ in snapshot.files.values())
+            print(f"{snapshot.root}: whole: {files:,} files, {size:,} bytes")
+    return 1 if damaged else 0

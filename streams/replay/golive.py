@@ -1,0 +1,289 @@
+"""From a snapshot to a live application: no gap, no double, also when killed between any two steps.
+
+The committed offsets of the application's group are what makes it live, and they are written
+last, in one request.  Whatever lies there before them is made anew by the next attempt.  Kafka
+stays the truth: stores are loaded into their changelogs, from which any instance restores them.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, frozen
+
+from streams.broker.embedded import EmbeddedBroker
+from streams.clients.admin import EARLIEST, LATEST, Admin
+from streams.clients.producer import Producer
+from streams.core.partitioning import partition_for
+from streams.core.records import Block, Headers, TopicPartition
+from streams.protocol.messages import OffsetAndMetadata, TopicSpec
+from streams.protocol.transport import Cluster
+from streams.replay.errors import HandOverError
+from streams.replay.snapshot import Snapshot
+from streams.replay.work import StoreRef
+from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
+
+#: Field of the offsets' notes that says which snapshot they come from.
+_ORIGIN = "n"
+#: Files of a state directory that say that it began with a snapshot, and that one was being laid down.
+MARKER = "FROM_SNAPSHOT.json"
+_UNFINISHED = "FROM_SNAPSHOT.unfinished"
+
+#: Told the name of each step before it is taken.
+OnStep = Callable[[str], None]
+
+
+def _ignored(step: str) -> None:
+    del step
+
+
+@frozen
+class GoneLive:
+    """What going live did."""
+
+    changelog_records: int
+    partitions: int
+    #: An earlier attempt had finished already.
+    was_live: bool = False
+
+
+def go_live(snapshot: Snapshot, cluster: Cluster, *, force: bool = False, on_step: OnStep = _ignored) -> GoneLive:
+    """Load a snapshot into a cluster: internal topics, changelogs, and last the committed offsets.
+
+    The application is then started as always, and goes on with the first record that the replay has not
+    read.  ``force`` goes over offsets that the group has committed already.
+
+    Raises:
+        HandOverError: the group is at work or has offsets of its own, a source topic does not fit, or
+            records between the snapshot and the beginning of a topic are gone.
+        SnapshotError: a file of the snapshot is missing or damaged.
+    """
+    live = snapshot.live
+    _check_whole(snapshot)
+    with Admin(cluster, client_id=f"{snapshot.application_id}-golive") as admin:
+        on_step("check")
+        if _is_live(snapshot, admin, force=force):
+            return GoneLive(0, len(_offsets(snapshot)), was_live=True)
+        _check_topics(snapshot, admin)
+        on_step("delete what an earlier attempt left")
+        existing = set(admin.list_topics(include_internal=True))
+        stale = [topic.name for topic in live.internal_topics if topic.name in existing]
+        if stale:
+            admin.delete_topics(stale)
+        on_step("create internal topics")
+        admin.create_topics([TopicSpec(topic.name, topic.partitions, topic.config) for topic in live.internal_topics])
+        on_step("load changelogs")
+        count = _load_changelogs(snapshot, cluster, on_step)
+        on_step("commit offsets")
+        offsets = _offsets(snapshot)
+        if offsets:
+            admin.alter_offsets(snapshot.application_id, offsets)
+        on_step("done")
+    return GoneLive(count, len(offsets))
+
+
+def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) -> None:
+    """Make a state directory, of an embedded broker of its own, from a snapshot; nothing if it was done before.
+
+    Source topics begin at the offsets that the replay had reached.
+
+    Raises:
+        HandOverError: the directory holds a run of its own, or began with another snapshot.
+    """
+    marker, unfinished = folder / MARKER, folder / _UNFINISHED
+    if marker.exists():
+        origin = json.loads(marker.read_text())["id"]
+        if origin != snapshot.id:
+            raise HandOverError(
+                f"{folder}: began with snapshot {origin}, not with {snapshot.id}; give another state directory"
+            )
+        return
+    _check_whole(snapshot)
+    broker_dir = folder / "broker"
+    if broker_dir.exists() and not unfinished.exists():
+        raise HandOverError(
+            f"{folder}: holds a run of its own already; go on with it without the snapshot, "
+            "or give another state directory"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished.touch()
+    on_step("delete what an earlier attempt left")
+    for name in ("broker", "state"):
+        if (folder / name).exists():
+            shutil.rmtree(folder / name)
+    with EmbeddedBroker(broker_dir, fsync="commit", maintenance_interval_ms=None) as broker:
+        on_step("create topics")
+        for topic, count in sorted(snapshot.partitions.items()):
+            if topic not in snapshot.structure["internal_topics"]:
+                broker.create_topic(topic, count)
+        on_step("begin topics where the replay ended")
+        for partition, block, offset in _beginnings(snapshot):
+            broker.begin_at(partition, offset)
+            if len(block):
+                broker.append(partition, block)
+        go_live(snapshot, broker, on_step=on_step)
+        broker.flush()
+    on_step("write the marker")
+    content = {"id": snapshot.id, "application_id": snapshot.application_id, "inputs": snapshot.inputs}
+    part = marker.with_suffix(".part")
+    part.write_text(json.dumps(content))
+    part.replace(marker)
+    unfinished.unlink()
+    on_step("laid down")
+
+
+# --- checks -------------------------------------------------------------------------------
+
+
+def _check_whole(snapshot: Snapshot) -> None:
+    problems = [path for path in snapshot.files if not snapshot.root.child(path).exists()]
+    if problems:
+        raise HandOverError(f"{snapshot.root}: {problems[0]} is missing; see `streams snapshot verify {snapshot.root}`")
+    both = sorted(snapshot.live.through & set(snapshot.inputs))
+    if both:
+        raise HandOverError(
+            f"topic {both[0]!r} was given as input, but the application writes it too: its records would come twice; "
+            "replay without it, then go live"
+        )
+
+
+def _is_live(snapshot: Snapshot, admin: Admin, *, force: bool) -> bool:
+    """Whether the group goes on from this snapshot already.
+
+    Raises:
+        HandOverError: it is at work, or has offsets of its own.
+    """
+    group = snapshot.application_id
+    members = admin.describe_group(group).members
+    if members:
+        raise HandOverError(
+            f"group {group!r} has {len(members)} members at work; stop the application before it is given a new state"
+        )
+    committed = admin.committed_offsets(group)
+    if not committed:
+        return False
+    wanted = _offsets(snapshot)
+    if all(committed.get(partition) == offset for partition, offset in wanted.items()):
+        return True
+    if force:
+        return False
+    partition, found = sorted(committed.items())[0]
+    raise HandOverError(
+        f"group {group!r} has committed offsets already ({partition}: {found.offset}); "
+        "what it has processed would come twice. Delete the group's offsets, or force it if its state is to be replaced"
+    )
+
+
+def _check_topics(snapshot: Snapshot, admin: Admin) -> None:
+    existing = set(admin.list_topics())
+    positions = {
+        partition: found.offset for partition, found in _offsets(snapshot).items() if partition.topic in snapshot.inputs
+    }
+    for topic in sorted({partition.topic for partition in positions}):
+        if topic not in existing:
+            raise HandOverError(f"source topic {topic!r} does not exist; create it, or check the cluster")
+        count = len(admin.describe_topics([topic])[topic].leaders)
+        if count != snapshot.partitions[topic]:
+            raise HandOverError(
+                f"source topic {topic!r} has {count} partitions, but its history was replayed with "
+                f"{snapshot.partitions[topic]}; replay with --partitions {count}"
+            )
+    starts = admin.list_offsets(dict.fromkeys(positions, EARLIEST))
+    ends = admin.list_offsets(dict.fromkeys(positions, LATEST))
+    for partition, position in sorted(positions.items()):
+        if starts[partition] > position:
+            raise HandOverError(
+                f"{partition} begins at offset {starts[partition]}, but the snapshot goes on at {position}: a gap of "
+                f"{starts[partition] - position} records, deleted by retention; replay them from an archive first"
+            )
+        if ends[partition] < position:
+            raise HandOverError(
+                f"{partition} ends at offset {ends[partition]}, but the snapshot goes on at {position}: "
+                "its history was not that of this topic"
+            )
+
+
+# --- contents -----------------------------------------------------------------------------
+
+
+def _load_changelogs(snapshot: Snapshot, cluster: Cluster, on_step: OnStep) -> int:
+    count = 0
+    with Producer(cluster, client_id=f"{snapshot.application_id}-golive") as producer:
+        for store, refs in sorted(snapshot.stores().items()):
+            topic = snapshot.live.changelogs.get(store)
+            if topic is None or store in snapshot.live.source_changelogs:
+                continue
+            for task, ref in sorted(refs.items()):
+                on_step(f"load {store} of task {task}")
+                for block in _with_types(snapshot.rows_of(ref), ref):
+                    producer.send_block(TopicPartition(topic, task.partition), block)
+                    count += len(block)
+        producer.flush()
+    return count
+
+
+def _with_types(blocks: Iterator[Block], ref: StoreRef) -> Iterator[Block]:
+    """Yield contents with the types that a restoring store is told of in headers."""
+    pins: Headers = tuple((name, ref.carried[name]) for name in (KEY_TYPE, VALUE_TYPE) if name in ref.carried)
+    for block in blocks:
+        yield evolve(block, headers=[pins] * len(block)) if pins else block
+
+
+def _offsets(snapshot: Snapshot) -> dict[TopicPartition, OffsetAndMetadata]:
+    result = {}
+    for topic, number, offset, note in snapshot.live.offsets:
+        marked = json.dumps({**json.loads(note), _ORIGIN: snapshot.id}, separators=(",", ":"))
+        result[TopicPartition(topic, number)] = OffsetAndMetadata(offset, marked)
+    return result
+
+
+def _beginnings(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, Block, int]]:
+    """Yield where each partition of an input begins on a broker of our own, and what must lie in it.
+
+    Tables that have their source topic for a changelog, and global tables, are read from their
+    topics: their rows lie right before the end.
+    """
+    rows = dict(_table_rows(snapshot))
+    for topic in sorted(snapshot.inputs):
+        for number, end in sorted(snapshot.ends(topic).items()):
+            partition = TopicPartition(topic, number)
+            block = rows.get(partition, Block([], [], []))
+            if len(block) > end:
+                raise HandOverError(
+                    f"{partition}: its table has {len(block)} rows, but only {end} records were read; "
+                    "its records were not partitioned by key"
+                )
+            yield partition, block, end - len(block)
+
+
+def _table_rows(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, Block]]:
+    stores = snapshot.stores()
+    for store, topic in snapshot.live.source_changelogs.items():
+        for task, ref in stores.get(store, {}).items():
+            yield TopicPartition(topic, task.partition), _joined(list(snapshot.rows_of(ref)))
+    for store, topics in snapshot.live.global_topics.items():
+        whole = _joined(list(snapshot.rows_of(snapshot.state.global_stores[store])))
+        count = snapshot.partitions[topics[0]]
+        for number in range(count):
+            mine = [index for index, key in enumerate(whole.keys) if partition_for(key or b"", count) == number]
+            picked = [[column[index] for index in mine] for column in (whole.keys, whole.values, whole.timestamps)]
+            yield TopicPartition(topics[0], number), Block(*picked)  # type: ignore[arg-type]
+
+
+def _joined(blocks: Sequence[Block]) -> Block:
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    timestamps: list[int] = []
+    for block in blocks:
+        keys += block.keys
+        values += block.values
+        timestamps += block.timestamps
+    return Block(keys, values, timestamps, None, range(len(keys)))
+
+
+def origin_of(folder: Path) -> Mapping[str, Any] | None:
+    """Return what a state directory says of the snapshot that it began with, None if with none."""
+    marker = folder / MARKER
+    return dict(json.loads(marker.read_text())) if marker.exists() else None
