@@ -89,12 +89,13 @@ def replay(
             root = Place(folder.name)
             stack.callback(folder.cleanup)
         else:
-            root = Place(os.fspath(directory))
+            root = Place(os.fspath(directory)).absolute()
         session = ReplaySession(request, root)
         if executor == "spark":
             from streams.replay.spark import SparkExecutor
 
             runner: Any = SparkExecutor.of(spark, master, root)
+            stack.callback(runner.close)
             table: Callable[[str], Any] = lambda name: runner.table(session, name)  # noqa: E731
         else:
             runner = LocalExecutor(processes or os.cpu_count() or 1)
@@ -119,8 +120,9 @@ def drive(session: ReplaySession, executor: Any, progress: Listener | None = Non
             reporter.begin(works)
             try:
                 reports = executor.run(works, reporter.done, reporter.look)
-            except Exception as error:
-                raise explained_failure(session, error) from error
+            except Exception as error:  # noqa: BLE001 - raised again, as a person needs it
+                explained = explained_failure(session, error)
+                raise explained from explained.__cause__
             works = steps.send(reports)
     except StopIteration:
         reporter.finish()

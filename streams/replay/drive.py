@@ -42,18 +42,20 @@ _REFILL_BELOW = 1000
 _MAX_UNCOMMITTED_BYTES = 64 << 20
 
 
-def run_work(work: StageWork | GlobalWork | IngestWork) -> StageReport:
+def run_work(work: StageWork | GlobalWork | IngestWork, scratch: str | None = None) -> StageReport:
     """Run one call: what every executor does with it.
+
+    ``scratch`` is a folder for what lasts no longer than the call (None = the machine's own).
 
     Raises:
         StreamsError: user code failed, a record or file cannot be read, or nothing can be written.
     """
     if isinstance(work, StageWork):
-        return run_stage(work)
-    return run_global(work) if isinstance(work, GlobalWork) else run_ingest(work)
+        return run_stage(work, scratch)
+    return run_global(work, scratch) if isinstance(work, GlobalWork) else run_ingest(work)
 
 
-def run_stage(work: StageWork) -> StageReport:
+def run_stage(work: StageWork, scratch_root: str | None = None) -> StageReport:
     """Run the tasks of one call over their slice.
 
     Raises:
@@ -67,7 +69,7 @@ def run_stage(work: StageWork) -> StageReport:
     reports: list[TaskReport] = []
     files: dict[str, int] = {}
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-replay-")))
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-replay-", dir=scratch_root)))
         heartbeat = stack.enter_context(Heartbeat(work.root, work.folder, work.name, clock))
         states = {item.task_id: _open_stores(work, plan, item, scratch / str(item.task_id)) for item in work.tasks}
         runs: list[_TaskRun] = []
@@ -100,7 +102,7 @@ def run_stage(work: StageWork) -> StageReport:
     )
 
 
-def run_global(work: GlobalWork) -> StageReport:
+def run_global(work: GlobalWork, scratch_root: str | None = None) -> StageReport:
     """Fill a global store from its whole topic and write its contents.
 
     Raises:
@@ -111,7 +113,7 @@ def run_global(work: GlobalWork) -> StageReport:
     attempt = uuid4().hex[:12]
     plan = work.application.plan(VirtualClock(NO_TIMESTAMP))
     spec = plan.topology.global_stores[work.store].spec
-    with tempfile.TemporaryDirectory(prefix="streams-replay-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="streams-replay-", dir=scratch_root) as scratch:
         store = _open(spec, Path(scratch), "rocksdb")
         metrics = Metrics()
         task = plan.open_global(work.store, TaskState({work.store: store}), metrics)

@@ -6,6 +6,9 @@ again here.
 
 import json
 import re
+import traceback
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any
 
 from streams.core.errors import ConfigError, InputError, ProcessingError, StreamsError, TopologyError
@@ -18,10 +21,20 @@ _KNOWN: dict[str, type[StreamsError]] = {
 }
 
 _MARK = "streams-replay-failure:"
+#: Of a message and of a traceback only so much travels: some ways back are narrow.
+_LONGEST_MESSAGE = 4_000
+_LONGEST_TRACE = 8_000
 
 
 class TaskFailure(Exception):
     """A failure on its way from an executor that passes on only text."""
+
+
+class WorkerTraceback(Exception):
+    """Where in a worker an error was raised: the cause of what the driver raises."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
 
 
 def packed(work: Any, error: Exception) -> TaskFailure:
@@ -30,21 +43,39 @@ def packed(work: Any, error: Exception) -> TaskFailure:
         "name": work.name,
         "stage": work.stage,
         "type": type(error).__name__,
-        "message": str(error),
+        "message": str(error)[:_LONGEST_MESSAGE],
         "is_known": isinstance(error, StreamsError),
     }
     fields |= {name: getattr(error, name, None) for name in ("node", "topic", "partition", "offset")}
-    return TaskFailure(f"{_MARK}{json.dumps(fields, default=str).encode().hex()}:")
+    fields["trace"] = "".join(traceback.format_exception(error))[-_LONGEST_TRACE:]
+    text = urlsafe_b64encode(zlib.compress(json.dumps(fields, default=str).encode())).decode()
+    return TaskFailure(f"{_MARK}{text}:")
+
+
+def failure_text(text: str) -> str | None:
+    """Return the part of a text that ``packed`` made, None if there is none."""
+    found = re.findall(rf"{_MARK}[\w=-]+:", text)
+    return str(found[-1]) if found else None
 
 
 def unpacked(text: str) -> dict[str, Any] | None:
     """Return what ``packed`` put into a text, None if there is nothing."""
-    found = re.findall(rf"{_MARK}([0-9a-f]+):", text)
-    return dict(json.loads(bytes.fromhex(found[-1]))) if found else None
+    found = failure_text(text)
+    if found is None:
+        return None
+    return dict(json.loads(zlib.decompress(urlsafe_b64decode(found.removeprefix(_MARK)[:-1]))))
 
 
 def explained_failure(session: Any, error: Exception) -> Exception:
-    """Return the error that a user should see."""
+    """Return the error that a user should see, with its cause."""
+    explained = _explained(session, error)
+    if explained is not error:
+        trace = (unpacked(str(error)) or {}).get("trace")
+        explained.__cause__ = WorkerTraceback(trace) if trace else error
+    return explained
+
+
+def _explained(session: Any, error: Exception) -> Exception:
     if isinstance(error, ReplayTaskError):
         return error
     fields = unpacked(str(error))

@@ -46,6 +46,10 @@ class Place:
         """Return a place below this one."""
         return Place("/".join([self.uri.rstrip("/"), *names]))
 
+    def absolute(self) -> "Place":
+        """Return the same place for processes that work in another folder."""
+        return Place(os.path.abspath(self.uri)) if self.is_local else self
+
     @property
     def is_local(self) -> bool:
         """Whether it lies on this machine's file system."""

@@ -1,0 +1,236 @@
+"""Executor on Spark: a job per list of calls, a task per call.
+
+Between the session of a replay, which asks for calls, and ``drive.run_work``, which every worker
+calls.  Calls travel as rows (index, pickled call), each to a partition of its own; reports come
+back the same way, and beforehand as notes in the folder of the replay, which tell how far a job is
+in classic sessions and in Connect alike.
+"""
+
+import pickle
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+from uuid import uuid4
+
+from attrs import define, field
+
+from streams.replay.errors import ReplayError
+from streams.replay.failures import TaskFailure, failure_text
+from streams.replay.places import Place
+from streams.replay.spark.session import (
+    SessionLease,
+    is_connect,
+    is_local_master,
+    job_settings,
+    master_of,
+    ship_code,
+    ui_url,
+)
+from streams.replay.spark.shipping import build_digest
+from streams.replay.spark.tables import item_frame, output_frame
+from streams.replay.spark.worker import CallNotes, Task
+from streams.replay.work import StageReport
+
+#: How often the driver looks for progress while a job runs; less often where a look costs a request.
+_LOOK_S = 0.25
+_FAR_LOOK_S = 2.0
+#: Tasks of the job that looks whether executors and driver see the same folder.
+_CHECKS = 8
+
+
+@define(eq=False)
+class SparkExecutor:
+    """Runs calls as tasks of Spark jobs; a context manager that ends a session which was made for it.
+
+    Failed tasks are tried again as often as Spark is told to: ``spark.task.maxFailures``, 4 on
+    clusters; once on ``local[N]``, as often as M says on ``local[N,M]``.
+    """
+
+    session: Any
+    root: Place
+    _lease: SessionLease
+    name: str = "spark"
+    _is_checked: bool = field(default=False, init=False)
+
+    @classmethod
+    def of(cls, spark: Any, master: str | None, root: Place, *, with_ui: bool = False) -> "SparkExecutor":
+        """Return an executor on a session that is given, active in this process, or made on ``master``.
+
+        ``master`` is one of Spark's (``local[*]`` by default) or the address of a Connect server
+        (``sc://HOST:PORT``).  ``with_ui`` opens the Spark UI of a session that is made.
+
+        Raises:
+            ConfigError: PySpark or Java is not installed, or another session is in the way.
+            ReplayError: Spark cannot be reached or does not start.
+        """
+        lease = SessionLease.of(spark, master, with_ui=with_ui)
+        return cls(lease.session, root, lease)
+
+    @property
+    def ui_url(self) -> str | None:
+        """Address of the Spark UI, None if there is none."""
+        return ui_url(self.session)
+
+    def run(
+        self,
+        works: Sequence[Any],
+        on_done: Callable[[StageReport], None],
+        on_look: Callable[[], None] = lambda: None,
+    ) -> list[StageReport]:
+        """Run all calls, the first ones first; return the answers in their order.
+
+        Raises:
+            TaskFailure: one failed as often as Spark tries it; ``explained_failure`` says it to people.
+            ReplayError: Spark itself failed.
+        """
+        if not works:
+            return []
+        notes = CallNotes(self.root.child("progress", f"calls-{uuid4().hex[:12]}"))
+        notes.write_marker()
+        try:
+            self._check(notes)
+            told: set[int] = set()
+
+            def look() -> None:
+                for index, report in notes.reports(told):
+                    told.add(index)
+                    on_done(report)
+                on_look()
+
+            name = f"streams replay: stage {works[0].stage}, {len(works)} tasks"
+            found = self._answers(name, works, _calls(build_digest(), notes.folder.uri), look)
+            reports = [pickle.loads(found[index]) for index in range(len(works))]
+            for index, report in enumerate(reports):
+                if index not in told:
+                    on_done(report)
+            return reports
+        finally:
+            notes.folder.delete()
+
+    def table(self, session: Any, name: str) -> Any:
+        """Return an output topic of a replay as a DataFrame; each action reads its files again, no more."""
+        self._check(None)
+        return output_frame(self.session, session, name)
+
+    def close(self) -> None:
+        """End the session, if it was made for this executor or others that are closed already."""
+        self._lease.close()
+
+    def __enter__(self) -> "SparkExecutor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check(self, notes: CallNotes | None) -> None:
+        """Before the first job: give executors on other machines the code, and see that they share the folder.
+
+        Raises:
+            ReplayError: they do not, or have another build of the project.
+        """
+        if self._is_checked:
+            return
+        if not is_local_master(master_of(self.session)):
+            ship_code(self.session)
+            if notes is not None:
+                function = _folder_checks(build_digest(), notes.folder.uri)
+                found = self._answers("streams replay: look at its folder", range(_CHECKS), function, lambda: None)
+                for message in filter(None, found.values()):
+                    raise ReplayError(message.decode())
+                seen = set(notes.folder.files())
+                if not all(f"{index}.worker" in seen for index in range(_CHECKS)):
+                    raise ReplayError(
+                        f"{self.root}: what executors of Spark write there cannot be seen by the driver; choose a "
+                        "folder that all machines share, such as one of a distributed file system"
+                    )
+        self._is_checked = notes is not None or is_local_master(master_of(self.session))
+
+    def _answers(
+        self, name: str, items: Sequence[Any], function: Task, on_look: Callable[[], None]
+    ) -> dict[int, bytes]:
+        """Run a job with a task per item; return its answers by index."""
+        tag = f"streams-replay-{uuid4().hex[:12]}"
+
+        def collect() -> list[Any]:
+            self.session.addTag(tag)
+            if not is_connect(self.session):
+                self.session.sparkContext.setJobDescription(name)
+            with job_settings(self.session):
+                frame = item_frame(self.session, items).mapInArrow(function, "index int, report binary")
+                return list(frame.collect())
+
+        with ThreadPoolExecutor(1, thread_name_prefix="streams-replay-spark") as pool:
+            future = pool.submit(collect)
+            try:
+                self._look_until_done(future, on_look)
+            except BaseException:
+                self.session.interruptTag(tag)
+                raise
+            failure = future.exception()
+            if isinstance(failure, Exception):
+                raise readable_failure(failure)
+            return {row[0]: bytes(row[1]) for row in future.result()}
+
+    def _look_until_done(self, future: "Future[Any]", on_look: Callable[[], None]) -> None:
+        pause_s = _LOOK_S if self.root.is_local else _FAR_LOOK_S
+        while not future.done():
+            wait([future], pause_s)
+            on_look()
+
+
+# Functions within functions travel by value, and name nothing of ours before they run: so a
+# worker without the project's code says what it lacks, and not that it cannot unpickle.
+
+
+def _calls(digest: str, folder: str) -> Task:
+    def run(batches: Any) -> Any:
+        from streams.replay.places import Place
+        from streams.replay.spark.worker import CallNotes, run_calls
+
+        return run_calls(batches, digest, CallNotes(Place(folder)))
+
+    return run
+
+
+def _folder_checks(digest: str, folder: str) -> Task:
+    def run(batches: Any) -> Any:
+        from streams.replay.places import Place
+        from streams.replay.spark.worker import CallNotes, check_folder
+
+        return check_folder(batches, digest, CallNotes(Place(folder)))
+
+    return run
+
+
+def readable_failure(error: Exception) -> Exception:
+    """Return what a failed job has to say to the driver, without the stacks around it."""
+    text = str(error)
+    found = failure_text(text)
+    if found is not None:
+        return TaskFailure(found)
+    if "Python worker exited unexpectedly" in text or "Python worker crashed" in text:
+        return ReplayError(
+            "a Python worker of Spark was killed, as often as its task was tried; perhaps for want of memory: give "
+            "Spark fewer cores (local[2]) or its executors more spark.executor.memoryOverhead"
+        )
+    if "ExecutorLostFailure" in text:
+        return ReplayError(
+            "an executor of Spark was lost, as often as its task was tried; perhaps for want of memory: give executors "
+            "more spark.executor.memoryOverhead or fewer cores"
+        )
+    if missing := re.search(r"(?:ModuleNotFoundError|ImportError): ([^\n]*)", text):
+        return ReplayError(
+            f"the Python workers of Spark cannot load the project: {missing[1]}; install the same packages there as "
+            "here, or set PYSPARK_PYTHON to a Python that has them"
+        )
+    if "cancelled" in text.lower():
+        return ReplayError("the job of the replay was cancelled in Spark; run the replay again with resume to go on")
+    return ReplayError(f"Spark failed: {_reason(text) or type(error).__name__}")
+
+
+def _reason(text: str) -> str:
+    """Return the first line that says something to a person."""
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    line = re.sub(r"^.*most recent failure: Lost task [^:]*: ", "", line)
+    return re.sub(r"\b(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", line).strip()

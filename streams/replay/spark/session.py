@@ -1,0 +1,237 @@
+"""Sessions of Spark: the user's own, classic or Connect, or one that a replay makes and ends.
+
+What a session needs before the first call runs on it: Python and code on the workers, addresses
+of this machine only where all runs on it, no more log than a person wants.
+"""
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, ClassVar
+
+from attrs import define
+
+from streams.core.errors import ConfigError
+from streams.replay.errors import ReplayError
+from streams.replay.spark.shipping import write_package
+
+#: Where a session runs that is given neither.
+DEFAULT_MASTER = "local[*]"
+#: First version with ``repartitionById``, in classic sessions and in Connect.
+_NEEDED = (4, 1)
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+#: A job's own settings: as many tasks as calls, whatever their sizes.
+JOB_SETTINGS = {"spark.sql.adaptive.enabled": "false"}
+
+
+@define(eq=False)
+class SessionLease:
+    """A session as long as it is used: closed by its last user if replay made it, never if it was given."""
+
+    session: Any
+    is_own: bool
+    _is_open: bool = True
+
+    #: How many use each session that replay made, by identity.
+    _users: ClassVar[dict[int, int]] = {}
+    _lock: ClassVar[Lock] = Lock()
+
+    @classmethod
+    def of(cls, spark: Any, master: str | None, *, with_ui: bool = False) -> "SessionLease":
+        """Return the given session, the active one, or a new one on ``master``.
+
+        Raises:
+            ConfigError: PySpark or Java is not installed, or another session is in the way.
+            ReplayError: Spark cannot be reached or does not start.
+        """
+        _require_pyspark()
+        if spark is not None:
+            if master is not None:
+                raise ConfigError(f"a Spark session is given, and so is master {master!r}: give one of them")
+            return cls(spark, False)
+        with cls._lock:
+            found = _active_session(master)
+            is_own = found is None or id(found) in cls._users
+            if found is None:
+                found = _started(master or DEFAULT_MASTER, with_ui)
+            if is_own:
+                cls._users[id(found)] = cls._users.get(id(found), 0) + 1
+            return cls(found, is_own)
+
+    def close(self) -> None:
+        """Give the session back; the last one to do so ends it."""
+        with self._lock:
+            if not self._is_open or not self.is_own:
+                return
+            self._is_open = False
+            self._users[id(self.session)] -= 1
+            if not self._users[id(self.session)]:
+                del self._users[id(self.session)]
+                self.session.stop()
+
+
+def is_connect(session: Any) -> bool:
+    """Whether a session reaches Spark through Spark Connect."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def master_of(session: Any) -> str:
+    """Return the master that a session runs on, empty if it does not say."""
+    return str(session.conf.get("spark.master", ""))
+
+
+def is_local_master(master: str) -> bool:
+    """Whether all of a session runs on this machine, in one process beside its Python workers.
+
+    >>> is_local_master("local[4,3]"), is_local_master("local-cluster[2,2,1024]")
+    (True, False)
+    """
+    return master == "local" or master.startswith("local[")
+
+
+def ui_url(session: Any) -> str | None:
+    """Return the address of the Spark UI, None if there is none or Spark is far away."""
+    found = None if is_connect(session) else session.sparkContext.uiWebUrl
+    return None if found is None else str(found)
+
+
+def ship_code(session: Any) -> None:
+    """Give the project's code to the workers of a session, for machines that have another build or none."""
+    package = str(_package())
+    if is_connect(session):
+        session.addArtifacts(package, pyfile=True)
+    else:
+        session.sparkContext.addPyFile(package)
+
+
+@contextmanager
+def job_settings(session: Any) -> Iterator[None]:
+    """Set what jobs of ours need, and put back what was there."""
+    before = {name: session.conf.get(name, None) for name in JOB_SETTINGS}
+    changed = {name: value for name, value in JOB_SETTINGS.items() if before[name] != value}
+    for name, value in changed.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in changed:
+            if before[name] is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, before[name])
+
+
+def require_java(environment: Mapping[str, str]) -> None:
+    """Refuse to start Spark without Java.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    home = environment.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin" if home else environment.get("PATH", ""))
+    if found is None:
+        where = f"JAVA_HOME is {home!r}, which has none" if home else "there is none on the PATH"
+        raise ConfigError(
+            f"executor 'spark' needs Java 17 or later: {where}; install it (on Debian: apt install "
+            "openjdk-17-jre-headless), name a Spark Connect server (master 'sc://HOST:PORT'), or give executor='local'"
+        )
+
+
+def _require_pyspark() -> None:
+    try:
+        import pyspark
+    except ImportError as error:
+        raise ConfigError(
+            f"executor 'spark' needs PySpark ({error}); install it with: pip install 'streams[spark]', "
+            "or give executor='local'"
+        ) from None
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < _NEEDED:
+        raise ConfigError(
+            f"executor 'spark' needs PySpark {_NEEDED[0]}.{_NEEDED[1]} or later, here is {pyspark.__version__}; "
+            "install it with: pip install 'streams[spark]', or give executor='local'"
+        )
+
+
+def _active_session(master: str | None) -> Any:
+    """Return the session of this process, None if there is none.
+
+    Raises:
+        ConfigError: it runs on another master than asked for.
+    """
+    from pyspark.sql import SparkSession
+
+    found = SparkSession.getActiveSession()
+    if found is None or master is None or master_of(found) == master:
+        return found
+    raise ConfigError(
+        f"master {master!r}: this process has a Spark session on {master_of(found)!r} already; stop it, or pass it as "
+        "spark="
+    )
+
+
+def _started(master: str, with_ui: bool) -> Any:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("streams replay")
+    try:
+        if master.startswith("sc://"):
+            return builder.remote(master).create()
+        require_java(os.environ)
+        settings = _settings(master, with_ui)
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        with _environment(master):
+            return builder.master(master).getOrCreate()
+    except PySparkException as error:
+        reason = str(error).strip().splitlines()
+        raise ReplayError(f"Spark on {master!r} does not start: {reason[0] if reason else error!r}") from None
+
+
+def _settings(master: str, with_ui: bool) -> dict[str, str]:
+    """Return the settings of a session that is made for a replay."""
+    settings = JOB_SETTINGS | {
+        "spark.ui.enabled": str(with_ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+        "spark.log.level": "ERROR",
+    }
+    if is_local_master(master) or master.startswith("local-cluster"):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return settings
+
+
+@contextmanager
+def _environment(master: str) -> Iterator[None]:
+    """Have Spark start with this Python, and on this machine's own address where nobody else needs it."""
+    given = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+    if is_local_master(master) or master.startswith("local-cluster"):
+        given["SPARK_LOCAL_IP"] = "127.0.0.1"
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@cache
+def _package() -> Path:
+    """Return the project's code as one file, which lies where it is as long as the process."""
+    folder = tempfile.mkdtemp(prefix="streams-package-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return write_package(Path(folder))

@@ -1,0 +1,54 @@
+"""DataFrames: items of work with a partition each, and output topics that are read when needed.
+
+Between ``result.outputs`` and the workers, each of which reads one partition of a topic in its
+one order.  Every action reads the files of the replay again; nothing else is computed again.
+"""
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+from streams.core.records import TopicPartition
+from streams.replay.outputs import lanes_of, output_partitions
+from streams.replay.result import output_schema, output_topic
+from streams.replay.spark.worker import OutputPart, Task
+
+
+def item_frame(session: Any, items: Sequence[Any]) -> Any:
+    """Return a DataFrame (index, pickled item) with one partition per item."""
+    import pyarrow as pa
+
+    columns = [
+        pa.array(range(len(items)), pa.int32()),
+        pa.array([pickle.dumps(item) for item in items], pa.binary()),
+    ]
+    table = pa.table(columns, ["index", "item"])
+    return session.createDataFrame(table).repartitionById(len(items), "index")
+
+
+def output_frame(spark: Any, session: Any, name: str) -> Any:
+    """Return an output topic as a DataFrame: key, value, timestamp, headers, partition and offset.
+
+    A partition of the topic is a partition of the DataFrame, its rows by offset.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(output_schema(output_topic(session.topology, name)))
+    parts = [
+        OutputPart(number, lanes_of(session.outputs, TopicPartition(name, number)))
+        for number in output_partitions(session.outputs, name)
+    ]
+    if not parts:
+        return spark.createDataFrame([], schema)
+    return item_frame(spark, parts).mapInArrow(_reading(session, name), schema)
+
+
+def _reading(session: Any, name: str) -> Task:
+    root, application = session.root, session.plan.application
+
+    def read(batches: Any) -> Any:
+        from streams.replay.spark.worker import read_parts
+
+        return read_parts(batches, root, application, name)
+
+    return read

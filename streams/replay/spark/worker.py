@@ -1,0 +1,131 @@
+"""What runs in a Python worker of Spark: one call, or the records of one partition of an output topic.
+
+Workers are used again for later tasks, so nothing of a task is kept in globals.  Imports nothing
+of pyspark: Arrow batches come in, Arrow batches go out.
+"""
+
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from streams.core.clock import VirtualClock
+from streams.core.records import NO_TIMESTAMP
+from streams.replay.application import Application
+from streams.replay.drive import run_work
+from streams.replay.errors import ReplayError
+from streams.replay.failures import packed
+from streams.replay.outputs import read_output
+from streams.replay.places import Place
+from streams.replay.result import output_topic, record_batch
+from streams.replay.segments import Extent
+from streams.replay.spark.shipping import build_digest, check_build
+
+#: Turns Arrow batches into Arrow batches, as ``mapInArrow`` wants it.
+Task = Callable[[Iterator[Any]], Iterator[Any]]
+
+
+@frozen
+class CallNotes:
+    """Where calls leave their reports for a driver that cannot wait, and what tells that this is the same folder."""
+
+    folder: Place
+
+    def write_marker(self) -> None:
+        """Let executors see that they see the driver's files.
+
+        Raises:
+            ReplayError: it cannot be written.
+        """
+        self.folder.child("driver").write(b"driver")
+
+    def check_marker(self) -> None:
+        """Look for the driver's file.
+
+        Raises:
+            ReplayError: this executor does not see it.
+        """
+        if not self.folder.child("driver").exists():
+            raise ReplayError(
+                f"{self.folder}: what the driver writes there cannot be seen by an executor of Spark; choose a folder "
+                "that all machines share, such as one of a distributed file system"
+            )
+
+    def leave(self, index: int, report: bytes) -> None:
+        """Leave the report of a call."""
+        self.folder.child(f"{index}.report").write(report)
+
+    def reports(self, known: set[int]) -> Iterator[tuple[int, Any]]:
+        """Yield (index, report) of the calls that have ended since."""
+        for name in self.folder.files():
+            index, _, kind = name.partition(".")
+            if kind == "report" and int(index) not in known:
+                yield int(index), pickle.loads(self.folder.child(name).read())
+
+
+@frozen
+class OutputPart:
+    """One partition of an output topic: what each task wrote of it, in the order that decides ties."""
+
+    partition: int
+    lanes: Sequence[Sequence[Extent]]
+
+
+def run_calls(batches: Iterator[Any], digest: str, notes: CallNotes) -> Iterator[Any]:
+    """Run the calls of a partition (index, work) and yield their reports (index, report).
+
+    Raises:
+        TaskFailure: one failed; the text says what the driver needs to know.
+    """
+    import pyarrow as pa
+
+    for index, work in _items(batches):
+        try:
+            check_build(digest, build_digest())
+            notes.check_marker()
+            report = pickle.dumps(run_work(work, scratch_folder()))
+            notes.leave(index, report)
+        except Exception as error:
+            raise packed(work, error) from error
+        yield pa.record_batch([pa.array([index], pa.int32()), pa.array([report], pa.binary())], ["index", "report"])
+
+
+def check_folder(batches: Iterator[Any], digest: str, notes: CallNotes) -> Iterator[Any]:
+    """Look for the driver's marker and leave one for it; yields (index, message), empty if all is well."""
+    import pyarrow as pa
+
+    for index, _ in _items(batches):
+        message = ""
+        try:
+            check_build(digest, build_digest())
+            notes.check_marker()
+            notes.folder.child(f"{index}.worker").write(b"worker")
+        except ReplayError as error:
+            message = str(error)
+        yield pa.record_batch(
+            [pa.array([index], pa.int32()), pa.array([message.encode()], pa.binary())], ["index", "report"]
+        )
+
+
+def read_parts(batches: Iterator[Any], root: Place, application: Application, topic: str) -> Iterator[Any]:
+    """Yield the records of partitions of an output topic (index, part) as rows of its table."""
+    declared = output_topic(application.plan(VirtualClock(NO_TIMESTAMP)).topology, topic)
+    for _, part in _items(batches):
+        for block in read_output(root, part.lanes):
+            yield record_batch(declared, part.partition, block)
+
+
+def scratch_folder() -> str | None:
+    """Return Spark's local folder with which this worker works (``spark.local.dir``), None outside of Spark."""
+    for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(","):
+        if folder and os.access(folder, os.W_OK):
+            return folder
+    return None
+
+
+def _items(batches: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+    for batch in batches:
+        for index, data in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+            yield index, pickle.loads(data)
