@@ -5,12 +5,9 @@ user's code failed on, with the line of that code.
 """
 
 import sys
-import sysconfig
 import traceback
-from pathlib import Path
 from types import TracebackType
 
-import streams
 from streams.core.errors import (
     ConfigError,
     InputError,
@@ -20,6 +17,7 @@ from streams.core.errors import (
     TopologyError,
     UnknownTopicError,
 )
+from streams.core.user_code import place_in_user_code
 from streams.files import OutputError
 from streams.replay.errors import ReplayError, ReplayTaskError
 
@@ -27,12 +25,6 @@ from streams.replay.errors import ReplayError, ReplayTaskError
 FAILED = 1
 #: Exit status of a user's mistake.
 MISTAKE = 2
-
-#: Where code is that is not the user's: this package, libraries, Python itself.
-_NOT_THE_USERS = (
-    str(Path(streams.__file__).parent),
-    *(sysconfig.get_path(kind) for kind in ("purelib", "platlib", "stdlib", "platstdlib")),
-)
 
 
 class UsageError(StreamsError):
@@ -67,6 +59,9 @@ def report(error: Exception, *, is_debug: bool = False) -> int:
 
 
 def _message(error: Exception, *, is_debug: bool) -> str:
+    if isinstance(error, ReplayTaskError):
+        hint = "\n  mend the code, or skip such records with --set processing_handler=continue" if error.place else ""
+        return f"{error}{hint}"
     if isinstance(error, ProcessingError):
         return "\n".join([str(error), *_details(error, is_debug=is_debug)])
     if isinstance(error, StreamsError):
@@ -101,20 +96,8 @@ def _details(error: ProcessingError, *, is_debug: bool) -> list[str]:
 
 
 def _in_user_code(error: BaseException) -> str:
-    """Return where in the user's code an error came up: file, line, function and text."""
-    frame = last_frame_outside(error.__traceback__)
-    if frame is None:
-        return ""
-    text = f": {frame.line}" if frame.line else ""
-    return f"\n  in {frame.filename}:{frame.lineno}, {frame.name}{text}"
-
-
-def last_frame_outside(trace: TracebackType | None) -> traceback.FrameSummary | None:
-    """Return the innermost frame that is the user's: neither ours, nor generated, nor of a library."""
-    for frame in reversed(traceback.extract_tb(trace)):
-        if not frame.filename.startswith(("<", *_NOT_THE_USERS)):
-            return frame
-    return None
+    place = place_in_user_code(error)
+    return f"\n  in {place}" if place else ""
 
 
 def frame_in(trace: TracebackType | None, file: str) -> traceback.FrameSummary | None:

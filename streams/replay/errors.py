@@ -11,7 +11,7 @@ class ReplayTaskError(ReplayError):
     """A task of a replay failed.
 
     Fields: ``stage`` and ``task`` say which one, ``node``, ``topic``, ``partition`` and ``offset`` what it was
-    working on; None where unknown.
+    working on, ``place`` the line of user code; None where unknown.
     """
 
     def __init__(
@@ -24,6 +24,7 @@ class ReplayTaskError(ReplayError):
         topic: str | None = None,
         partition: int | None = None,
         offset: int | None = None,
+        place: str | None = None,
     ) -> None:
         super().__init__(message)
         self.stage = stage
@@ -32,6 +33,7 @@ class ReplayTaskError(ReplayError):
         self.topic = topic
         self.partition = partition
         self.offset = offset
+        self.place = place
 
 
 class SnapshotError(ReplayError):

@@ -11,8 +11,9 @@ import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any
 
-from streams.core.errors import ConfigError, InputError, ProcessingError, StreamsError, TopologyError
+from streams.core.errors import ConfigError, InputError, StreamsError, TopologyError
 from streams.core.records import TopicPartition
+from streams.core.user_code import place_in_user_code
 from streams.replay.errors import ReplayError, ReplayTaskError, SnapshotError
 
 #: Errors that stay what they were when they cross from an executor.
@@ -45,6 +46,7 @@ def packed(work: Any, error: Exception) -> TaskFailure:
         "type": type(error).__name__,
         "message": str(error)[:_LONGEST_MESSAGE],
         "is_known": isinstance(error, StreamsError),
+        "place": place_in_user_code(error.__cause__ or error) or None,
     }
     fields |= {name: getattr(error, name, None) for name in ("node", "topic", "partition", "offset")}
     fields["trace"] = "".join(traceback.format_exception(error))[-_LONGEST_TRACE:]
@@ -80,13 +82,9 @@ def _explained(session: Any, error: Exception) -> Exception:
         return error
     fields = unpacked(str(error))
     if fields is None:
-        if isinstance(error, ProcessingError):
-            fields = {name: getattr(error, name, None) for name in ("node", "topic", "partition", "offset")}
-            fields |= {"message": str(error), "is_known": True, "stage": None, "name": str(error.task_id or "")}
-        elif isinstance(error, StreamsError):
+        if isinstance(error, StreamsError):
             return error
-        else:
-            return ReplayError(f"the replay failed: {type(error).__name__}: {_first_lines(str(error))}")
+        return ReplayError(f"the replay failed: {type(error).__name__}: {_first_lines(str(error))}")
     known = _KNOWN.get(fields.get("type", ""))
     if known is not None:
         return known(fields["message"])
@@ -95,13 +93,14 @@ def _explained(session: Any, error: Exception) -> Exception:
     if fields.get("stage") is not None and fields["stage"] >= 0:
         message = f"stage {fields['stage']}, {message}"
     return ReplayTaskError(
-        message + where,
+        message + where + (f"\n  in {fields['place']}" if fields.get("place") else ""),
         stage=None if fields.get("stage") is None else str(fields["stage"]),
         task=fields.get("name"),
         node=fields.get("node"),
         topic=fields.get("topic"),
         partition=fields.get("partition"),
         offset=fields.get("offset"),
+        place=fields.get("place"),
     )
 
 

@@ -11,10 +11,18 @@ from attrs import define, field
 
 from streams.replay.drive import run_work
 from streams.replay.errors import ReplayError
+from streams.replay.failures import packed
 from streams.replay.work import StageReport
 
 #: How often the driver looks for progress while calls run.
 _LOOK_S = 0.25
+
+
+def _run(work: Any) -> StageReport:
+    try:
+        return run_work(work)
+    except Exception as error:
+        raise packed(work, error) from error
 
 
 @define(eq=False)
@@ -42,14 +50,14 @@ class LocalExecutor:
         if self.processes == 1 or len(works) == 1:
             reports = []
             for work in works:
-                reports.append(run_work(work))
+                reports.append(_run(work))
                 on_done(reports[-1])
             return reports
         if self._pool is None:
             # Started afresh, not forked: threads of this process and its locks stay here.
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self.processes, mp_context=context)
-        futures: list[Future[StageReport]] = [self._pool.submit(run_work, work) for work in works]
+        futures: list[Future[StageReport]] = [self._pool.submit(_run, work) for work in works]
         try:
             open_futures = set(futures)
             while open_futures:
