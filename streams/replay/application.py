@@ -10,6 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -109,18 +110,25 @@ def _modules_beside(thing: object) -> list[ModuleType]:
     file = getattr(module, "__file__", None)
     if module is None or file is None or _is_installed(file):
         return [] if module is None or module.__name__ != "__main__" else [module]
-    folder = str(Path(file).resolve().parent)
+    folder = _folder_of(file)
     beside = [
         other
         for other in list(sys.modules.values())
         if isinstance(other, ModuleType)
         and (origin := getattr(other, "__file__", None)) is not None
-        and str(Path(origin).resolve().parent) == folder
+        and _folder_of(origin) == folder
         and not _is_installed(origin)
     ]
     return sorted({id(found): found for found in (module, *beside)}.values(), key=lambda found: found.__name__)
 
 
+@cache
+def _folder_of(file: str) -> str:
+    # A replay asks for every loaded module, and many times.
+    return str(Path(file).resolve().parent)
+
+
+@cache
 def _is_installed(file: str) -> bool:
     resolved = str(Path(file).resolve())
     own = str(Path(__file__).resolve().parent.parent)
