@@ -301,7 +301,10 @@ class Snapshot:
         """Return the state as another replay goes on from it, with whole paths."""
         whole = {file: str(place_of(self.root, file)) for file in self.state.files()}
         state = _moved_state(self.state, whole)
-        state.ends = {task: {} for task in state.ends}
+        # Outputs begin anew; what tasks read of each other goes on where its readers are.
+        state.ends = {
+            task: {lane: end for lane, end in ends.items() if lane[0] != "sink"} for task, ends in state.ends.items()
+        }
         state.counters = {}
         return state
 
