@@ -120,30 +120,45 @@ def _encode_plain(block: Block, base_timestamp: int, deltas: Sequence[int]) -> b
 
 def _encode_with_headers(block: Block, base_timestamp: int, deltas: Sequence[int]) -> bytes:
     assert block.headers is not None
+    varints, join = _VARINTS, b"".join
+    # Records of one origin carry the same headers again and again.
+    sections: dict[Headers, bytes] = {(): b"\0"}
     parts: list[bytes] = []
+    append = parts.append
     columns = zip(block.keys, block.values, block.timestamps, block.headers, deltas, strict=True)
     for key, value, timestamp, headers, delta in columns:
-        body = _body(key, value, timestamp - base_timestamp, headers, delta)
-        parts += (_VARINTS[len(body)], body)
+        if key is None:
+            key_length, key = b"\x01", b""
+        else:
+            key_length = varints[len(key)]
+        if value is None:
+            value_length, value = b"\x01", b""
+        else:
+            value_length = varints[len(value)]
+        try:
+            section = sections.get(headers)
+            if section is None:
+                section = sections[headers] = _encode_headers(headers)
+        except TypeError:
+            # Lists and bytearrays do as well, but cannot be remembered.
+            section = _encode_headers(headers)
+        body = join(
+            (b"\0", varints[timestamp - base_timestamp], varints[delta], key_length, key, value_length, value, section)
+        )
+        append(varints[len(body)])
+        append(body)
+    return join(parts)
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    parts = [_VARINTS[len(headers)]]
+    for name, content in headers:
+        parts += (_sized(name.encode()), _sized(content))
     return b"".join(parts)
 
 
 def _sized(data: bytes | None) -> bytes:
     return b"\x01" if data is None else _VARINTS[len(data)] + data
-
-
-def _body(key: bytes | None, value: bytes | None, timestamp_delta: int, headers: Headers, offset_delta: int) -> bytes:
-    parts = [
-        b"\0",
-        _VARINTS[timestamp_delta],
-        _VARINTS[offset_delta],
-        _sized(key),
-        _sized(value),
-        _VARINTS[len(headers)],
-    ]
-    for name, content in headers:
-        parts += (_sized(name.encode()), _sized(content))
-    return b"".join(parts)
 
 
 # --- decoding -----------------------------------------------------------------------------
@@ -162,6 +177,7 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
     # Deltas as they are written, doubled; made only where they do not count through.
     deltas: list[int] | None = None
     with_headers: dict[int, Headers] = {}
+    sections: dict[bytes, Headers] = {}
     add_key, add_value, add_time = keys.append, values.append, times.append
     p = 0
     # Varints of one and two bytes are read in place; a call each would double the time.
@@ -209,7 +225,12 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
             start, p = p, p + (n >> 1)
             add_value(data[start:p])
         if data[p]:
-            with_headers[twice >> 1], p = _decode_headers(data, p)
+            # What is left of the record; the same as that of others as a rule.
+            section, p = data[p:end], end
+            row = sections.get(section)
+            if row is None:
+                row = sections[section] = _decode_headers(section)
+            with_headers[twice >> 1] = row
         else:
             p += 1
         if p != end:
@@ -225,8 +246,9 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
     )
 
 
-def _decode_headers(data: bytes, position: int) -> tuple[Headers, int]:
-    count, position = _varint(data, position)
+def _decode_headers(data: bytes) -> Headers:
+    """Return the headers that take up all of the bytes."""
+    count, position = _varint(data, 0)
     if count < 0:
         raise IndexError(position)
     row: list[tuple[str, bytes | None]] = []
@@ -242,4 +264,6 @@ def _decode_headers(data: bytes, position: int) -> tuple[Headers, int]:
         else:
             row.append((name, data[position : position + length]))
             position += length
-    return tuple(row), position
+    if position != len(data):
+        raise IndexError(position)
+    return tuple(row)

@@ -92,6 +92,22 @@ def test_bytes_are_those_of_kafka():
     assert batch.batch_size(b"k", b"v", (("h", b"x"),)) == len(expected)
 
 
+def test_headers_that_cannot_be_hashed_are_written_as_well():
+    block = Block([None] * 2, [b"v"] * 2, [0, 0], [(["h", bytearray(b"x")],), ()])
+
+    assert batch.decode(batch.encode(block, 0)).headers == [(("h", b"x"),), ()]
+
+
+def test_headers_that_records_share_are_one_object_when_read():
+    row = (("h", b"x"), ("i", None))
+    block = Block([None] * 3, [b"v"] * 3, [0] * 3, [row, (), (("h", b"x"), ("i", None))])
+
+    first, none, again = batch.decode(batch.encode(block, 0)).headers
+
+    assert (first, none) == (row, ())
+    assert again is first
+
+
 @given(blocks(with_holes=False))
 def test_size_of_a_record_alone_is_exact(block):
     row = block.slice(0, 1)

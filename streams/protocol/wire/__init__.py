@@ -1,0 +1,55 @@
+"""Kafka's wire protocol: bytes of requests and responses, and what they are in our words.
+
+``framing`` cuts and makes frames, ``codec`` writes and reads messages from the tables, ``mapping``
+translates them, ``encoded`` keeps record batches as bytes until someone looks inside.  Nothing in
+here does I/O.  Kafka's protocol guide; KIP-482 (flexible versions).
+"""
+
+from streams.protocol.wire.apis import API_VERSIONS, APIS, all_versions, api_of, classic_versions
+from streams.protocol.wire.codec import Coder, request_coder, response_coder
+from streams.protocol.wire.encoded import EncodedBlock, encoded, encoded_all, fetched, produced
+from streams.protocol.wire.errors import EncodingError, MalformedError, UnsupportedVersionError
+from streams.protocol.wire.fields import Api, Fields
+from streams.protocol.wire.framing import (
+    FrameReader,
+    RequestHeader,
+    api_ranges,
+    correlation_id_of,
+    encode_request,
+    encode_response,
+    read_request,
+    read_request_header,
+    read_response,
+    refused_versions,
+)
+
+__all__ = [
+    "APIS",
+    "API_VERSIONS",
+    "Api",
+    "Coder",
+    "EncodedBlock",
+    "EncodingError",
+    "Fields",
+    "FrameReader",
+    "MalformedError",
+    "RequestHeader",
+    "UnsupportedVersionError",
+    "all_versions",
+    "api_of",
+    "api_ranges",
+    "classic_versions",
+    "correlation_id_of",
+    "encode_request",
+    "encode_response",
+    "encoded",
+    "encoded_all",
+    "fetched",
+    "produced",
+    "read_request",
+    "read_request_header",
+    "read_response",
+    "refused_versions",
+    "request_coder",
+    "response_coder",
+]

@@ -51,9 +51,7 @@ class EncodedBlock(Block):
         """
         if isinstance(block, EncodedBlock):
             return cls(batch.moved(block.data, base_offset, leader_epoch), _moved(block.header, base_offset))
-        data = batch.encode(
-            block, base_offset, attributes=codec_number(block.compression), leader_epoch=leader_epoch
-        )
+        data = batch.encode(block, base_offset, attributes=codec_number(block.compression), leader_epoch=leader_epoch)
         result = cls(data, batch.read_header(data))
         result.keys, result.values = block.keys, block.values
         result.timestamps, result.headers = block.timestamps, block.headers

@@ -6,6 +6,7 @@ sets"), KIP-31, KIP-32.  lz4 of format 0, whose frames carry a wrong checksum, i
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -59,7 +60,7 @@ def decode_message_set(data: bytes, *, verify: bool = True) -> list[Block]:
 def _block(messages: list[_Message], codec: str) -> Block:
     offsets = [message.offset for message in messages]
     first, last = offsets[0], offsets[-1]
-    if any(after <= before for before, after in zip(offsets, offsets[1:], strict=False)):
+    if any(after <= before for before, after in pairwise(offsets)):
         raise CorruptBatchError(f"messages at offset {first}: their offsets do not ascend")
     return Block(
         [message.key for message in messages],

@@ -4,7 +4,6 @@ from streams.protocol.wire.fields import (
     BOOLEAN,
     BYTES,
     CLASSIC_STRING,
-    INT8,
     INT16,
     INT32,
     INT64,

@@ -1,0 +1,475 @@
+"""Our messages in Kafka's words and back, as bytes in between: what was said is what is heard."""
+
+import pytest
+
+from streams.core.errors import BrokerError
+from streams.core.records import Block, ProducerStamp, TopicPartition
+from streams.protocol.messages import (
+    COORDINATOR_TRANSACTION,
+    READ_COMMITTED,
+    AbortedTransaction,
+    AddOffsetsToTxn,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxn,
+    AddPartitionsToTxnResponse,
+    CreateGroup,
+    CreatePartitions,
+    CreatePartitionsResponse,
+    CreateTopics,
+    CreateTopicsResponse,
+    DeleteGroup,
+    DeleteGroupResponse,
+    DeleteRecords,
+    DeleteRecordsResponse,
+    DeleteTopics,
+    DeleteTopicsResponse,
+    DescribedMember,
+    DescribeGroup,
+    DescribeGroupResponse,
+    EndTxn,
+    EndTxnResponse,
+    ErrorCode,
+    Fetch,
+    FetchedPartition,
+    FetchResponse,
+    FindCoordinator,
+    FindCoordinatorResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    InitProducerId,
+    InitProducerIdResponse,
+    JoinGroup,
+    JoinGroupMember,
+    JoinGroupResponse,
+    LeaveGroup,
+    LeaveGroupResponse,
+    ListGroups,
+    ListGroupsResponse,
+    ListOffsets,
+    ListOffsetsResponse,
+    Metadata,
+    MetadataResponse,
+    OffsetAndMetadata,
+    OffsetCommit,
+    OffsetCommitResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
+    Produce,
+    ProduceResponse,
+    ResetOffsets,
+    SyncGroup,
+    SyncGroupResponse,
+    TopicMetadata,
+    TopicSpec,
+    TxnOffsetCommit,
+    TxnOffsetCommitResponse,
+)
+from streams.protocol.wire import EncodingError, MalformedError, UnsupportedVersionError, encoded, fetched, mapping
+from streams.protocol.wire.codec import request_coder, response_coder
+from streams.protocol.wire.mapping import TRANSLATIONS, Serving
+from streams.protocol.wire.mapping.topics import address
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+SERVING = Serving("cluster", {1: ("::1", 9092), 2: ("host", 9093)}, 1)
+_OFFSETS = {A0: OffsetAndMetadata(5, "note"), B0: OffsetAndMetadata(7)}
+_ERRORS = {A0: ErrorCode.NONE, B0: ErrorCode.UNKNOWN_MEMBER_ID}
+
+#: First version, request, response; each is tried in all versions from that on.
+EXCHANGES = [
+    (
+        1,
+        ListOffsets({A0: -1, A1: 1234, B0: -2}),
+        ListOffsetsResponse({A0: (ErrorCode.NONE, -1, 9), B0: (ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1)}),
+    ),
+    (2, ListOffsets({A0: -1}, READ_COMMITTED), ListOffsetsResponse({})),
+    (0, DeleteRecords({A0: 3, B0: -1}), DeleteRecordsResponse({A0: (ErrorCode.NONE, 3)})),
+    (
+        1,
+        Metadata(None),
+        MetadataResponse(
+            {1: "[::1]:9092", 2: "host:9093"},
+            (
+                TopicMetadata("a", ErrorCode.NONE, (1, -1, 2), is_internal=True),
+                TopicMetadata("b", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ),
+        ),
+    ),
+    (1, Metadata(()), MetadataResponse({1: "[::1]:9092", 2: "host:9093"}, ())),
+    (0, Metadata(("a", "b")), MetadataResponse({1: "[::1]:9092", 2: "host:9093"}, ())),
+    (4, Metadata(("a",), False), MetadataResponse({1: "[::1]:9092", 2: "host:9093"}, ())),
+    (
+        2,
+        CreateTopics((TopicSpec("a", 3, {"cleanup.policy": "compact"}), TopicSpec("b", 1))),
+        CreateTopicsResponse({"a": (ErrorCode.NONE, ""), "b": (ErrorCode.TOPIC_ALREADY_EXISTS, "it is there")}),
+    ),
+    (4, CreateTopics((TopicSpec("a"),)), CreateTopicsResponse({"a": (ErrorCode.NONE, "")})),
+    (0, CreatePartitions({"a": 3}), CreatePartitionsResponse({"a": (ErrorCode.INVALID_PARTITIONS, "why")})),
+    (1, DeleteTopics(("a", "b")), DeleteTopicsResponse({"a": ErrorCode.NONE, "b": ErrorCode.INVALID_TOPIC})),
+    (0, FindCoordinator("g"), FindCoordinatorResponse(ErrorCode.NONE, 2)),
+    (
+        1,
+        FindCoordinator("t", COORDINATOR_TRANSACTION),
+        FindCoordinatorResponse(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1),
+    ),
+    (
+        2,
+        JoinGroup("g", "m", "consumer", (("range", b"1"), ("sticky", b"2")), 10_000, 60_000, client_id="client"),
+        JoinGroupResponse(
+            ErrorCode.NONE, 4, "range", "m", "m", (JoinGroupMember("m", None, b"1"),), protocol_type="consumer"
+        ),
+    ),
+    (
+        5,
+        JoinGroup("g", "", "consumer", (), 10_000, 60_000, "instance", client_id="client"),
+        JoinGroupResponse(
+            ErrorCode.NONE, 1, "p", "m", "m", (JoinGroupMember("m", "instance", b""),), protocol_type="consumer"
+        ),
+    ),
+    (0, SyncGroup("g", 3, "m", assignments={"m": b"x", "n": b""}), SyncGroupResponse(ErrorCode.NONE, b"x")),
+    (3, SyncGroup("g", 3, "m", "instance"), SyncGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS)),
+    (0, Heartbeat("g", 3, "m"), HeartbeatResponse(ErrorCode.ILLEGAL_GENERATION)),
+    (3, Heartbeat("g", 3, "m", "instance"), HeartbeatResponse(ErrorCode.NONE)),
+    (0, LeaveGroup("g", "m"), LeaveGroupResponse(ErrorCode.UNKNOWN_MEMBER_ID)),
+    (3, LeaveGroup("g", "", "instance"), LeaveGroupResponse(ErrorCode.NOT_COORDINATOR)),
+    (2, OffsetCommit("g", _OFFSETS, 3, "m"), OffsetCommitResponse(_ERRORS)),
+    (7, OffsetCommit("g", _OFFSETS, 3, "m", "instance"), OffsetCommitResponse(_ERRORS)),
+    (1, OffsetFetch("g", (A0, A1, B0)), OffsetFetchResponse(ErrorCode.NONE, _OFFSETS)),
+    (2, OffsetFetch("g"), OffsetFetchResponse(ErrorCode.NONE, _OFFSETS)),
+    (1, OffsetFetch("g", (A0,)), OffsetFetchResponse(ErrorCode.NOT_COORDINATOR, {})),
+    (7, OffsetFetch("g", (A0,), True), OffsetFetchResponse(ErrorCode.UNSTABLE_OFFSET_COMMIT, {})),
+    (0, ListGroups(), ListGroupsResponse((("g", "consumer", ""), ("h", "", "")))),
+    (
+        4,
+        DescribeGroup("g"),
+        DescribeGroupResponse(
+            ErrorCode.NONE,
+            "Stable",
+            "consumer",
+            "range",
+            members=(DescribedMember("m", "instance", "client", b"1", b"2"),),
+        ),
+    ),
+    (0, DescribeGroup("g"), DescribeGroupResponse(ErrorCode.NONE)),
+    (0, DeleteGroup("g"), DeleteGroupResponse(ErrorCode.NON_EMPTY_GROUP)),
+    (0, InitProducerId(), InitProducerIdResponse(ErrorCode.NONE, 7, 0)),
+    (3, InitProducerId("t", 1000, 7, 2), InitProducerIdResponse(ErrorCode.PRODUCER_FENCED)),
+    (
+        0,
+        AddPartitionsToTxn("t", 7, 2, (A0, A1, B0)),
+        AddPartitionsToTxnResponse({A0: ErrorCode.NONE, B0: ErrorCode.OPERATION_NOT_ATTEMPTED}),
+    ),
+    (0, AddOffsetsToTxn("t", 7, 2, "g"), AddOffsetsToTxnResponse(ErrorCode.INVALID_TXN_STATE)),
+    (0, TxnOffsetCommit("t", "g", 7, 2, _OFFSETS), TxnOffsetCommitResponse(_ERRORS)),
+    (3, TxnOffsetCommit("t", "g", 7, 2, _OFFSETS, 4, "m", "instance"), TxnOffsetCommitResponse(_ERRORS)),
+    (0, EndTxn("t", 7, 2, True, bumps_epoch=False), EndTxnResponse(ErrorCode.NONE)),
+]
+CASES = [
+    pytest.param(version, request, response, id=f"{type(request).__name__}-{number}-{version}")
+    for number, (first, request, response) in enumerate(EXCHANGES)
+    for version in range(first, mapping.versions_of(mapping.key_of(request))[1] + 1)
+]
+
+
+def heard(request, version):
+    """What the broker hears, the request sent as bytes."""
+    api_key, message = mapping.ask(request, version)
+    data = request_coder(api_key, version).to_bytes(message)
+    return mapping.asked(api_key, version, request_coder(api_key, version).whole(data), "client")
+
+
+def told(request, incoming, responses):
+    """What the client is told, the answer sent as bytes."""
+    message = mapping.answered(incoming, responses, SERVING)
+    coder = response_coder(incoming.api_key, incoming.version)
+    return mapping.answer(request, incoming.version, coder.whole(coder.to_bytes(message)))
+
+
+@pytest.mark.parametrize(("version", "request_", "response"), CASES)
+def test_what_is_said_is_what_is_heard(version, request_, response):
+    incoming = heard(request_, version)
+
+    (found,) = incoming.requests
+    if isinstance(request_, JoinGroup):
+        assert found.takes_member_id == (version >= 4)
+        object.__setattr__(found, "takes_member_id", False)
+    assert found == request_
+    assert told(request_, incoming, [response]) == response
+    assert incoming.is_answered
+
+
+def test_every_translation_is_tried():
+    tried = {mapping.key_of(request) for _, request, _ in EXCHANGES} | {0, 1}
+
+    assert tried == set(TRANSLATIONS)
+
+
+# --- records ----------------------------------------------------------------------------
+
+
+def block(count=3, base=0, stamp=None, compression="none"):
+    offsets = range(base, base + count)
+    return Block([b"k"] * count, [None] * count, list(range(count)), None, offsets, stamp, compression)
+
+
+def rows(blocks):
+    return [row for found in blocks for row in found.rows()]
+
+
+@pytest.mark.parametrize("version", range(3, 10))
+def test_produced_blocks_arrive_as_they_were_made(version):
+    stamp = ProducerStamp(7, 2, 40, is_transactional=True)
+    request = Produce({A0: (block(stamp=stamp, compression="lz4"),), B0: (block(1),)}, -1, "t")
+
+    incoming = heard(request, version)
+
+    (found,) = incoming.requests
+    assert (found.acks, found.transactional_id, list(found.blocks)) == (-1, "t", [A0, B0])
+    assert rows(found.blocks[A0]) == rows(request.blocks[A0])
+    assert (found.blocks[A0][0].producer, found.blocks[A0][0].compression) == (stamp, "lz4")
+    response = ProduceResponse({A0: (ErrorCode.NONE, 12, ""), B0: (ErrorCode.INVALID_TXN_STATE, -1, "")})
+    assert told(request, incoming, [response]) == response
+
+
+def test_a_damaged_batch_is_refused_and_the_others_are_written():
+    api_key, message = mapping.ask(Produce({A0: (block(),), A1: (block(),), B0: (block(),)}), 8)
+    data = bytearray(request_coder(0, 8).to_bytes(message))
+    data[-1] ^= 1
+    request = Produce({A0: (block(),), A1: (block(),), B0: (block(),)})
+
+    incoming = mapping.asked(api_key, 8, request_coder(0, 8).whole(bytes(data)))
+    accepted = ProduceResponse(dict.fromkeys(incoming.requests[0].blocks, (ErrorCode.NONE, 5, "")))
+    response = told(request, incoming, [accepted])
+
+    assert list(incoming.requests[0].blocks) == [A0, A1]
+    assert [found[0] for found in response.partitions.values()] == [0, 0, ErrorCode.CORRUPT_MESSAGE]
+    assert "checksum" in response.partitions[B0][2]
+
+
+def test_a_request_that_is_refused_whole_needs_no_response_of_the_broker():
+    message = {
+        "acks": 1,
+        "timeout_ms": 1,
+        "topic_data": [{"name": "a", "partition_data": [{"index": 0, "records": None}]}],
+    }
+
+    incoming = mapping.asked(0, 8, message)
+
+    assert incoming.requests == ()
+    response = told(Produce({A0: (block(),)}), incoming, [])
+    assert response.partitions[A0][:2] == (ErrorCode.INVALID_RECORD, -1)
+
+
+def test_with_acks_0_nobody_waits():
+    request = Produce({A0: (block(),)}, acks=0)
+
+    assert not heard(request, 8).is_answered
+    assert not mapping.is_answered(request)
+    assert mapping.is_answered(Heartbeat("g", 1, "m"))
+
+
+def test_two_blocks_of_one_partition_have_no_place_in_a_produce_request():
+    with pytest.raises(EncodingError, match=r"2 blocks for a-0.*one batch for each partition"):
+        mapping.ask(Produce({A0: (block(), block())}), 8)
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_fetched_blocks_arrive_as_they_were_stored(version):
+    request = Fetch({A0: 5, A1: 0, B0: 9}, 250, isolation_level=READ_COMMITTED)
+    stored = [block(base=5, stamp=ProducerStamp(7, 2, 40, is_transactional=True)), block(2, base=20)]
+    aborted = (AbortedTransaction(7, 5),)
+
+    incoming = heard(request, version)
+    (found,) = incoming.requests
+    response = told(
+        request,
+        incoming,
+        [
+            FetchResponse(
+                {
+                    A0: FetchedPartition(ErrorCode.NONE, 30, 2, stored, 22, aborted),
+                    A1: FetchedPartition(ErrorCode.OFFSET_OUT_OF_RANGE, 30, 2),
+                    B0: FetchedPartition(ErrorCode.NONE, 9, 0, (), 9),
+                }
+            )
+        ],
+    )
+
+    assert (found.positions, found.max_wait_ms, found.isolation_level) == (request.positions, 250, READ_COMMITTED)
+    first = response.partitions[A0]
+    assert (first.high_watermark, first.last_stable_offset, first.aborted) == (30, 22, aborted)
+    assert first.log_start_offset == (2 if version >= 5 else -1)
+    assert rows(first.blocks) == rows(stored)
+    assert [found.producer for found in first.blocks] == [stored[0].producer, None]
+    assert response.partitions[A1].error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert response.partitions[B0].blocks == []
+
+
+def test_an_answer_holds_what_the_client_has_room_for_and_at_least_one_batch():
+    """KIP-74: the first batch of all is sent whatever its size, or nobody would get past it."""
+    size = len(encoded(block()))
+    stored = [block(base=3 * number) for number in range(4)]
+
+    def sent(max_bytes, partition_max_bytes):
+        row = {"fetch_offset": 0, "partition_max_bytes": partition_max_bytes}
+        topics = [{"topic": "a", "partitions": [{"partition": 0, **row}, {"partition": 1, **row}]}]
+        message = {"max_wait_ms": 0, "max_bytes": max_bytes, "isolation_level": 0, "topics": topics}
+        partition = FetchedPartition(ErrorCode.NONE, 12, 0, stored)
+        answer = mapping.answered(
+            mapping.asked(1, 11, message), [FetchResponse({A0: partition, A1: partition})], SERVING
+        )
+        return [len(fetched(b"".join(row["records"]))) for row in answer["responses"][0]["partitions"]]
+
+    assert sent(100 * size, 100 * size) == [4, 4]
+    assert sent(100 * size, 2 * size) == [2, 2]
+    assert sent(3 * size, 2 * size) == [2, 1]
+    assert sent(1, 1) == [1, 0]
+
+
+def test_an_error_of_a_whole_fetch_is_raised():
+    message = {"error_code": 71, "session_id": 0, "responses": []}
+
+    with pytest.raises(BrokerError, match="INVALID_FETCH_SESSION_EPOCH") as caught:
+        mapping.answer(Fetch({A0: 0}), 11, message)
+    assert caught.value.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+# --- one of theirs, several of ours ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "message", "requests", "responses"),
+    [
+        (
+            13,
+            3,
+            {
+                "group_id": "g",
+                "members": [
+                    {"member_id": "m", "group_instance_id": None},
+                    {"member_id": "", "group_instance_id": "i"},
+                ],
+            },
+            [LeaveGroup("g", "m"), LeaveGroup("g", "", "i")],
+            [LeaveGroupResponse(ErrorCode.NONE), LeaveGroupResponse(ErrorCode.UNKNOWN_MEMBER_ID)],
+        ),
+        (
+            15,
+            4,
+            {"groups": ["g", "h"]},
+            [DescribeGroup("g"), DescribeGroup("h")],
+            [DescribeGroupResponse(ErrorCode.NONE)] * 2,
+        ),
+        (
+            42,
+            1,
+            {"groups_names": ["g", "h"]},
+            [DeleteGroup("g"), DeleteGroup("h")],
+            [DeleteGroupResponse(ErrorCode.NONE), DeleteGroupResponse(ErrorCode.NON_EMPTY_GROUP)],
+        ),
+        (
+            10,
+            4,
+            {"key_type": 0, "coordinator_keys": ["g", "h"]},
+            [FindCoordinator("g"), FindCoordinator("h")],
+            [FindCoordinatorResponse(ErrorCode.NONE, 2)] * 2,
+        ),
+    ],
+)
+def test_a_request_about_several_is_answered_one_by_one(api_key, version, message, requests, responses):
+    incoming = mapping.asked(
+        api_key, version, request_coder(api_key, version).whole(request_coder(api_key, version).to_bytes(message))
+    )
+
+    answer = mapping.answered(incoming, responses, SERVING)
+
+    assert list(incoming.requests) == requests
+    rows = next(value for value in answer.values() if isinstance(value, list))
+    assert [row["error_code"] for row in rows] == [response.error for response in responses]
+    response_coder(api_key, version).to_bytes(answer)
+
+
+def test_a_coordinator_is_answered_with_its_address():
+    incoming = heard(FindCoordinator("g"), 2)
+
+    answer = mapping.answered(incoming, [FindCoordinatorResponse(ErrorCode.NONE, 2)], SERVING)
+
+    assert (answer["node_id"], answer["host"], answer["port"]) == (2, "host", 9093)
+
+
+def test_a_topic_asked_for_by_its_id_is_not_known():
+    message = {"topics": [{"topic_id": b"i" * 16, "name": None}], "allow_auto_topic_creation": True}
+
+    incoming = mapping.asked(3, 12, message)
+    answer = mapping.answered(incoming, [MetadataResponse({}, ())], SERVING)
+
+    assert incoming.requests == (Metadata(()),)
+    assert [row["error_code"] for row in answer["topics"]] == [ErrorCode.UNKNOWN_TOPIC_ID]
+    response_coder(3, 12).to_bytes(answer)
+
+
+def test_in_the_lowest_version_an_empty_list_of_topics_stands_for_all():
+    assert heard(Metadata(None), 0).requests == (Metadata(None),)
+
+
+@pytest.mark.parametrize(("api_key", "version"), [(19, 4), (37, 1)])
+def test_what_is_only_to_be_validated_is_not_done(api_key, version):
+    row = {"name": "a", "num_partitions": 1, "count": 2, "assignments": [], "configs": []}
+
+    incoming = mapping.asked(api_key, version, {"topics": [row], "validate_only": True})
+
+    assert incoming.requests == ()
+    ((answer,),) = mapping.answered(incoming, [], SERVING).values()
+    assert answer["error_code"] is ErrorCode.INVALID_REQUEST
+
+
+def test_a_topic_named_twice_is_refused():
+    row = {"num_partitions": 1, "assignments": [], "configs": []}
+    topics = [{"name": "a", **row}, {"name": "b", **row}, {"name": "a", **row}]
+
+    incoming = mapping.asked(19, 4, {"topics": topics, "validate_only": False})
+
+    assert incoming.requests == (CreateTopics((TopicSpec("b", 1),)),)
+    answer = mapping.answered(incoming, [CreateTopicsResponse({"b": (ErrorCode.NONE, "")})], SERVING)
+    assert [(row["name"], row["error_code"]) for row in answer["topics"]] == [("a", 42), ("b", 0)]
+
+
+# --- what has no place --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_", [CreateGroup("g"), ResetOffsets("g", {})])
+def test_requests_that_kafka_does_not_have_are_named(request_):
+    with pytest.raises(UnsupportedVersionError, match=f"{type(request_).__name__} is no request of Kafka's"):
+        mapping.ask(request_, 0)
+
+
+@pytest.mark.parametrize(("api_key", "version"), [(18, 3), (32, 1), (1, 13)])
+def test_what_our_messages_do_not_have_is_named(api_key, version):
+    with pytest.raises(UnsupportedVersionError, match=f"API {api_key}"):
+        mapping.asked(api_key, version, {})
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "reason"),
+    [
+        (LeaveGroup("g", "", "instance"), 2, "version 3 or later"),
+        (CreateTopics((TopicSpec("a"),)), 3, "version 4 or later"),
+        (Heartbeat("g", 1, "m", "instance"), 2, "version 3 or later"),
+        (OffsetFetch("g", (A0,), True), 5, "version 7 or later"),
+        (OffsetFetch("g"), 1, "topics"),
+        (Metadata(("a",), False), 3, "version 4 or later"),
+        (TxnOffsetCommit("t", "g", 7, 2, _OFFSETS, 4, "m"), 2, "version 3 or later"),
+    ],
+)
+def test_what_a_version_cannot_say_is_not_left_out_silently(request_, version, reason):
+    with pytest.raises(EncodingError, match=reason):
+        heard(request_, version)
+
+
+def test_an_answer_to_something_else_is_malformed():
+    with pytest.raises(MalformedError, match="not an answer"):
+        mapping.answer(DeleteGroup("g"), 1, {"results": []})
+
+
+@pytest.mark.parametrize(("host", "expected"), [("host", "host:1"), ("::1", "[::1]:1")])
+def test_addresses(host, expected):
+    assert address(host, 1) == expected
