@@ -5,6 +5,7 @@ from streams.broker.embedded import EmbeddedBroker
 from streams.broker.expiry import TTL_HEADER, ttl_header
 from streams.broker.file import FileStorage, FsyncPolicy
 from streams.broker.linked import LinkedStorage
+from streams.broker.offline import OfflineTopics, offline_topics
 from streams.broker.serialization import Serialization
 from streams.broker.service import Broker, BrokerConfig
 from streams.broker.storage import CompactableStorage, Extent, LogStorage, StorageContext, StorageFactory
@@ -23,11 +24,13 @@ __all__ = [
     "FsyncPolicy",
     "LinkedStorage",
     "LogStorage",
+    "OfflineTopics",
     "Serialization",
     "StorageChoice",
     "StorageContext",
     "StorageFactory",
     "Storages",
     "Topics",
+    "offline_topics",
     "ttl_header",
 ]

@@ -38,7 +38,8 @@ from streams.core.records import Block, TopicPartition
 from streams.group.coordinator import Coordinator, CoordinatorConfig
 from streams.protocol.messages import ErrorCode, Request, Response, TopicMetadata
 
-_LOCK_FILE = "broker.lock"
+#: Whoever holds the lock on it has the data directory.
+LOCK_FILE = "broker.lock"
 
 
 class EmbeddedBroker:
@@ -540,7 +541,7 @@ def _closed_error() -> BrokerError:
 def _locked(directory: Path) -> int:
     """Take the directory for this broker; the lock goes with the process, however that ends."""
     directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(directory / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

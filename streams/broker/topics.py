@@ -37,7 +37,9 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_TOPICS_FILE = "topics.json"
+#: What a data directory holds: what the topics are, and a folder for each of their partitions.
+TOPICS_FILE = "topics.json"
+LOGS_FOLDER = "logs"
 _FORMAT_VERSION = 1
 
 
@@ -59,7 +61,7 @@ class Storages:
 
     @_files.default
     def _make_files(self) -> StorageFactory | None:
-        return None if self.data_dir is None else file_storage(self.data_dir / "logs", self.fsync)
+        return None if self.data_dir is None else file_storage(self.data_dir / LOGS_FOLDER, self.fsync)
 
     def choice(self, topic: str) -> StorageChoice:
         """Return what is configured for a topic."""
@@ -327,7 +329,7 @@ class Topics:
 
     def _path(self) -> Path | None:
         data_dir = self.storages.data_dir
-        return None if data_dir is None else data_dir / _TOPICS_FILE
+        return None if data_dir is None else data_dir / TOPICS_FILE
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -5,15 +5,18 @@ through the very tasks that run live; its result can be read, published, and gon
 """
 
 from streams.replay.api import replay
+from streams.replay.archive import ArchivedTopic, archive_topic
 from streams.replay.errors import HandOverError, ReplayError, ReplayTaskError, SnapshotError
 from streams.replay.golive import GoneLive, go_live, lay_down
 from streams.replay.inputs import Archive, Files, KafkaTopic
 from streams.replay.progress import ReplayProgress
+from streams.replay.publish import publish
 from streams.replay.result import ReplayResult
 from streams.replay.snapshot import Snapshot
 
 __all__ = [
     "Archive",
+    "ArchivedTopic",
     "Files",
     "GoneLive",
     "HandOverError",
@@ -24,7 +27,9 @@ __all__ = [
     "ReplayTaskError",
     "Snapshot",
     "SnapshotError",
+    "archive_topic",
     "go_live",
     "lay_down",
+    "publish",
     "replay",
 ]

@@ -6,8 +6,10 @@ topics.  Each grows at its ends; what is added counts with the manifest, which i
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,11 +23,11 @@ from streams.core.records import Block, TopicPartition
 from streams.replay.errors import ReplayError
 from streams.replay.places import Place
 from streams.replay.segments import Extent, ExtentReader, SegmentWriter
-from streams.replay.state import read_manifest, write_manifest
+from streams.replay.state import MANIFEST, read_manifest, write_manifest
 
 #: How the names of all that an archive writes begin; whatever else lies in the folder is left alone.
 _FILES = "archived-"
-_SCRATCH = ".archiving-"
+_SCRATCH = ".archiving"
 
 #: Told how many records were added so far.
 Listener = Callable[[int], None]
@@ -96,7 +98,11 @@ def archive_topic(
     count = broker.topics(include_internal=True).get(topic)
     if count is None:
         raise UnknownTopicError(f"there is no topic {topic!r}; the broker has {', '.join(broker.topics()) or 'none'}")
-    return _archive(Place(os.fspath(folder)), topic, count, lambda partition: nullcontext(broker), on_progress)
+
+    def opened(partition: TopicPartition) -> AbstractContextManager[_Source]:
+        return nullcontext(_source(broker, partition))
+
+    return _write(Place(os.fspath(folder)), topic, count, opened, on_progress)
 
 
 def archive_offline(
@@ -116,20 +122,59 @@ def archive_offline(
     place = Place(os.fspath(folder))
 
     @contextmanager
-    def opened(partition: TopicPartition) -> Iterator[EmbeddedBroker]:
-        beside = place.path if place.is_local else None
-        with tempfile.TemporaryDirectory(dir=beside, prefix=_SCRATCH) as scratch:
-            with topics.opened(partition, Path(scratch)) as broker:
-                yield broker
+    def opened(partition: TopicPartition) -> Iterator[_Source]:
+        with ExitStack() as stack:
+            if place.is_local:
+                scratch = place.child(_SCRATCH).path
+                scratch.mkdir()
+                stack.callback(scratch.rmdir)
+            else:
+                scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-archive-")))
+            yield _source(stack.enter_context(topics.opened(partition, scratch)), partition)
 
-    return _archive(place, topic, topics.partition_count(topic), opened, on_progress)
+    return _write(place, topic, topics.partition_count(topic), opened, on_progress)
 
 
-def _archive(
+def write_archive(
     folder: Place,
     topic: str,
     partitions: int,
-    opened: Callable[[TopicPartition], AbstractContextManager[EmbeddedBroker]],
+    read: Callable[[TopicPartition, int], Iterator[Block]],
+    *,
+    ends: Mapping[int, int],
+    on_progress: Listener = lambda count: None,
+) -> ArchivedTopic:
+    """Add to an archive what it does not have of a topic that lies elsewhere, up to ``ends``.
+
+    ``read`` yields the blocks of a partition from an offset on.
+
+    Raises:
+        ReplayError: as ``archive_topic``.
+    """
+
+    def opened(partition: TopicPartition) -> AbstractContextManager[_Source]:
+        return nullcontext(_Source(0, ends[partition.partition], partial(read, partition)))
+
+    return _write(folder, topic, partitions, opened, on_progress)
+
+
+@frozen
+class _Source:
+    """One partition as it is archived: its first offset, the one behind what is certain, and its records.
+
+    ``read`` yields them from an offset on, those behind ``end`` too if it likes.
+    """
+
+    start: int
+    end: int
+    read: Callable[[int], Iterator[Block]]
+
+
+def _write(
+    folder: Place,
+    topic: str,
+    partitions: int,
+    opened: Callable[[TopicPartition], AbstractContextManager[_Source]],
     on_progress: Listener,
 ) -> ArchivedTopic:
     with folder.locked():
@@ -138,7 +183,7 @@ def _archive(
             raise ReplayError(f"{folder}: holds a {content.get('kind')}; choose another folder")
         _clear(folder, content)
         entry = content["topics"].get(topic, {"partitions": partitions, "extents": {}, "ends": {}})
-        known = _from_json(folder, topic, entry)
+        known = _from_json(folder.absolute(), topic, entry)
         if known.partitions != partitions:
             raise ReplayError(
                 f"{folder}: has {topic!r} with {known.partitions} partitions, now it has {partitions}, so keys lie "
@@ -149,9 +194,9 @@ def _archive(
         with SegmentWriter(folder, f"{_FILES}{uuid4().hex[:12]}.parquet") as writer:
             for number in range(partitions):
                 partition = TopicPartition(topic, number)
-                with opened(partition) as broker:
-                    ends[number], blocks = _unread(broker, partition, known, folder)
-                    for block in blocks:
+                with opened(partition) as source:
+                    ends[number] = source.end
+                    for block in _unread(source, partition, known, folder):
                         writer.append("source", partition, block, keeps_offsets=True)
                         done += len(block)
                         on_progress(done)
@@ -167,40 +212,55 @@ def _archive(
     return read_archive(folder, topic)
 
 
-def _unread(
-    broker: EmbeddedBroker, partition: TopicPartition, known: ArchivedTopic, folder: Place
-) -> tuple[int, Iterator[Block]]:
-    """Return the offset up to which a partition is certain, and its records from where the archive ends.
+def _unread(source: _Source, partition: TopicPartition, known: ArchivedTopic, folder: Place) -> Iterator[Block]:
+    """Yield the records of a partition from where the archive ends.
 
     Raises:
         ReplayError: the archive cannot go on with it.
     """
-    start = broker.start_offset(partition)
-    position = known.ends.get(partition.partition, start)
-    with Consumer(broker, client_id="archive", isolation_level="read_committed") as consumer:
-        end = consumer.end_offsets([partition])[partition]
-    if start > position:
-        raise _gap(partition, position, start)
-    if end < position or not _is_continued(broker, partition, known, folder):
+    position = known.ends.get(partition.partition, source.start)
+    if source.start > position:
+        raise _gap(partition, position, source.start)
+    if source.end < position or not _is_continued(source, known.extents.get(partition.partition, ())):
         raise ReplayError(
             f"{partition}: is not what {folder} has up to offset {position}; the topic was made anew since: "
             "start another archive"
         )
-    return end, _committed(broker, partition, position, end)
+    for block in source.read(position) if position < source.end else ():
+        if block.offsets[-1] < source.end:
+            yield block
+            continue
+        yield block.slice(0, bisect_left(block.offsets, source.end))
+        return
 
 
-def _committed(broker: EmbeddedBroker, partition: TopicPartition, position: int, end: int) -> Iterator[Block]:
-    while position < end:
-        try:
-            blocks = broker.read(partition, position, committed_only=True)
-        except OffsetOutOfRangeError as error:
-            raise _gap(partition, position, broker.start_offset(partition)) from error
-        for block in blocks:
-            if block.offsets[-1] >= end:
-                block = block.slice(0, sum(offset < end for offset in block.offsets))
-            if len(block):
-                yield block
-        position = blocks[-1].offsets[-1] + 1 if blocks else end
+def _is_continued(source: _Source, extents: Sequence[Extent]) -> bool:
+    """Whether the last record of the archive is in the topic too, as far as that can be seen."""
+    if not extents or extents[-1].last < source.start:
+        return True
+    last = extents[-1].last
+    found = next(source.read(last), None)
+    if found is None or found.offsets[0] != last:
+        return True  # Compacted or expired since.
+    (own,) = ExtentReader(Place("")).blocks(extents[-1:], last)
+    return next(own.rows()) == next(found.rows())
+
+
+def _source(broker: EmbeddedBroker, partition: TopicPartition) -> _Source:
+    """Return a partition of a broker as far as it is certain."""
+    with Consumer(broker, client_id="archive", isolation_level="read_committed") as consumer:
+        end = consumer.end_offsets([partition])[partition]
+
+    def read(position: int) -> Iterator[Block]:
+        while position < end:
+            try:
+                blocks = broker.read(partition, position, committed_only=True)
+            except OffsetOutOfRangeError as error:
+                raise _gap(partition, position, broker.start_offset(partition)) from error
+            yield from blocks
+            position = blocks[-1].offsets[-1] + 1 if blocks else end
+
+    return _Source(broker.start_offset(partition), end, read)
 
 
 def _gap(partition: TopicPartition, position: int, start: int) -> ReplayError:
@@ -210,23 +270,9 @@ def _gap(partition: TopicPartition, position: int, start: int) -> ReplayError:
     )
 
 
-def _is_continued(broker: EmbeddedBroker, partition: TopicPartition, known: ArchivedTopic, folder: Place) -> bool:
-    """Whether the last record of the archive is in the topic too, as far as that can be seen."""
-    extents = known.extents.get(partition.partition)
-    if not extents or extents[-1].last < broker.start_offset(partition):
-        return True
-    last = extents[-1].last
-    found = broker.read(partition, last, 1, committed_only=True)
-    if not found or found[0].offsets[0] != last:
-        return True  # Compacted or expired since.
-    (own,) = ExtentReader(folder).blocks(extents[-1:], last)
-    return next(own.rows()) == next(found[0].rows())
-
-
 def _from_json(folder: Place, topic: str, entry: Mapping[str, Any]) -> ArchivedTopic:
     extents = {
-        int(number): [_below(folder, Extent(*extent)) for extent in found]
-        for number, found in entry["extents"].items()
+        int(number): [_below(folder, Extent(*extent)) for extent in found] for number, found in entry["extents"].items()
     }
     ends = {int(number): end for number, end in entry["ends"].items()}
     return ArchivedTopic(topic, entry["partitions"], extents, ends)
@@ -241,12 +287,18 @@ def _clear(folder: Place, content: Mapping[str, Any]) -> None:
     listed = {
         extent[0] for entry in content["topics"].values() for found in entry["extents"].values() for extent in found
     }
+    folder.child(_SCRATCH).delete()
     for file in folder.files():
-        top = file.partition("/")[0]
-        if top.startswith(_SCRATCH) or (top.startswith(_FILES) and file not in listed):
+        is_part = file.startswith((_FILES, MANIFEST)) and file.endswith(".part")
+        if is_part or (file.startswith(_FILES) and file not in listed):
             folder.child(file).delete()
-            if top.startswith(_SCRATCH):
-                folder.child(top).delete()
 
 
-__all__ = ["ArchivedTopic", "archive_offline", "archive_topic", "archived_topics", "read_archive"]
+__all__ = [
+    "ArchivedTopic",
+    "archive_offline",
+    "archive_topic",
+    "archived_topics",
+    "read_archive",
+    "write_archive",
+]

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from streams.core.errors import InputError
 from streams.core.topic import Topic
@@ -36,9 +36,13 @@ class Files:
 
 @frozen
 class Archive:
-    """A folder that ``streams archive`` has written: partitions and offsets are kept."""
+    """A folder that ``streams archive`` has written: partitions and offsets are kept.
 
-    path: str
+    ``topic`` is the name that it has there, the replayed topic's own by default.
+    """
+
+    path: str = field(converter=os.fspath)
+    topic: str | None = None
 
 
 @frozen

@@ -66,10 +66,6 @@ class Place:
         """Last part of the path."""
         return self.uri.rstrip("/").rpartition("/")[2]
 
-    def absolute(self) -> "Place":
-        """Return the place by its whole path, which holds in any working directory."""
-        return Place(str(self.path.absolute())) if self.is_local else self
-
     def __str__(self) -> str:
         return self.uri
 

@@ -1,0 +1,92 @@
+"""Reading the data directory of an embedded broker without changing anything in it.
+
+Opening a broker mends what a killed one left, ends its transactions and makes room: all that is
+done to a copy, of one partition at a time.  Beside ``embedded``, under whoever archives.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from streams.broker.embedded import LOCK_FILE, EmbeddedBroker
+from streams.broker.topics import LOGS_FOLDER, TOPICS_FILE
+from streams.core.clock import Clock
+from streams.core.errors import ConfigError, StateLockedError, UnknownTopicError
+from streams.core.records import TopicPartition
+
+
+@frozen
+class OfflineTopics:
+    """The topics of a data directory that no broker has open."""
+
+    data_dir: Path
+    _document: dict[str, Any] = field(repr=False)
+
+    def partition_count(self, topic: str) -> int:
+        """Return the number of partitions of a topic.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        entry = self._document["topics"].get(topic)
+        if entry is None:
+            known = ", ".join(sorted(name for name in self._document["topics"] if not name.startswith("__")))
+            raise UnknownTopicError(f"{self.data_dir}: has no topic {topic!r}; it has {known or 'none'}")
+        return int(entry["partitions"])
+
+    @contextmanager
+    def opened(self, partition: TopicPartition, scratch: Path, clock: Clock | None = None) -> Iterator[EmbeddedBroker]:
+        """Open a broker on a copy of one partition, made below ``scratch`` and removed afterwards.
+
+        The topic's other partitions look empty.  A transaction that was not ended is open in it.
+
+        Raises:
+            ConfigError: the topic has a storage or a serialization of the user's own.
+        """
+        entry = self._document["topics"][partition.topic]
+        with tempfile.TemporaryDirectory(dir=scratch, prefix=".partition-") as name:
+            copy = Path(name)
+            (copy / TOPICS_FILE).write_text(json.dumps({**self._document, "topics": {partition.topic: entry}}))
+            records = self.data_dir / LOGS_FOLDER / str(partition)
+            if records.is_dir():
+                shutil.copytree(records, copy / LOGS_FOLDER / str(partition))
+            with EmbeddedBroker(copy, clock=clock, maintenance_interval_ms=None, auto_create_topics=False) as broker:
+                yield broker
+
+
+@contextmanager
+def offline_topics(data_dir: Path) -> Iterator[OfflineTopics]:
+    """Keep brokers off a data directory while its topics are read.
+
+    Raises:
+        ConfigError: no broker has kept anything there.
+        StateLockedError: a broker uses it.
+    """
+    lock, topics = data_dir / LOCK_FILE, data_dir / TOPICS_FILE
+    if not lock.exists() or not topics.exists():
+        raise ConfigError(f"{data_dir}: no embedded broker has kept topics here")
+    descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StateLockedError(f"data directory {data_dir} is in use by a broker: stop that one first") from error
+        try:
+            document = json.loads(topics.read_text())
+            document["topics"].items()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"topics' file {topics} cannot be read: {error}") from error
+        yield OfflineTopics(data_dir, document)
+    finally:
+        os.close(descriptor)
+
+
+__all__ = ["OfflineTopics", "offline_topics"]

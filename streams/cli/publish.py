@@ -1,0 +1,42 @@
+"""``streams publish``: the outputs of a replay to topics of a broker."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from streams.cli.archive import add_broker, data_folder
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+
+def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "publish",
+        help="bring the outputs of a replay to topics",
+        description="Bring the outputs that a snapshot keeps to topics, each record once, its event time kept. Killed "
+        "and run again, it goes on.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("snapshot", metavar="DIR", help="folder of `streams replay --snapshot`")
+    parser.add_argument(
+        "--topic", metavar="T", action="append", help="output topic (may be repeated; default: all of them)"
+    )
+    add_broker(parser, "made if it is new")
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Publish the topics."""
+    from streams.broker import EmbeddedBroker
+    from streams.replay import Snapshot, publish
+    from streams.replay.places import Place
+
+    folder = data_folder(options)
+    snapshot = Snapshot.open(Place(options.snapshot))
+    with EmbeddedBroker(folder, maintenance_interval_ms=None) as broker:
+        counts = publish(snapshot, broker, topics=options.topic)
+    for name, count in counts.items():
+        print(f"{name}: {count:,} records published", file=sys.stderr)
+    return 0
