@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
@@ -72,8 +72,12 @@ def pickled(thing: object, what: str) -> bytes:
 
 
 def fingerprint(topology: Topology) -> str:
-    """Return a digest of what a topology reads, writes and keeps; functions do not count."""
-    return hashlib.blake2b(str(describe(topology)).encode(), digest_size=8).hexdigest()
+    """Return a digest of what a topology reads, writes and keeps; functions do not count.
+
+    Nor does whether a table keeps its source topic as changelog, which depends on who writes that topic.
+    """
+    described = describe(evolve(topology, source_changelogs={}))
+    return hashlib.blake2b(str(described).encode(), digest_size=8).hexdigest()
 
 
 def source_digest(topology: TopologySource) -> str:
