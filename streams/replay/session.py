@@ -279,7 +279,9 @@ class ReplaySession:
             declared = self.topology.topics.get(name)
             fixed = declared.partitions if declared is not None and declared.partitions else None
             given = self._inputs.get(name)
-            own = read_archive(Place(given.path)).partitions if isinstance(given, Archive) else None
+            own = (
+                read_archive(Place(given.path), given.topic or name).partitions if isinstance(given, Archive) else None
+            )
             if fixed is not None and own is not None and fixed != own:
                 raise ReplayError(f"topic {name!r} has {own} partitions in the archive, but is declared with {fixed}")
             counts[name] = own or fixed or self.request.partitions or 1
@@ -305,8 +307,8 @@ class ReplaySession:
         for topic, given in self._inputs.items():
             partitions = application.partitions[topic]
             if isinstance(given, Archive):
-                archive = read_archive(Place(given.path))
-                self._history[topic] = _History(partitions, extents=archive.extents)
+                archive = read_archive(Place(given.path), given.topic or topic)
+                self._history[topic] = _History(partitions, extents=dict(archive.extents))
             elif isinstance(given, Files):
                 work = self._ingest_work(application, topic, given, partitions)
                 works += [work] if work.files else []
@@ -335,7 +337,7 @@ class ReplaySession:
         files = list(given.paths)
         skip = 0
         for mark in history.marks:
-            if not files or files[0] != mark.path or not mark.is_in(files[0]):
+            if not files or not mark.is_in(files[0]):
                 raise ReplayError(
                     f"topic {topic!r}: {mark.path} was read before, but "
                     + (f"now {files[0]} comes in its place" if files and files[0] != mark.path else "has changed since")
