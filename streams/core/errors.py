@@ -48,6 +48,17 @@ class InvalidTimestampError(StreamsError):
     """A timestamp extractor gave a negative or missing time, and the policy is to fail."""
 
 
+class WallClockError(StreamsError):
+    """Wall-clock time was asked for where there is none; ``node`` says by whom."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(
+            f"node {node!r} asks for wall-clock time, which history does not have; give wall_clock='skip' to let its "
+            "punctuations be, or wall_clock='append_time' to take the times at which records were appended"
+        )
+        self.node = node
+
+
 class StoreError(StreamsError):
     """A state store that cannot be opened, read or written."""
 

@@ -274,7 +274,7 @@ class _TaskRun:
         config = plan.config
         saved = dict(item.checkpoint or {})
         if work.wall_clock != "error":
-            clock.jump_to(int(saved.pop("wall_clock_ms", 0)))
+            clock.jump_to(int(saved.pop("wall_clock_ms", work.started_ms)))
         checkpoint = Checkpoint.from_json(saved) if saved else Checkpoint()
         if work.wall_clock != "append_time":
             _refuse_wall_clock_sources(plan, item)

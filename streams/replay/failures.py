@@ -11,7 +11,7 @@ import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any
 
-from streams.core.errors import ConfigError, InputError, StreamsError, TopologyError
+from streams.core.errors import ConfigError, InputError, StreamsError, TopologyError, WallClockError
 from streams.core.records import TopicPartition
 from streams.core.user_code import place_in_user_code
 from streams.replay.errors import ReplayError, ReplayTaskError, SnapshotError
@@ -85,6 +85,8 @@ def _explained(session: Any, error: Exception) -> Exception:
         if isinstance(error, StreamsError):
             return error
         return ReplayError(f"the replay failed: {type(error).__name__}: {_first_lines(str(error))}")
+    if fields.get("type") == WallClockError.__name__:
+        return ReplayError(fields["message"])
     known = _KNOWN.get(fields.get("type", ""))
     if known is not None:
         return known(fields["message"])

@@ -62,6 +62,11 @@ class ReplayPlan:
             self.stages.append([call for call in calls if call])
 
     @property
+    def started_ms(self) -> int:
+        """Time of the first records of history."""
+        return min((extents[0].lowest_ms for extents in self.sources.values() if extents), default=0)
+
+    @property
     def readers(self) -> dict[TopicPartition, TaskId]:
         """The task that reads each lane or source partition."""
         return {item.partition: task for task in self.plan.groups for item in self.plan.inputs(task)}
@@ -99,6 +104,7 @@ class ReplayPlan:
                     flushes,
                     step.is_last,
                     self.options.wall_clock,
+                    self.started_ms,
                     self.options.store_engine,
                     state.global_stores,
                 )

@@ -69,6 +69,8 @@ class StageWork:
     final_flush: bool = False
     is_last: bool = False
     wall_clock: str = "error"
+    #: Where the wall clock begins if it is driven by records: at the first record of all history.
+    started_ms: int = 0
     store_engine: str = "rocksdb"
     global_stores: Mapping[str, StoreRef] = field(factory=dict)
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from streams.core.errors import TopologyError
-from streams.core.records import Headers, RecordContext, RecordMetadata, TaskId, Windowed
+from streams.core.errors import TopologyError, WallClockError
+from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId, Windowed
 from streams.state.specs import StoreKind
 from streams.topology.operator import Process, PunctuationType, StreamTime
 
@@ -132,9 +132,13 @@ class TaskNodeContext:
         callback: Callable[[int], None],
         start_ms: int | None = None,
     ) -> "Timer":
-        """Call ``callback(now_ms)`` every interval of the given clock."""
+        """Call ``callback(now_ms)`` every interval of the given clock.
+
+        Raises:
+            WallClockError: it is the wall clock's, and the driver has none.
+        """
         task = self._task
-        now_ms = task.stream_time_ms() if kind is PunctuationType.STREAM_TIME else task.now_ms
+        now_ms = task.stream_time_ms() if kind is PunctuationType.STREAM_TIME else self.wall_clock_ms()
         task.stop.append(True)  # The new timer may be due before the run ends.
         return task.punctuations.schedule(self.node, interval_ms, kind, callback, start_ms, now_ms)
 
@@ -160,8 +164,15 @@ class TaskNodeContext:
         return self._task.stream_time_ms()
 
     def wall_clock_ms(self) -> int:
-        """Return the wall-clock time of the driver."""
-        return self._task.now_ms
+        """Return the wall-clock time of the driver.
+
+        Raises:
+            WallClockError: it has none.
+        """
+        now_ms = self._task.now_ms
+        if now_ms == NO_TIMESTAMP:
+            raise WallClockError(self.node)
+        return now_ms
 
     def record_metadata(self) -> RecordMetadata | None:
         """Return the origin of the record now processed; None within a punctuation."""

@@ -1,0 +1,90 @@
+"""History has no wall clock: whatever asks for it is refused by name, unless it is said what to do."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from streams import Processor, PunctuationType, Record, StreamsBuilder, Topic, punctuate
+from streams.replay import ReplayError, replay
+
+ticks = Topic("ticks", key=str, value=int)
+out = Topic("out", key=str, value=int)
+
+
+class Counting(Processor[str, int, str, int]):
+    """Gives out how many records it saw, every second of the wall clock."""
+
+    def init(self, context) -> None:
+        self.seen = 0
+
+    def process(self, record: Record[str, int]) -> None:
+        self.seen += 1
+
+    @punctuate(timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME)
+    def tell(self, now_ms: int) -> None:
+        self.context.forward("seen", self.seen, timestamp_ms=now_ms)
+
+
+class Asking(Processor[str, int, str, int]):
+    """Asks for the time of day at each record."""
+
+    def process(self, record: Record[str, int]) -> None:
+        self.context.forward(record.key, self.context.wall_clock_ms - record.timestamp_ms)
+
+
+def counting(builder: StreamsBuilder) -> None:
+    builder.stream(ticks).process(Counting, name="counting").to(out)
+
+
+def asking(builder: StreamsBuilder) -> None:
+    builder.stream(ticks).process(Asking, name="asking").to(out)
+
+
+@pytest.fixture
+def history(tmp_path):
+    path = tmp_path / "ticks.records.jsonl"
+    times = (10_000, 10_400, 11_100, 10_900, 14_000)
+    path.write_text("".join(json.dumps({"key": "a", "value": 1, "timestamp": time}) + "\n" for time in times))
+    return {"ticks": path}
+
+
+@pytest.mark.parametrize(("topology", "name"), [(counting, "counting"), (asking, "asking")])
+def test_who_asks_for_the_wall_clock_is_refused_by_name(history, topology, name):
+    with pytest.raises(ReplayError, match=rf"node '{name}' asks for wall-clock time.*wall_clock='skip'"):
+        replay(topology, history, executor="local", processes=1)
+
+
+def test_wall_clock_source_is_refused_by_name(tmp_path):
+    path = tmp_path / "ticks.records.jsonl"
+    path.write_text('{"value": 1, "timestamp": 7}\n')
+
+    with pytest.raises(ReplayError, match="takes the wall clock as event time"):
+        replay(
+            lambda builder: builder.stream(ticks).to(out),
+            {"ticks": path},
+            executor="local",
+            processes=1,
+            default_timestamp_extractor="wall_clock",
+        )
+
+
+def test_skipped_punctuations_never_fire(history):
+    with replay(counting, history, executor="local", processes=1, wall_clock="skip") as result:
+        assert result.rows(out) == []
+
+
+@pytest.mark.parametrize("slices", [None, 2, 5])
+def test_times_of_appending_drive_the_clock(history, slices):
+    """It begins with the first record, never goes back, and a jump over intervals fires once."""
+    with replay(counting, history, executor="local", processes=1, wall_clock="append_time", slices=slices) as result:
+        given = [(record.value, record.timestamp_ms) for record in result.rows(out)]
+
+    assert [time for _, time in given] == [11_100, 14_000]
+    if slices is None:  # An attribute of a processor is no state: slices forget it.
+        assert [seen for seen, _ in given] == [3, 5]
+
+
+def test_times_of_appending_are_the_time_of_day(history):
+    with replay(asking, history, executor="local", processes=1, wall_clock="append_time") as result:
+        assert [record.value for record in result.rows(out)] == [0, 0, 0, 200, 0]
