@@ -11,7 +11,7 @@ from random import Random
 
 from streams.core.records import Block, TopicPartition
 from streams.protocol import batch
-from streams.protocol.messages import Fetch, FetchedPartition, FetchResponse, Heartbeat, Produce
+from streams.protocol.messages import ErrorCode, Fetch, FetchedPartition, FetchResponse, Heartbeat, Produce
 from streams.protocol.wire import EncodedBlock, fetched, mapping, produced, read_request, read_response
 from streams.protocol.wire.codec import request_coder, response_coder
 from streams.protocol.wire.framing import encode_request, encode_response
@@ -60,7 +60,7 @@ def cases() -> dict[str, tuple[Callable[[], object], int]]:
     produce = Produce({PARTITION: (EncodedBlock.of(plain, 0),)})
     sent = request_coder(0, 8).to_bytes(mapping.ask(produce, 8)[1])
     fetch = mapping.asked(1, 11, mapping.ask(Fetch({PARTITION: 0}), 11)[1] | {"max_bytes": 1 << 30})
-    stored = FetchResponse({PARTITION: FetchedPartition(0, RECORDS, 0, [EncodedBlock.of(plain, 0)])})  # type: ignore[arg-type]
+    stored = FetchResponse({PARTITION: FetchedPartition(ErrorCode.NONE, RECORDS, 0, [EncodedBlock.of(plain, 0)])})
     answer = mapping.answered(fetch, [stored], mapping.Serving("bench", {}))
     got = response_coder(1, 11).to_bytes(answer)
     return {

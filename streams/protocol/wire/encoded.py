@@ -50,7 +50,8 @@ class EncodedBlock(Block):
             ValueError: the block is empty, or above 2 GiB.
         """
         if isinstance(block, EncodedBlock):
-            return cls(batch.moved(block.data, base_offset, leader_epoch), _moved(block.header, base_offset))
+            header = block.header._replace(base_offset=base_offset, leader_epoch=leader_epoch)
+            return cls(batch.moved(block.data, base_offset, leader_epoch), header)
         data = batch.encode(block, base_offset, attributes=codec_number(block.compression), leader_epoch=leader_epoch)
         result = cls(data, batch.read_header(data))
         result.keys, result.values = block.keys, block.values
@@ -72,10 +73,6 @@ class EncodedBlock(Block):
     def next_offset(self) -> int:
         """Offset after the batch, counting records that compaction took away."""
         return self.header.next_offset
-
-
-def _moved(header: BatchHeader, base_offset: int) -> BatchHeader:
-    return header._replace(base_offset=base_offset)
 
 
 def produced(data: bytes) -> EncodedBlock:

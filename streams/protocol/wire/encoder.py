@@ -132,7 +132,8 @@ class _Encoder:
             name = next((name for name in place.names if name.split(".")[-1] == missing), missing)
             reason = "the value is missing"
         else:
-            name, reason = " or ".join(place.names), str(fault)
+            name = " or ".join(place.names)
+            reason = str(fault) if isinstance(fault, _Fault) else f"the value does not fit: {fault}"
         return EncodingError(reason, api=self.message.name, version=self.version, field=name)
 
     # --- values ---------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from attrs import define, field, frozen
 
-#: Deepest nesting of the source, in spaces.
 _INDENT: Final = "    "
 
 

@@ -325,6 +325,21 @@ def test_an_answer_holds_what_the_client_has_room_for_and_at_least_one_batch():
     assert sent(1, 1) == [1, 0]
 
 
+def test_damage_in_one_partition_leaves_the_others_readable(caplog):
+    damaged = encoded(block())[:-1] + b"!"
+    row = {"error_code": 0, "high_watermark": 3, "last_stable_offset": 3, "log_start_offset": 0}
+    row |= {"aborted_transactions": None}
+    partitions = [row | {"partition_index": 0, "records": damaged}]
+    partitions.append(row | {"partition_index": 1, "records": encoded(block())})
+    message = {"error_code": 0, "session_id": 0, "responses": [{"topic": "a", "partitions": partitions}]}
+
+    response = mapping.answer(Fetch({A0: 0, A1: 0}), 11, message)
+
+    assert response.partitions[A0].error is ErrorCode.CORRUPT_MESSAGE
+    assert rows(response.partitions[A1].blocks) == rows([block()])
+    assert "fetch of a-0: record batch at byte 0" in caplog.text
+
+
 def test_an_error_of_a_whole_fetch_is_raised():
     message = {"error_code": 71, "session_id": 0, "responses": []}
 

@@ -91,7 +91,6 @@ def answer(request: Request, version: int, message: Fields) -> Response:
 
     Raises:
         BrokerError: the response as a whole is an error, for which ours has no place.
-        CorruptBatchError: fetched records are damaged.
         MalformedError: the response is not to this request.
     """
     translation = _translation(request)

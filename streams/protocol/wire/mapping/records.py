@@ -1,10 +1,12 @@
 """Produce, Fetch, ListOffsets and DeleteRecords in Kafka's words."""
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
+from streams.protocol.batch import CorruptBatchError
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
     READ_COMMITTED,
@@ -37,6 +39,8 @@ from streams.protocol.wire.mapping.base import (
     text,
 )
 from streams.protocol.wire.tables import records as tables
+
+_LOGGER = logging.getLogger(__name__)
 
 # Kafka's defaults of its consumer.
 _MIN_BYTES: Final = 1
@@ -157,15 +161,21 @@ def _fetch(request: Fetch, version: int) -> Fields:
 def _fetch_answer(message: Fields, version: int, request: Fetch) -> FetchResponse:
     fail_on(message, "fetch")
     rows = each_partition(message["responses"], "topic", "partitions", "partition_index")
-    return FetchResponse({partition: _fetched(row) for partition, row in rows})
+    return FetchResponse({partition: _fetched(partition, row) for partition, row in rows})
 
 
-def _fetched(row: Fields) -> FetchedPartition:
+def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
+    try:
+        blocks, error = fetched(row["records"] or b""), code(row)
+    except CorruptBatchError as damage:
+        # Said of the partition, so that the others of the answer can be read.
+        _LOGGER.warning("fetch of %s: %s", partition, damage)
+        blocks, error = [], ErrorCode.CORRUPT_MESSAGE
     return FetchedPartition(
-        code(row),
+        error,
         row["high_watermark"],
         row["log_start_offset"],
-        fetched(row["records"] or b""),
+        blocks,
         row["last_stable_offset"],
         tuple(
             AbortedTransaction(aborted["producer_id"], aborted["first_offset"])
