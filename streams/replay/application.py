@@ -6,6 +6,7 @@ neither the script nor its folder.  Nothing that was built or run is ever pickle
 
 import hashlib
 import inspect
+import io
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,9 @@ from streams.replay.errors import ReplayError
 from streams.runtime.plan import ApplicationPlan
 from streams.topology.describe import describe
 from streams.topology.graph import Topology
+
+#: Where msgspec keeps what it knows of a class of the user's.
+_DECODERS_OWN = "__msgspec_cache__"
 
 
 @frozen
@@ -59,16 +63,29 @@ def pickled(thing: object, what: str) -> bytes:
     Raises:
         ReplayError: something in it cannot travel.
     """
-    import cloudpickle
-
     with _by_value(thing):
         try:
-            return bytes(cloudpickle.dumps(thing))
+            return _dumped(thing)
         except Exception as error:
             raise ReplayError(
                 f"{what} cannot be sent to other processes: {type(error).__name__}: {error}; make connections, "
                 "locks and open files inside the functions that use them"
             ) from error
+
+
+def _dumped(thing: object) -> bytes:
+    """Pickle with what a class has been given by others left out: decoders keep what they know of it there."""
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, found: Any) -> Any:
+            if isinstance(found, type) and _DECODERS_OWN in vars(found):
+                delattr(found, _DECODERS_OWN)  # It is made again when it is next needed.
+            return super().reducer_override(found)
+
+    stream = io.BytesIO()
+    Pickler(stream).dump(thing)
+    return stream.getvalue()
 
 
 def fingerprint(topology: Topology) -> str:
