@@ -20,9 +20,10 @@ from streams.replay.failures import TaskFailure, failure_text
 from streams.replay.places import Place
 from streams.replay.spark.session import (
     SessionLease,
-    is_connect,
+    cancel_jobs,
     is_local_master,
     job_settings,
+    label_jobs,
     master_of,
     ship_code,
     ui_url,
@@ -106,7 +107,7 @@ class SparkExecutor:
                     on_done(report)
             return reports
         finally:
-            notes.folder.delete()
+            notes.forget()
 
     def table(self, session: Any, name: str) -> Any:
         """Return an output topic of a replay as a DataFrame; each action reads its files again, no more."""
@@ -138,8 +139,7 @@ class SparkExecutor:
                 found = self._answers("streams replay: look at its folder", range(_CHECKS), function, lambda: None)
                 for message in filter(None, found.values()):
                     raise ReplayError(message.decode())
-                seen = set(notes.folder.files())
-                if not all(f"{index}.worker" in seen for index in range(_CHECKS)):
+                if notes.answers() < _CHECKS:
                     raise ReplayError(
                         f"{self.root}: what executors of Spark write there cannot be seen by the driver; choose a "
                         "folder that all machines share, such as one of a distributed file system"
@@ -153,19 +153,18 @@ class SparkExecutor:
         tag = f"streams-replay-{uuid4().hex[:12]}"
 
         def collect() -> list[Any]:
-            self.session.addTag(tag)
-            if not is_connect(self.session):
-                self.session.sparkContext.setJobDescription(name)
+            label_jobs(self.session, tag, name)
             with job_settings(self.session):
                 frame = item_frame(self.session, items).mapInArrow(function, "index int, report binary")
                 return list(frame.collect())
 
+        # A thread of its own: the labels are those of its jobs, and this one looks and can be interrupted.
         with ThreadPoolExecutor(1, thread_name_prefix="streams-replay-spark") as pool:
             future = pool.submit(collect)
             try:
                 self._look_until_done(future, on_look)
             except BaseException:
-                self.session.interruptTag(tag)
+                cancel_jobs(self.session, tag)
                 raise
             failure = future.exception()
             if isinstance(failure, Exception):

@@ -60,7 +60,7 @@ class SessionLease:
             found = _active_session(master)
             is_own = found is None or id(found) in cls._users
             if found is None:
-                found = _started(master or DEFAULT_MASTER, with_ui)
+                found = start_session(master or DEFAULT_MASTER, with_ui=with_ui)
             if is_own:
                 cls._users[id(found)] = cls._users.get(id(found), 0) + 1
             return cls(found, is_own)
@@ -128,6 +128,26 @@ def job_settings(session: Any) -> Iterator[None]:
                 session.conf.set(name, before[name])
 
 
+def label_jobs(session: Any, tag: str, description: str) -> None:
+    """Give the jobs that this thread starts a tag, by which they can be cancelled, and a name in Spark's UI."""
+    if is_connect(session):
+        session.addTag(tag)
+        return
+    context = session.sparkContext
+    # Not the session's own tags, by which a classic session finds nothing to interrupt.
+    context.addJobTag(tag)
+    context.setInterruptOnCancel(True)
+    context.setJobDescription(description)
+
+
+def cancel_jobs(session: Any, tag: str) -> None:
+    """End the jobs with a tag; their tasks are interrupted."""
+    if is_connect(session):
+        session.interruptTag(tag)
+    else:
+        session.sparkContext.cancelJobsWithTag(tag)
+
+
 def require_java(environment: Mapping[str, str]) -> None:
     """Refuse to start Spark without Java.
 
@@ -177,7 +197,16 @@ def _active_session(master: str | None) -> Any:
     )
 
 
-def _started(master: str, with_ui: bool) -> Any:
+def start_session(master: str, *, with_ui: bool = False, settings: Mapping[str, str] | None = None) -> Any:
+    """Start a session for replays: on ``master``, a Connect server if it begins with ``sc://``.
+
+    Everything that a session on this machine opens listens on its own address only.  ``settings``
+    are Spark's, over those of ours.
+
+    Raises:
+        ConfigError: Java is not installed.
+        ReplayError: Spark cannot be reached or does not start.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -186,14 +215,13 @@ def _started(master: str, with_ui: bool) -> Any:
         if master.startswith("sc://"):
             return builder.remote(master).create()
         require_java(os.environ)
-        settings = _settings(master, with_ui)
-        for name, value in settings.items():
+        for name, value in (_settings(master, with_ui) | dict(settings or {})).items():
             builder = builder.config(name, value)
         with _environment(master):
             return builder.master(master).getOrCreate()
     except PySparkException as error:
         reason = str(error).strip().splitlines()
-        raise ReplayError(f"Spark on {master!r} does not start: {reason[0] if reason else error!r}") from None
+        raise ReplayError(f"Spark on {master!r} does not start: {reason[0] if reason else repr(error)}") from None
 
 
 def _settings(master: str, with_ui: bool) -> dict[str, str]:

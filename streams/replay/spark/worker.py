@@ -7,7 +7,9 @@ of pyspark: Arrow batches come in, Arrow batches go out.
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 from attrs import frozen
 
@@ -39,7 +41,7 @@ class CallNotes:
         Raises:
             ReplayError: it cannot be written.
         """
-        self.folder.child("driver").write(b"driver")
+        self._write("driver", b"")
 
     def check_marker(self) -> None:
         """Look for the driver's file.
@@ -53,16 +55,41 @@ class CallNotes:
                 "that all machines share, such as one of a distributed file system"
             )
 
+    def answer(self, index: int) -> None:
+        """Let the driver see that it sees the files of an executor."""
+        self._write(f"{index}.worker", b"")
+
+    def answers(self) -> int:
+        """Return how many executors' files the driver sees."""
+        return sum(name.endswith(".worker") for name in self.folder.files())
+
     def leave(self, index: int, report: bytes) -> None:
         """Leave the report of a call."""
-        self.folder.child(f"{index}.report").write(report)
+        self._write(f"{index}.report", report)
 
     def reports(self, known: set[int]) -> Iterator[tuple[int, Any]]:
         """Yield (index, report) of the calls that have ended since."""
         for name in self.folder.files():
             index, _, kind = name.partition(".")
-            if kind == "report" and int(index) not in known:
+            if kind == "report" and index and int(index) not in known:
                 yield int(index), pickle.loads(self.folder.child(name).read())
+
+    def forget(self) -> None:
+        """Delete all notes."""
+        # A task that was given up may write one this moment; nothing reads it.
+        with suppress(OSError):
+            self.folder.delete()
+
+    def _write(self, name: str, data: bytes) -> None:
+        place = self.folder.child(name)
+        if not place.is_local:
+            place.write(data)
+            return
+        # Whole when it has its name, but not synced to disk: a crash of the machine ends its readers too.
+        place.path.parent.mkdir(parents=True, exist_ok=True)
+        part = place.path.with_name(f".{uuid4().hex}.part")
+        part.write_bytes(data)
+        part.replace(place.path)
 
 
 @frozen
@@ -101,7 +128,7 @@ def check_folder(batches: Iterator[Any], digest: str, notes: CallNotes) -> Itera
         try:
             check_build(digest, build_digest())
             notes.check_marker()
-            notes.folder.child(f"{index}.worker").write(b"worker")
+            notes.answer(index)
         except ReplayError as error:
             message = str(error)
         yield pa.record_batch(

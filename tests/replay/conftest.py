@@ -1,0 +1,57 @@
+"""One Spark for all tests that need it: a session with a Connect server in it, so both ways lead to one JVM."""
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def _spark_and_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int]]:
+    from streams.replay.spark.session import start_session
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder = tmp_path_factory.mktemp("spark")
+    session = start_session(
+        "local[4,3]",
+        settings={
+            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(port),
+            "spark.local.dir": str(folder / "local"),
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.driver.memory": "512m",
+        },
+    )
+    yield session, port
+    session.stop()
+
+
+@pytest.fixture
+def spark(_spark_and_port: tuple[Any, int]) -> Any:
+    """A classic session on four threads, each task of which is tried three times."""
+    return _spark_and_port[0]
+
+
+@pytest.fixture(scope="session")
+def _connect(_spark_and_port: tuple[Any, int]) -> Iterator[Any]:
+    from pyspark.sql.connect.session import SparkSession
+
+    session: Any = SparkSession.builder.remote(f"sc://127.0.0.1:{_spark_and_port[1]}").create()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(params=["classic", "connect"])
+def any_spark(request: pytest.FixtureRequest, spark: Any, _connect: Any) -> Any:
+    """A classic session, and one that reaches the same Spark through Spark Connect."""
+    return spark if request.param == "classic" else _connect
+
+
+@pytest.fixture
+def connect(_connect: Any) -> Any:
+    """A session through Spark Connect."""
+    return _connect

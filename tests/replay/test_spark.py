@@ -1,0 +1,181 @@
+"""Replay on Spark gives what a bounded live run gives, record for record, in classic sessions and in Connect."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams import StreamsBuilder, Topic
+from streams.replay import ReplayProgress, replay
+from streams.replay.places import Place
+from streams.replay.spark import SparkExecutor
+from streams.replay.spark.tables import item_frame
+from tests.replay.spark_cases import APPLICATION, PARTITIONS, Rows, live, orders, per_item, replayed, write_orders
+from tests.replay.spark_cases import topology as both
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+words = Topic("words", key=str, value=str, timestamp=lambda _: 0, key_from=lambda word: word)
+lengths = Topic("lengths", key=str, value=int)
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_orders(tmp_path_factory.mktemp("history") / "orders.jsonl")
+
+
+@pytest.fixture(scope="module")
+def expected(history: Path) -> tuple[Rows, int]:
+    found = live(history)
+    assert found[1] > 0, "some records are late"
+    assert all(len(rows) > 100 for rows in found[0].values())
+    assert len({row[0] for row in found[0]["per-item"]}) > 1
+    return found
+
+
+def test_replay_in_one_pass_equals_the_live_run(any_spark: Any, history: Path, expected: tuple[Rows, int]) -> None:
+    with replay(both, {orders: history}, spark=any_spark, partitions=PARTITIONS, application_id=APPLICATION) as result:
+        assert replayed(result) == expected
+
+
+def test_replay_in_three_slices_equals_the_live_run(spark: Any, history: Path, expected: tuple[Rows, int]) -> None:
+    with replay(
+        both, {orders: history}, spark=spark, partitions=PARTITIONS, application_id=APPLICATION, slices=3
+    ) as result:
+        assert result.slices == 3
+        assert replayed(result) == expected
+
+
+def test_replay_in_ten_slices_equals_the_live_run(spark: Any, history: Path, expected: tuple[Rows, int]) -> None:
+    """State stays in memory: what is tried here is how it travels."""
+    with replay(
+        both,
+        {orders: history},
+        spark=spark,
+        partitions=PARTITIONS,
+        application_id=APPLICATION,
+        slices=10,
+        store="in_memory",
+    ) as result:
+        assert result.slices == 10
+        assert replayed(result) == expected
+
+
+def test_outputs_are_dataframes_of_the_topics_types(any_spark: Any, history: Path, expected: tuple[Rows, int]) -> None:
+    with replay(both, {orders: history}, spark=any_spark, partitions=PARTITIONS, application_id=APPLICATION) as result:
+        frame = result.outputs[per_item]
+        rows = [(*row[:3], *row[4:]) for row in frame.collect()]
+        local = [(row.key, row.value, row.timestamp_ms) for row in result.rows(per_item)]
+
+        assert frame.dtypes == [
+            ("key", "string"),
+            ("value", "bigint"),
+            ("timestamp", "bigint"),
+            ("headers", "array<struct<name:string,value:binary>>"),
+            ("partition", "int"),
+            ("offset", "bigint"),
+        ]
+        # As the topic has them: partition by partition, by offset.
+        assert [row[:3] for row in rows] == local
+        assert [row[3:] for row in rows] == [(row[0], row[1]) for row in expected[0]["per-item"]]
+        # Every action reads again, and gives the same.
+        assert frame.count() == result.outputs["per-item"].count() == len(rows)
+        assert frame.where("value > 3").count() == sum(value > 3 for _, value, _ in local)
+
+
+def test_output_without_records_is_an_empty_dataframe(any_spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("a\nb\n")
+
+    with replay(_nothing, {words: tmp_path / "words.txt"}, spark=any_spark) as result:
+        frame = result.outputs[lengths]
+
+        assert frame.columns == ["key", "value", "timestamp", "headers", "partition", "offset"]
+        assert frame.collect() == []
+
+
+def test_each_item_of_work_is_one_task(any_spark: Any) -> None:
+    """However small the items are next to each other, adaptive execution joins none."""
+    items = [b"x" * size for size in (1, 1, 100_000, 1, 1, 1, 7)]
+
+    def ids(batches: Any) -> Any:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        for batch in batches:
+            size = batch.num_rows
+            yield pa.record_batch([batch.column(0), pa.array([context.partitionId()] * size, pa.int32())], ["a", "b"])
+
+    before = any_spark.conf.get("spark.sql.adaptive.enabled")
+    any_spark.conf.set("spark.sql.adaptive.enabled", "true")
+    found = item_frame(any_spark, items).mapInArrow(ids, "a int, b int").collect()
+    any_spark.conf.set("spark.sql.adaptive.enabled", before)
+
+    assert sorted(map(tuple, found)) == [(number, number) for number in range(len(items))]
+
+
+def test_settings_of_the_users_session_stay(spark: Any, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    (tmp_path / "words.txt").write_text("a\nbb\n")
+
+    with replay(_lengths, {words: tmp_path / "words.txt"}, spark=spark):
+        pass
+
+    assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+
+
+def test_workers_are_used_again_and_keep_nothing_of_a_task(spark: Any, tmp_path: Path) -> None:
+    """Two topologies of one name after each other, in fewer processes than there are tasks."""
+    (tmp_path / "words.txt").write_text("a\nbb\nccc\ndddd\n")
+    processes: set[int] = set()
+    for _ in range(3):
+        with replay(_lengths, {words: tmp_path / "words.txt"}, spark=spark, application_id="app") as result:
+            assert [row.value for row in result.rows(lengths)] == [1, 2, 3, 4]
+        with replay(
+            _processes, {words: tmp_path / "words.txt"}, spark=spark, application_id="app", partitions=4
+        ) as result:
+            processes |= {row.value for row in result.rows(lengths)}
+
+    assert len(processes) <= 4
+    assert os.getpid() not in processes
+
+
+def test_progress_is_told_as_tasks_end(any_spark: Any, history: Path) -> None:
+    told: list[ReplayProgress] = []
+
+    with replay(
+        both,
+        {orders: history},
+        spark=any_spark,
+        partitions=PARTITIONS,
+        application_id=APPLICATION,
+        progress=told.append,
+    ) as result:
+        last = told[-1]
+
+    assert {progress.tasks for progress in told} >= {1, PARTITIONS}
+    done = [progress.tasks_done for progress in told if progress.tasks == PARTITIONS]
+    assert {1, 2, 3, 4} <= set(done)
+    assert last.records == result.records_in + last.records_total  # Reading the file counts too.
+
+
+def test_answers_keep_the_order_of_the_calls(spark: Any, tmp_path: Path) -> None:
+    executor = SparkExecutor.of(spark, None, Place(str(tmp_path)))
+
+    assert executor.run([], lambda report: None) == []
+    assert executor.name == "spark"
+
+
+def _nothing(builder: StreamsBuilder) -> None:
+    builder.stream(words).filter(lambda _, word: False).map_values(len).to(lengths)
+
+
+def _lengths(builder: StreamsBuilder) -> None:
+    builder.stream(words).map_values(len).to(lengths)
+
+
+def _processes(builder: StreamsBuilder) -> None:
+    builder.stream(words).map_values(lambda word: os.getpid()).to(lengths)
