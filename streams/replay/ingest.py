@@ -48,6 +48,11 @@ class IngestWork:
         """Name for people and files."""
         return f"input-{self.topic}"
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Records and bytes that it is about to read, as far as known."""
+        return 0, sum(Place(file).size() for file in self.files if Place(file).exists())
+
 
 def run_ingest(work: IngestWork) -> StageReport:
     """Read all files; the report has a task per file, with the number of rows as records read.

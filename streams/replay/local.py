@@ -14,6 +14,9 @@ from streams.replay.errors import ReplayError
 from streams.replay.failures import packed
 from streams.replay.work import StageReport
 
+#: Calls that read no more than this together run in this process: starting others would take longer.
+_SMALL_ROWS = 100_000
+_SMALL_BYTES = 8 << 20
 #: How often the driver looks for progress while calls run.
 _LOOK_S = 0.25
 
@@ -25,9 +28,15 @@ def _run(work: Any) -> StageReport:
         raise packed(work, error) from error
 
 
+def _are_small(works: list[Any]) -> bool:
+    rows = sum(work.size[0] for work in works)
+    size = sum(work.size[1] for work in works)
+    return bool(rows <= _SMALL_ROWS and size <= _SMALL_BYTES)
+
+
 @define(eq=False)
 class LocalExecutor:
-    """Runs calls in up to ``processes`` processes; in this one if that is 1.
+    """Runs calls in up to ``processes`` processes; in this one if there is little to do.
 
     A context manager: the processes end with it.
     """
@@ -47,7 +56,7 @@ class LocalExecutor:
         Raises:
             StreamsError: one failed; what the others wrote is not used.
         """
-        if self.processes == 1 or len(works) == 1:
+        if self._pool is None and _are_small(works):
             reports = []
             for work in works:
                 reports.append(_run(work))

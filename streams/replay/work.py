@@ -80,6 +80,13 @@ class StageWork:
         tasks = [str(task.task_id) for task in self.tasks]
         return tasks[0] if len(tasks) == 1 else f"{tasks[0]}-to-{tasks[-1]}"
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Records and bytes that it is about to read, as far as known."""
+        given = [extent for task in self.tasks for item in task.inputs for extent in item.extents]
+        kept = [extent for task in self.tasks for ref in task.stores.values() for extent in ref.extents]
+        return sum(extent.rows for extent in (*given, *kept)), 0
+
 
 @frozen
 class GlobalWork:
@@ -96,6 +103,11 @@ class GlobalWork:
     def name(self) -> str:
         """Name for people and files."""
         return f"global-{self.store}"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Records and bytes that it is about to read, as far as known."""
+        return sum(extent.rows for item in self.inputs for extent in item.extents), 0
 
 
 @frozen
