@@ -1,0 +1,205 @@
+"""``streams diff``: two versions of a topology over the same history, and whether the new one can take over."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from streams.cli.mistakes import UsageError
+from streams.cli.options import add_history, pairs, settings_of
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    from streams.cli.scripts import Script
+    from streams.core.config import StreamsConfig
+    from streams.replay import ReplayProgress, ReplayResult
+    from streams.replay.versions import Version
+    from streams.topology.graph import Topology
+
+#: Exit status if anything differs.
+DIFFERENT = 1
+_EXAMPLES = """\
+examples:
+  streams diff v1/shop.py v2/shop.py --input orders=orders.jsonl
+  streams diff shop.py shop_new.py --only-state --application-id shop
+exit status: 0 nothing differs and the state can be taken over, 1 something differs, 2 a mistake in what was given
+"""
+
+
+def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "diff",
+        help="compare two versions of a topology over the same history",
+        description="Replay the same history through two versions of a topology; show which keys, windows and records "
+        "differ, and whether the new version can take over the state of the old one.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for name, what in (("old", "the version that is live"), ("new", "the version that is to take its place")):
+        parser.add_argument(name, metavar=f"{name.upper()}[:FUNCTION]", help=f"Python file that declares {what}")
+    add_history(parser, executor="local")
+    parser.add_argument("--only-state", action="store_true", help="do not replay: only check whether NEW can take over")
+    parser.add_argument(
+        "--limit", metavar="N", type=_limit, default=5, help="examples of each topic and store (default: 5)"
+    )
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the answer (default: text)")
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="a setting of both versions, by Kafka Streams' name (may be repeated)",
+    )
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and more of what is going on")
+    parser.set_defaults(execute=execute)
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of examples; give 0 or more")
+    return int(text)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Compare the versions and print what differs."""
+    from streams.cli import diff_report
+    from streams.cli.scripts import Script
+    from streams.replay.compare import compare
+
+    inputs = dict(pairs(options.input, "--input", "TOPIC=PATH"))
+    _check(options, inputs)
+    scripts = Script.parse(options.old), Script.parse(options.new)
+    settings = settings_of(options)
+    settings["application_id"] = options.application_id or settings.get("application_id") or scripts[0].application_id
+    sides = [_Side(script, settings, options) for script in scripts]
+    with ExitStack() as stack:
+        for side in sides:
+            side.load()
+        _check_inputs(sides, inputs)
+        versions = [side.version(inputs, stack) for side in sides]
+        comparison = compare(versions[0], versions[1], limit=options.limit)
+        title = diff_report.Title(settings["application_id"], options.old, options.new, options.only_state)
+        if options.format == "json":
+            print(diff_report.as_json(comparison, title))
+        else:
+            print(diff_report.as_text(comparison, title))
+    return 0 if comparison.is_same and comparison.take_over.is_clean else DIFFERENT
+
+
+def _check(options: argparse.Namespace, inputs: Mapping[str, str]) -> None:
+    if options.only_state and inputs:
+        raise UsageError("--only-state replays nothing: leave --input out, or leave --only-state out")
+    if not options.only_state and not inputs:
+        raise UsageError("give the history, --input TOPIC=PATH, or --only-state to check the take-over alone")
+    if options.master is not None and options.executor != "spark":
+        raise UsageError("--master is Spark's: give --executor spark too")
+
+
+def _check_inputs(sides: "list[_Side]", inputs: Mapping[str, str]) -> None:
+    """Refuse a topic that neither version reads."""
+    from streams.cli.topics import declared_source
+
+    for topic in inputs:
+        if not any(side.reads(topic) for side in sides):
+            declared_source(sides[0].topology, topic)
+
+
+@contextmanager
+def _shown(title: str) -> "Iterator[Callable[[ReplayProgress], None] | None]":
+    """Give the callback that shows progress, or None where nobody looks."""
+    from streams.cli.replay import state_of
+
+    if not sys.stderr.isatty():
+        yield None
+        return
+    try:
+        yield lambda progress: print(f"\r{title}: {state_of(progress)}\033[K", end="", file=sys.stderr, flush=True)
+    finally:
+        print("\r\033[K", end="", file=sys.stderr)
+
+
+@define(eq=False)
+class _Side:
+    """One of the two versions on its way from a script to a replay."""
+
+    script: "Script"
+    settings: Mapping[str, Any]
+    options: argparse.Namespace
+    made: Any = None
+    topology: "Topology" = field(init=False)
+    config: "StreamsConfig" = field(init=False)
+    world: Any = field(init=False)
+
+    def load(self) -> None:
+        """Run the script and build its topology.
+
+        Raises:
+            ScriptError: it does not load, or its topology cannot be built.
+        """
+        from streams.cli.scripts import built, source
+        from streams.cli.worlds import World
+        from streams.core.config import StreamsConfig
+
+        self.config = StreamsConfig.of(**self.settings)
+        self.world = World()
+        with self.world.inside():
+            self.made = source(self.script)
+            self.topology = built(self.script, self.made, self.config)
+
+    def reads(self, topic: str) -> bool:
+        """Whether the version reads a topic from outside."""
+        from streams.cli.topics import declared_source
+
+        try:
+            declared_source(self.topology, topic)
+        except UsageError:
+            return False
+        return True
+
+    def version(self, inputs: Mapping[str, str], stack: ExitStack) -> "Version":
+        """Return the version, replayed unless only its state is asked for; what it needs closes with the stack."""
+        from streams.replay.versions import Version
+
+        with self.world.inside():
+            if self.options.only_state:
+                return Version.planned(self.topology, self.config, self.options.partitions)
+            own = {topic: path for topic, path in inputs.items() if self.reads(topic)}
+            self._say_empty(own)
+            try:
+                result = stack.enter_context(self._replayed(own))
+            except Exception:
+                print(f"streams: {self.script.path}: the replay failed:", file=sys.stderr)
+                raise
+            return Version.of(result)
+
+    def _say_empty(self, own: Mapping[str, str]) -> None:
+        from streams.cli.topics import source_topics
+
+        for name in sorted(source_topics(self.topology) - own.keys()):
+            print(f"streams: {self.script.path}: topic {name!r} has no --input: it stays empty", file=sys.stderr)
+
+    def _replayed(self, own: Mapping[str, str]) -> "ReplayResult":
+        from streams.replay import replay
+
+        options = self.options
+        with _shown(str(self.script.path)) as show:
+            return replay(
+                self.made,
+                own,
+                executor=options.executor,
+                master=options.master,
+                partitions=options.partitions,
+                slices=options.slices,
+                until=options.until,
+                wall_clock=options.wall_clock,
+                final_flush=options.final_flush,
+                progress=show,
+                **self.settings,
+            )

@@ -1,0 +1,69 @@
+"""Two scripts in one process: each sees its own modules, though they may have the same names.
+
+Two versions of a script usually lie in two folders under one name, with helper modules beside them.
+Inside its world a script finds what it has imported; outside none of it is to be seen.
+"""
+
+import importlib
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from attrs import define, field
+
+import streams
+
+#: Where modules are that all worlds share: this package, libraries, Python itself.
+_SHARED = tuple(
+    str(Path(folder).resolve())
+    for folder in (
+        str(Path(str(streams.__file__)).parent),
+        *(sysconfig.get_path(kind) for kind in ("purelib", "platlib", "stdlib", "platstdlib")),
+    )
+)
+
+
+@define(eq=False)
+class World:
+    """The modules of one script."""
+
+    _modules: dict[str, ModuleType] = field(factory=dict)
+    _path: list[str] = field(factory=list)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Let the script's modules be found, and keep those that it imports meanwhile."""
+        outer, before = list(sys.path), set(sys.modules)
+        hidden = {name: sys.modules[name] for name in self._modules if name in sys.modules}
+        sys.modules.update(self._modules)
+        sys.path[:0] = self._path
+        importlib.invalidate_caches()
+        try:
+            yield
+        finally:
+            self._path = [folder for folder in sys.path if folder not in outer]
+            sys.path[:] = outer
+            for name in [name for name in sys.modules if name not in before or name in self._modules]:
+                module = sys.modules[name]
+                if name in self._modules or _is_own(module):
+                    self._modules[name] = module
+                    del sys.modules[name]
+            sys.modules.update(hidden)
+
+
+def _is_own(module: ModuleType) -> bool:
+    """Whether a module is the user's."""
+    file = getattr(module, "__file__", None)
+    if file is None:
+        # A folder of modules without a file of its own.
+        folders = list(getattr(module, "__path__", ()))
+        return bool(folders) and not any(_is_shared(folder) for folder in folders)
+    return not _is_shared(file)
+
+
+def _is_shared(file: str) -> bool:
+    resolved = str(Path(file).resolve())
+    return any(resolved.startswith(f"{folder}/") for folder in _SHARED)

@@ -1,0 +1,114 @@
+"""Keys, values and times as a person reads them: bytes are decoded here, and only here, for display.
+
+Pure; imports core and state.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from streams.core.errors import StreamsError
+from streams.core.records import Windowed
+from streams.core.serdes import PinnedSerde, Serde
+from streams.state.specs import StoreKind, StoreSpec
+from streams.state.windowed_keys import MAX_TIME, session_parts, window_parts
+
+#: How many characters of a value are shown.
+_WIDTH = 120
+
+
+def time_text(time_ms: int) -> str:
+    """Return an event time in ISO form.
+
+    >>> time_text(0), time_text(1_500)
+    ('1970-01-01T00:00:00Z', '1970-01-01T00:00:01.500Z')
+    """
+    try:
+        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (OverflowError, ValueError, OSError):  # Beyond the years that Python knows.
+        return f"{time_ms} ms"
+    rest = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{rest}Z"
+
+
+def plain(value: Any) -> Any:
+    """Return an object as values that JSON knows; a windowed key as text."""
+    if isinstance(value, Windowed):
+        return key_text(value)
+    if isinstance(value, bytes):
+        return {"$hex": value.hex()}
+    try:
+        return msgspec.to_builtins(value, enc_hook=repr, str_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+
+
+def key_text(key: Any) -> str:
+    """Return a key as text: a windowed one as ``key@[start, end)``, a session as ``key@[start, end]``."""
+    if not isinstance(key, Windowed):
+        return key if isinstance(key, str) else value_text(key)
+    start, end = key.window
+    until = "" if end >= MAX_TIME else time_text(end)
+    return f"{key_text(key.key)}@[{time_text(start)}, {until})"
+
+
+def value_text(value: Any) -> str:
+    """Return a value as JSON, cut to one line."""
+    text = json.dumps(plain(value), ensure_ascii=False, separators=(", ", ": "))
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+
+
+def reader(serde: Serde[Any] | None) -> Callable[[bytes | None], Any]:
+    """Return a function from bytes to what they stand for, to be shown; bytes that cannot be read stay bytes."""
+    is_known = serde is not None and not (isinstance(serde, PinnedSerde) and not serde.is_pinned)
+
+    def read(data: bytes | None) -> Any:
+        if data is None:
+            return None
+        if serde is not None and is_known:
+            try:
+                return serde.deserialize(data)
+            except StreamsError:
+                return data
+        return _guessed(data)
+
+    return read
+
+
+def _guessed(data: bytes) -> Any:
+    """Return what bytes of an unknown type may stand for: JSON or text, else themselves."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return data
+    if not text.isprintable():
+        return data
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def store_key_reader(spec: StoreSpec) -> Callable[[bytes], str]:
+    """Return a function from the key of a changelog record to text."""
+    read = reader(spec.key_serde)
+    if spec.kind in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW):
+
+        def window_key(data: bytes) -> str:
+            key, start, sequence = window_parts(data)
+            end = min(start + spec.window_size_ms, MAX_TIME)
+            number = f" #{sequence}" if spec.retain_duplicates else ""
+            return f"{key_text(read(key))}@[{time_text(start)}, {time_text(end)}){number}"
+
+        return window_key
+    if spec.kind is StoreKind.SESSION:
+
+        def session_key(data: bytes) -> str:
+            key, end, start = session_parts(data)
+            return f"{key_text(read(key))}@[{time_text(start)}, {time_text(end)}]"
+
+        return session_key
+    return lambda data: key_text(read(data))
