@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 from attrs import evolve, frozen
@@ -24,6 +25,8 @@ from streams.replay.errors import HandOverError
 from streams.replay.snapshot import Snapshot
 from streams.replay.work import StoreRef
 from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
+from streams.state.lru import USE
+from streams.state.specs import StoreKind
 
 #: Field of the offsets' notes that says which snapshot they come from.
 _ORIGIN = "n"
@@ -217,11 +220,31 @@ def _load_changelogs(snapshot: Snapshot, cluster: Cluster, on_step: OnStep) -> i
                 continue
             for task, ref in sorted(refs.items()):
                 on_step(f"load {store} of task {task}")
-                for block in _with_types(snapshot.rows_of(ref), ref):
+                for block in _with_types(_as_changelog(snapshot, store, ref), ref):
                     producer.send_block(TopicPartition(topic, task.partition), block)
                     count += len(block)
         producer.flush()
     return count
+
+
+def _as_changelog(snapshot: Snapshot, store: str, ref: StoreRef) -> Iterator[Block]:
+    """Yield contents in an order in which a changelog could have them.
+
+    By key, as they lie in the snapshot, is one for most kinds.  Versions come in the order of their
+    times, entries of an LRU store as they were used last: whoever restores it then evicts the same.
+    """
+    kind = snapshot.structure["stores"][store]["kind"]
+    blocks = snapshot.rows_of(ref)
+    if kind == StoreKind.VERSIONED.value:
+        whole = _joined(list(blocks))
+        order = sorted(range(len(whole)), key=whole.timestamps.__getitem__)
+    elif kind == StoreKind.LRU.value and USE in ref.carried:
+        whole = _joined(list(blocks))
+        order = list(Struct(f">{len(whole)}I").unpack(ref.carried[USE]))
+    else:
+        yield from blocks
+        return
+    yield _picked(whole, order)
 
 
 def _with_types(blocks: Iterator[Block], ref: StoreRef) -> Iterator[Block]:
@@ -268,8 +291,18 @@ def _table_rows(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, Block]]:
         count = snapshot.partitions[topics[0]]
         for number in range(count):
             mine = [index for index, key in enumerate(whole.keys) if partition_for(key or b"", count) == number]
-            picked = [[column[index] for index in mine] for column in (whole.keys, whole.values, whole.timestamps)]
-            yield TopicPartition(topics[0], number), Block(*picked)  # type: ignore[arg-type]
+            yield TopicPartition(topics[0], number), _picked(whole, mine)
+
+
+def _picked(block: Block, order: Sequence[int]) -> Block:
+    """Return records of a block in another order."""
+    return Block(
+        [block.keys[index] for index in order],
+        [block.values[index] for index in order],
+        [block.timestamps[index] for index in order],
+        None,
+        range(len(order)),
+    )
 
 
 def _joined(blocks: Sequence[Block]) -> Block:
