@@ -18,8 +18,6 @@ from streams.replay.places import Place
 from streams.replay.result import TopicLike, topic_name
 from streams.replay.snapshot import Snapshot
 
-#: Records of one transaction, at most.
-_ROWS = 50_000
 #: Bytes of keys and values that are sent as one block; a cluster takes 1 MiB by default.
 _BLOCK_BYTES = 500_000
 
@@ -32,14 +30,15 @@ def publish(
     broker: Cluster,
     *,
     topics: "Iterable[TopicLike] | None" = None,
+    transaction_records: int = 50_000,
     on_progress: Listener = lambda topic, count, total: None,
 ) -> dict[str, int]:
     """Bring the outputs that a snapshot keeps to topics of a broker; return how many records each got now.
 
     ``topics`` None = all that the topology writes.  A topic that is missing is made, with the partitions
-    that the replay had.  Consumers that read committed records see each record once, however often this was
-    killed and run again, as long as the broker keeps the offsets of the group (Kafka: seven days after
-    the last of them).
+    that the replay had.  A transaction ends with the block that brings it to ``transaction_records``.
+    Consumers that read committed records see each record once, however often this was killed and run
+    again, as long as the broker keeps the offsets of the group (Kafka: seven days after the last of them).
 
     Raises:
         SnapshotError: the snapshot is damaged or was saved without outputs.
@@ -59,7 +58,7 @@ def publish(
             producer.init_transactions()
             positions = {at: found.offset for at, found in admin.committed_offsets(group).items()}
             return {
-                topic: _publish_topic(producer, snapshot, topic, total, positions, on_progress)
+                topic: _publish_topic(producer, snapshot, topic, total, positions, transaction_records, on_progress)
                 for topic, total in totals.items()
             }
 
@@ -75,6 +74,7 @@ def _publish_topic(
     topic: str,
     total: int,
     positions: Mapping[TopicPartition, int],
+    transaction_records: int,
     on_progress: Listener,
 ) -> int:
     """Bring one topic's records, and return how many."""
@@ -87,7 +87,7 @@ def _publish_topic(
         at = TopicPartition(topic, number)
         position = positions.get(at, 0)
         blocks = read_output(snapshot.root, lanes_of(snapshot.outputs, at))
-        for chunk in _chunks(_after(blocks, position)):
+        for chunk in _chunks(_after(blocks, position), transaction_records):
             with producer.transaction():
                 for block in chunk:
                     producer.send_block(at, block)
@@ -106,7 +106,7 @@ def _after(blocks: Iterable[Block], position: int) -> Iterator[Block]:
         position = max(0, position - len(block))
 
 
-def _chunks(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+def _chunks(blocks: Iterable[Block], records: int) -> Iterator[list[Block]]:
     """Yield what goes into one transaction, as blocks that a cluster takes."""
     chunk: list[Block] = []
     count = 0
@@ -114,7 +114,7 @@ def _chunks(blocks: Iterable[Block]) -> Iterator[list[Block]]:
         for part in _parts(block):
             chunk.append(part)
             count += len(part)
-            if count >= _ROWS:
+            if count >= records:
                 yield chunk
                 chunk, count = [], 0
     if chunk:

@@ -1,0 +1,284 @@
+"""Publishing: outputs of a snapshot in topics, each record once, whatever dies on the way."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams import Admin, EmbeddedBroker, Producer, StreamsBuilder, Topic
+from streams.core.records import TopicPartition
+from streams.protocol.messages import Request, Response
+from streams.replay import ReplayError, Snapshot, SnapshotError, publish, replay
+from streams.replay.publish import publish_group
+
+numbers = Topic("numbers", key=str, value=int)
+counts = Topic("counts", key=str, value=int)
+big = Topic("big", key=str, value=int)
+ROWS = 60
+PARTITIONS = 3
+LOCAL: dict[str, Any] = {"executor": "local", "processes": 1, "partitions": PARTITIONS, "application_id": "app"}
+
+
+def topology(builder: StreamsBuilder) -> None:
+    """Behind a repartition, so that several tasks write a partition; headers pass through to ``big``."""
+    stream = builder.stream(numbers)
+    stream.filter(lambda _, number: number > 1_000).to(big)
+    stream.group_by(lambda _, number: f"k{number % 7}", key=str).count("counted").to_stream().to(counts)
+    stream.select_key(lambda _, number: f"k{number % 2}").to(counts)
+
+
+def history(folder: Path, rows: int = ROWS) -> Path:
+    path = folder / "numbers.records.jsonl"
+    line = '{"key": "k%d", "value": %d, "timestamp": %d, "headers": [["n", "%d"], ["none", null]]}\n'
+    path.write_text("".join(line % (n % 5, 980 + n, 5_000 + n * 10 - n % 3 * 25, n) for n in range(rows)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    folder = tmp_path_factory.mktemp("replay")
+    with replay(topology, {numbers: history(folder)}, **LOCAL) as result:
+        return result.save(folder / "snapshot")
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """What the replay wrote, by topic: (partition, key, value, time, headers)."""
+    folder = tmp_path_factory.mktemp("wanted")
+    with replay(topology, {numbers: history(folder)}, **LOCAL) as result:
+        return {
+            topic.name: [(number, *row[1:]) for number, block in result.read(topic) for row in block.rows()]
+            for topic in (big, counts)
+        }
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(auto_create_topics=False) as broker:
+        yield broker
+
+
+def committed(broker: EmbeddedBroker, topic: str) -> list[Any]:
+    """What a consumer of committed records sees, as ``wanted``."""
+    rows = []
+    for number in range(broker.topics()[topic]):
+        at, position = TopicPartition(topic, number), 0
+        while blocks := broker.read(at, position, committed_only=True):
+            rows += [(number, *row[1:]) for block in blocks for row in block.rows()]
+            position = blocks[-1].offsets[-1] + 1
+    return rows
+
+
+def test_outputs_are_published_with_times_headers_and_partitions(
+    snapshot: Snapshot, wanted: dict[str, list[Any]], broker: EmbeddedBroker
+):
+    counted = publish(snapshot, broker)
+
+    assert counted == {"big": len(wanted["big"]), "counts": 2 * ROWS}
+    assert broker.topics() == {"big": PARTITIONS, "counts": PARTITIONS}
+    assert {topic: committed(broker, topic) for topic in wanted} == wanted
+    assert {len(row[4]) for row in wanted["big"]} == {2}
+
+
+def test_run_again_it_publishes_nothing(snapshot: Snapshot, wanted: dict[str, list[Any]], broker: EmbeddedBroker):
+    publish(snapshot, broker)
+
+    assert publish(str(snapshot.root), broker) == {"big": 0, "counts": 0}
+    assert {topic: committed(broker, topic) for topic in wanted} == wanted
+
+
+def test_topics_can_be_chosen(snapshot: Snapshot, wanted: dict[str, list[Any]], broker: EmbeddedBroker):
+    assert publish(snapshot, broker, topics=[big]) == {"big": len(wanted["big"])}
+    assert broker.topics() == {"big": PARTITIONS}
+    assert publish(snapshot, broker, topics=["counts", "big"]) == {"counts": 2 * ROWS, "big": 0}
+
+
+def test_records_go_behind_what_a_topic_has(snapshot: Snapshot, wanted: dict[str, list[Any]], broker: EmbeddedBroker):
+    broker.create_topic("big", PARTITIONS)
+    with Producer(broker) as producer:
+        producer.send("big", b"before", partition=1)
+
+    publish(snapshot, broker, topics=[big])
+
+    assert [row for row in committed(broker, "big") if row[2] != b"before"] == wanted["big"]
+
+
+def test_progress_is_told(snapshot: Snapshot, broker: EmbeddedBroker):
+    told: list[tuple[str, int, int]] = []
+
+    publish(snapshot, broker, topics=[counts], on_progress=lambda *progress: told.append(progress))
+
+    assert told[0] == ("counts", 0, 2 * ROWS)
+    assert told[-1] == ("counts", 2 * ROWS, 2 * ROWS)
+
+
+# --- mistakes ---------------------------------------------------------------------------------
+
+
+def test_unknown_output_is_refused(snapshot: Snapshot, broker: EmbeddedBroker):
+    with pytest.raises(ReplayError, match="has no output topic 'bg'; it has big, counts"):
+        publish(snapshot, broker, topics=["bg"])
+
+
+def test_other_partition_count_is_refused(snapshot: Snapshot, broker: EmbeddedBroker):
+    broker.create_topic("counts", 2)
+
+    with pytest.raises(ReplayError, match="topic 'counts' has 2 partitions, the replay wrote 3"):
+        publish(snapshot, broker)
+
+
+def test_snapshot_without_outputs_is_refused(tmp_path: Path, broker: EmbeddedBroker):
+    with replay(topology, {numbers: history(tmp_path)}, **LOCAL) as result:
+        result.save(tmp_path / "snapshot", with_outputs=False)
+
+    with pytest.raises(SnapshotError, match="it was saved without outputs"):
+        publish(tmp_path / "snapshot", broker)
+
+
+def test_snapshot_that_goes_on_from_a_published_one_is_published_behind_it(tmp_path: Path, broker: EmbeddedBroker):
+    with replay(topology, {numbers: history(tmp_path, 20)}, **LOCAL) as result:
+        first = result.save(tmp_path / "first")
+    publish(first, broker)
+    with replay(topology, {numbers: history(tmp_path, 30)}, state_from=tmp_path / "first", **LOCAL) as result:
+        second = result.save(tmp_path / "second")
+    assert second.parent == first.id
+
+    assert publish(second, broker)["counts"] == 20
+    assert len(committed(broker, "counts")) == 60
+
+
+def test_outputs_of_the_same_history_are_not_published_twice(tmp_path: Path, broker: EmbeddedBroker):
+    """A replay that was resumed has the outputs of its first snapshot in its second one, too."""
+    options = {**LOCAL, "directory": tmp_path / "replay", "slices": 2}
+    first = replay(topology, {numbers: history(tmp_path, 20)}, **options).save(tmp_path / "first")
+    publish(first, broker)
+    second = replay(topology, {numbers: history(tmp_path, 30)}, resume=True, **options).save(tmp_path / "second")
+
+    with pytest.raises(ReplayError, match=f"has the outputs of snapshot {first.id} of 'app' already, from which"):
+        publish(second, broker)
+    broker.delete_topic("counts")
+    broker.delete_topic("big")
+    assert publish(second, broker)["counts"] == 60
+
+
+# --- killed -----------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The end of a process: nothing handles it, and whoever goes on all the same gets no answer."""
+
+
+class Dying:
+    """A cluster whose client dies with its n-th request: before the broker has it, or behind it."""
+
+    def __init__(self, broker: EmbeddedBroker, requests: int, *, is_done: bool) -> None:
+        self.broker, self.left, self.is_done = broker, requests, is_done
+
+    def connect(self, client_id: str) -> "DyingConnection":
+        return DyingConnection(self, self.broker.connect(client_id))
+
+
+class DyingConnection:
+    def __init__(self, cluster: Dying, inner: Any) -> None:
+        self.cluster, self.inner = cluster, inner
+
+    def send(self, node_id: int, request: Request) -> int:
+        cluster = self.cluster
+        cluster.left -= 1
+        if cluster.left < 0:
+            if cluster.is_done and cluster.left == -1:
+                self.inner.send(node_id, request)
+            raise Killed
+        return self.inner.send(node_id, request)
+
+    def poll(self, timeout_ms: int) -> list[tuple[int, Response | Exception]]:
+        if self.cluster.left < 0:
+            raise Killed
+        answers: list[tuple[int, Response | Exception]] = self.inner.poll(timeout_ms)
+        return answers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
+def test_killed_at_any_request_and_run_again_nothing_is_missing_or_double(
+    snapshot: Snapshot, wanted: dict[str, list[Any]], is_done: bool
+):
+    """Twice: the second attempt dies too."""
+    requests = 0
+    while True:
+        with EmbeddedBroker(auto_create_topics=False) as broker:
+            try:
+                publish(snapshot, Dying(broker, requests, is_done=is_done), transaction_records=5)
+            except Killed:
+                pass
+            else:
+                break
+            with suppress(Killed):
+                publish(snapshot, Dying(broker, requests // 2, is_done=is_done), transaction_records=5)
+            publish(snapshot, broker, transaction_records=5)
+
+            assert {topic: committed(broker, topic) for topic in wanted} == wanted
+        requests += 1
+    assert requests > 50
+
+
+ENDED = """
+import os, sys
+from streams import EmbeddedBroker
+from streams.replay import publish
+from tests.replay.test_publish import Dying, Killed
+
+for requests in map(int, sys.argv[3:]):
+    if not (child := os.fork()):
+        with EmbeddedBroker(sys.argv[2]) as broker:
+            try:
+                publish(sys.argv[1], Dying(broker, requests, is_done=True), transaction_records=5)
+            except Killed:
+                os._exit(9)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_processes_that_end_leave_a_broker_on_disk_from_which_the_next_goes_on(
+    snapshot: Snapshot, wanted: dict[str, list[Any]], tmp_path: Path
+):
+    steps = ["3", "12", "15", "18", "25"]
+
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDED, str(snapshot.root), str(tmp_path), *steps],
+        timeout=100,
+        capture_output=True,
+        text=True,
+    )
+    with EmbeddedBroker(tmp_path) as broker:
+        publish(snapshot, broker)
+
+        assert ended.stdout.split() == ["9"] * len(steps), ended
+        assert {topic: committed(broker, topic) for topic in wanted} == wanted
+
+
+def test_what_is_not_committed_is_not_seen(snapshot: Snapshot, broker: EmbeddedBroker):
+    requests = 0
+    while "counts" not in broker.topics() or broker.end_offset(TopicPartition("counts", 0)) == 0:
+        requests += 1
+        with pytest.raises(Killed):
+            publish(snapshot, Dying(broker, requests, is_done=True), topics=[counts])
+
+    assert committed(broker, "counts") == []
+
+
+def test_position_is_the_committed_offset_of_a_group(snapshot: Snapshot, broker: EmbeddedBroker):
+    publish(snapshot, broker, topics=[counts])
+
+    with Admin(broker) as admin:
+        offsets = admin.committed_offsets(publish_group(snapshot))
+    assert {at: found.offset for at, found in offsets.items()} == {
+        at: len([row for row in committed(broker, "counts") if row[0] == at.partition]) for at in offsets
+    }
+    assert sum(found.offset for found in offsets.values()) == 2 * ROWS
