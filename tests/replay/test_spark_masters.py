@@ -1,0 +1,94 @@
+"""Replays in processes with a Spark of their own: other parallelism, a local Connect, executors apart."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.replay.spark_cases import live, write_orders
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+_ROOT = Path(__file__).parents[2]
+
+
+def run_program(program: str, *arguments: str | Path, folder: Path) -> list[Any]:
+    """Run a program in a process of its own; return what it prints, a JSON value a line."""
+    paths = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    given = {**os.environ, "PYTHONPATH": paths}
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=given)
+    assert run.returncode == 0, run.stderr
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+_REPLAY = """
+import json, sys
+from streams.replay import replay
+from tests.replay.spark_cases import APPLICATION, PARTITIONS, orders, per_item, replayed, topology
+
+def tell(**where):
+    given = dict(partitions=PARTITIONS, application_id=APPLICATION)
+    with replay(topology, {orders: sys.argv[1]}, **given, **where) as result:
+        rows, dropped = replayed(result)
+        found = {topic: [[repr(part) for part in row] for row in lines] for topic, lines in rows.items()}
+        print(json.dumps([found, dropped, result.outputs[per_item].count()]))
+"""
+
+
+def _expected(history: Path) -> list[Any]:
+    rows, dropped = live(history)
+    found = {topic: [[repr(part) for part in row] for row in lines] for topic, lines in rows.items()}
+    return [found, dropped, len(rows["per-item"])]
+
+
+def test_outputs_do_not_depend_on_the_number_of_cores(tmp_path: Path) -> None:
+    """One JVM, sessions after each other: on one, two and four threads, each made and ended by its replay; a local Connect."""
+    history = write_orders(tmp_path / "orders.jsonl")
+    program = f"""{_REPLAY}
+import os
+from pyspark.sql import SparkSession
+
+for master in ("local[1]", "local[2]", "local[4]"):
+    tell(master=master)
+    assert SparkSession.getActiveSession() is None
+
+os.environ["SPARK_TESTING"] = "1"  # Its server takes a free port then.
+builder = SparkSession.builder.remote("local[2]")
+session = builder.config("spark.connect.grpc.binding.address", "127.0.0.1").getOrCreate()
+tell(spark=session, slices=2)
+session.stop()
+"""
+    found = run_program(program, history, folder=tmp_path)
+
+    assert found == [_expected(history)] * 4
+
+
+def test_executors_in_processes_of_their_own_get_the_code(tmp_path: Path) -> None:
+    """They start where nothing of the project can be imported but what the driver ships."""
+    history = write_orders(tmp_path / "orders.jsonl")
+    program = f"""{_REPLAY}
+import os
+from streams.replay.spark.session import start_session
+
+os.environ["SPARK_TESTING"] = "1"  # Its executors work in a temporary folder then.
+session = start_session("local-cluster[2,2,1024]", settings={{"spark.executorEnv.PYTHONPATH": ""}})
+
+def where(batches):
+    import pyarrow as pa
+    from streams.replay import spark
+    for batch in batches:
+        yield pa.record_batch([pa.array([spark.__file__] * batch.num_rows)], ["file"])
+
+tell(spark=session)
+files = {{row[0] for row in session.range(4).mapInArrow(where, "file string").collect()}}
+print(json.dumps(all(".zip" in file for file in files)))
+session.stop()
+"""
+    found = run_program(program, history, folder=tmp_path)
+
+    assert found == [_expected(history), True]
