@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
-from streams.core.clock import SystemClock, VirtualClock
+from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import InputError
-from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
+from streams.core.records import NO_TIMESTAMP, TopicPartition
 from streams.core.timestamps import to_milliseconds
 from streams.dsl.builder import TopologySource, build_topology
 from streams.replay.application import Application, fingerprint, source_digest
@@ -29,6 +29,7 @@ from streams.replay.segments import Extent
 from streams.replay.slicing import Cut, cut_at, cuts
 from streams.replay.snapshot import Snapshot
 from streams.replay.state import (
+    MANIFEST,
     Outputs,
     ReplayState,
     outputs_from_json,
@@ -37,7 +38,6 @@ from streams.replay.state import (
     write_manifest,
 )
 from streams.replay.work import StageReport
-from streams.runtime.plan import ApplicationPlan
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import sub_topologies
 
@@ -168,7 +168,10 @@ class ReplaySession:
 
     def _run_pass(self, step: Pass) -> Steps:
         assert self.plan is not None
-        folder = f"slices/{step.number:05d}" if not step.is_last or step.name == "all" else f"end/{step.number:05d}"
+        is_end = step.is_last and step.name != "all"
+        folder = f"end/{step.number:05d}" if is_end else f"slices/{step.number:05d}"
+        if is_end and self._take_end(step, folder):
+            return
         self.root.child(folder).delete()
         state, outputs = self.state.copy(), Outputs()
         for number in range(len(self.plan.stages)):
@@ -180,6 +183,35 @@ class ReplaySession:
                 state.take(report, outputs, self.plan.plan)
         state.forget_read(self.plan.readers)
         self._commit(step, folder, state, outputs)
+        if is_end:
+            for file in self.root.child("end").files():
+                if not f"end/{file}".startswith(f"{folder}/"):
+                    self.root.child("end", file).delete()  # The end of history before it grew.
+        else:
+            self._prune()
+
+    def _take_end(self, step: Pass, folder: str) -> bool:
+        """Take the end as an earlier run left it, if history has not grown since; return whether it was so."""
+        found = read_manifest(self.root.child(folder))
+        if found is None or found["is_flushed"] != self.request.options.final_flush or found["cut"] != _cut_json(step):
+            return False
+        self._take(found)
+        return True
+
+    def _take(self, manifest: Mapping[str, Any]) -> None:
+        """Go on from what a manifest keeps."""
+        self.state = ReplayState.from_json(manifest["state"])
+        for lane, extents in outputs_from_json(manifest["outputs"]).items():
+            self.outputs.setdefault(lane, []).extend(extents)
+        self.is_flushed = manifest["is_flushed"]
+
+    def _prune(self) -> None:
+        """Delete what only earlier slices needed: contents of stores, and lanes that all have read."""
+        named = self.state.files() | {extent.file for extents in self.outputs.values() for extent in extents}
+        folder = self.root.child("slices")
+        for file in folder.files():
+            if not file.endswith(f"/{MANIFEST}") and f"slices/{file}" not in named:
+                folder.child(file).delete()
 
     def _commit(self, step: Pass, folder: str, state: ReplayState, outputs: Outputs) -> None:
         """Make a pass valid, and take it as what the next one goes on from."""
@@ -193,7 +225,7 @@ class ReplaySession:
             {
                 "kind": "end" if folder.startswith("end") else "slice",
                 "name": step.name,
-                "cut": [[*partition, offset] for partition, offset in sorted(step.cut.items())],
+                "cut": _cut_json(step),
                 "state": state.to_json(),
                 "outputs": outputs_to_json(outputs),
                 "is_flushed": step.is_last and self.request.options.final_flush,
@@ -225,6 +257,7 @@ class ReplaySession:
             "topology": fingerprint(self.topology),
             "code": source_digest(self.request.topology),
             "partitions": self.request.partitions,
+            "settings": self._settings(),
             "parent": None if self._parent is None else self._parent.id,
         }
         if known is None:
@@ -235,6 +268,7 @@ class ReplaySession:
             ("topology", "a topology that has changed since"),
             ("code", "a script that has changed since"),
             ("partitions", "another number of partitions"),
+            ("settings", "other settings"),
             ("parent", "another snapshot"),
         ):
             if known[name] != own[name]:
@@ -243,6 +277,11 @@ class ReplaySession:
                     "its state would not fit; start anew in another folder"
                 )
         self._load()
+
+    def _settings(self) -> dict[str, str]:
+        """Return what changes results, as text; functions by their names."""
+        given = {name: getattr(value, "__qualname__", str(value)) for name, value in self.request.settings.items()}
+        return {**dict(sorted(given.items())), "wall_clock": self.request.options.wall_clock}
 
     def _start_anew(self, own: dict[str, Any]) -> None:
         if self._parent is not None:
@@ -256,10 +295,7 @@ class ReplaySession:
         if self._parent is not None:
             self.state = self._parent.state_for_replay()
         while (found := read_manifest(self.root.child(f"slices/{self.slices_done:05d}"))) is not None:
-            self.state = ReplayState.from_json(found["state"])
-            for lane, extents in outputs_from_json(found["outputs"]).items():
-                self.outputs.setdefault(lane, []).extend(extents)
-            self.is_flushed = found["is_flushed"]
+            self._take(found)
             self.slices_done += 1
         self.slices_skipped = self.slices_done
         if self.is_flushed:
@@ -466,6 +502,10 @@ class ReplaySession:
         return None
 
 
+def _cut_json(step: Pass) -> list[list[Any]]:
+    return [[*partition, offset] for partition, offset in sorted(step.cut.items())]
+
+
 def _file_of(history: _History, row: int) -> tuple[str, int] | None:
     before = history.rows_before
     for mark in history.marks:
@@ -512,6 +552,3 @@ def _limited(found: Iterable[Cut], limit: Cut) -> list[Cut]:
         if not result or bounded != result[-1]:
             result.append(bounded)
     return result
-
-
-__all__ = ["ReplaySession", "Request", "Steps", "SystemClock", "ApplicationPlan", "TaskId"]
