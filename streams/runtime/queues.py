@@ -8,12 +8,12 @@ KIP-353 and KIP-695 (idling), KIP-258 (partition time).
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from streams.core.records import NO_TIMESTAMP, Headers, TopicPartition
 from streams.runtime.arrival import ArrivalHeap
@@ -25,15 +25,29 @@ _LOOK_AHEAD = 1024
 _JOIN_BELOW = 256
 
 
+@frozen
+class Drop:
+    """A record that cannot be read and is left out.
+
+    It is dropped when it is its turn, not when it is read: what was read ahead of a stop is read again.
+    """
+
+    offset: int
+    #: Counts it, and sends it to the dead letter queue.
+    effect: Callable[[], None]
+
+
 @define(eq=False)
 class Batch:
-    """Deserialized records of one partition, as columns of equal length."""
+    """Deserialized records of one partition, as columns of equal length; without any, only its drops count."""
 
     keys: Sequence[Any]
     values: Sequence[Any]
     timestamps: Sequence[int]
     headers: Sequence[Headers] | None
     offsets: Sequence[int]
+    #: Right behind the last record.  A run ends here, so that dead letters are in the order of records.
+    drops: Sequence[Drop] = ()
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -79,10 +93,16 @@ class PartitionQueue:
 
     def add(self, batch: Batch) -> None:
         """Append a batch; small ones are joined with the last."""
+        if not len(batch):
+            if self.batches:
+                self.batches[-1].drops = [*self.batches[-1].drops, *batch.drops]
+            else:
+                self._drop(batch.drops)
+            return
         self.size += len(batch)
         self.idle_deadline_ms = None
         last = self.batches[-1] if self.batches else None
-        if last is not None and len(batch) < _JOIN_BELOW and len(last) < _JOIN_BELOW:
+        if last is not None and not last.drops and len(batch) < _JOIN_BELOW and len(last) < _JOIN_BELOW:
             headers = None
             if last.headers is not None or batch.headers is not None:
                 headers = [*(last.headers or [()] * len(last)), *(batch.headers or [()] * len(batch))]
@@ -92,6 +112,7 @@ class PartitionQueue:
                 [*last.timestamps, *batch.timestamps],
                 headers,
                 [*last.offsets, *batch.offsets],
+                batch.drops,
             )
         else:
             self.batches.append(batch)
@@ -111,9 +132,15 @@ class PartitionQueue:
             self.batches.popleft()
             self.start = 0
             count -= left
+            self._drop(batch.drops)
         if not self.batches and self.failure is None:
-            # Records dropped while reading lie behind the last one taken.
+            # Markers of transactions may lie behind the last record.
             self.position = self.fetched
+
+    def _drop(self, drops: Iterable[Drop]) -> None:
+        for drop in drops:
+            drop.effect()
+            self.position = drop.offset + 1
 
 
 @define(eq=False)
@@ -177,7 +204,7 @@ class TaskQueues:
         """Buffer a batch of one of the queues."""
         was_empty = not queue.size
         queue.add(batch)
-        if was_empty and self._arrival is not None:
+        if was_empty and queue.size and self._arrival is not None:
             self._arrival.offer(queue)
 
     def attach(self, partition: TopicPartition) -> None:
@@ -317,7 +344,7 @@ class TaskQueues:
             batch = queue.batches[0]
             part = slice(queue.start, min(len(batch), queue.start + look))
             order = [time * width + queue.index for time in accumulate(batch.timestamps[part], max)]
-            is_whole = part.stop == len(batch) and len(queue.batches) == 1
+            is_whole = part.stop == len(batch) and len(queue.batches) == 1 and not batch.drops
             if (not is_whole or self._must_wait(queue)) and (certain is None or order[-1] < certain):
                 certain = order[-1]
             parts.append((queue, part, order))

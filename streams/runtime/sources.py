@@ -7,6 +7,7 @@ internal records and are pinned here.  Imports core and topology.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import define, field
@@ -17,13 +18,17 @@ from streams.core.metrics import Counter
 from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition
 from streams.core.serdes import PinnedSerde, Serde
 from streams.core.timestamps import Extractor
-from streams.runtime.queues import Batch
+from streams.runtime.queues import Batch, Drop
 
 logger = logging.getLogger(__name__)
 
 #: Headers of internal records that carry the types of keys and values made by lambdas.
 KEY_TYPE_HEADER = "__streams_key_type"
 VALUE_TYPE_HEADER = "__streams_value_type"
+
+
+def _empty(has_headers: bool) -> Batch:
+    return Batch([], [], [], [] if has_headers else None, [])
 
 
 @define(eq=False)
@@ -46,8 +51,8 @@ class SourceReader:
     def __attrs_post_init__(self) -> None:
         self._has_types = isinstance(self.key_serde, PinnedSerde) or isinstance(self.value_serde, PinnedSerde)
 
-    def read(self, block: Block) -> tuple[Batch | None, Exception | None]:
-        """Return the readable records, and the error of the first bad one if it must fail the task."""
+    def read(self, block: Block) -> tuple[list[Batch], Exception | None]:
+        """Return the readable records with those to be dropped, and the error of the first that must fail the task."""
         headers = block.headers
         if self._has_types and headers is not None:
             headers = self._pin(headers)
@@ -61,10 +66,11 @@ class SourceReader:
             return self._one_by_one(block, headers)
         if timestamps:
             self.partition_time_ms = max(self.partition_time_ms, max(timestamps))
-        return Batch(keys, values, timestamps, headers, block.offsets), None
+        return [Batch(keys, values, timestamps, headers, block.offsets)], None
 
-    def _one_by_one(self, block: Block, headers: Sequence[Headers] | None) -> tuple[Batch | None, Exception | None]:
-        batch = Batch([], [], [], None if headers is None else [], [])
+    def _one_by_one(self, block: Block, headers: Sequence[Headers] | None) -> tuple[list[Batch], Exception | None]:
+        has_headers = headers is not None
+        batches = [_empty(has_headers)]
         rows = zip(block.offsets, block.keys, block.values, block.timestamps, strict=True)
         for index, (offset, raw_key, raw_value, timestamp) in enumerate(rows):
             try:
@@ -72,28 +78,31 @@ class SourceReader:
                 value = self.value_serde.deserialize(raw_value)
             except StreamsError as error:
                 if self.skips_errors:
-                    self._drop(f"cannot be read: {error}", block, index, error)
+                    self._leave_out(batches[-1], f"cannot be read: {error}", block, index, error)
                     continue
-                return self._result(batch), self._failure(error, offset)
+                return batches, self._failure(error, offset)
             try:
                 time = self.extractor.one(key, value, timestamp, self.partition_time_ms)
             except StreamsError as error:
-                return self._result(batch), self._failure(error, offset)
+                return batches, self._failure(error, offset)
             if time < 0:
-                self._drop(f"has the invalid timestamp {time}", block, index)
+                self._leave_out(batches[-1], f"has the invalid timestamp {time}", block, index)
                 continue
             self.partition_time_ms = max(self.partition_time_ms, time)
+            if batches[-1].drops:
+                batches.append(_empty(has_headers))
+            batch = batches[-1]
             batch.keys.append(key)  # type: ignore[attr-defined]
             batch.values.append(value)  # type: ignore[attr-defined]
             batch.timestamps.append(time)  # type: ignore[attr-defined]
             batch.offsets.append(offset)  # type: ignore[attr-defined]
             if headers is not None and batch.headers is not None:
                 batch.headers.append(headers[index])  # type: ignore[attr-defined]
-        return self._result(batch), None
+        return batches, None
 
-    @staticmethod
-    def _result(batch: Batch) -> Batch | None:
-        return batch if len(batch) else None
+    def _leave_out(self, batch: Batch, why: str, block: Block, index: int, error: Exception | None = None) -> None:
+        drop = Drop(block.offsets[index], partial(self._drop, why, block, index, error))
+        batch.drops = [*batch.drops, drop]
 
     def _drop(self, why: str, block: Block, index: int, error: Exception | None = None) -> None:
         self.dropped.value += 1

@@ -188,12 +188,11 @@ class Task:
         queue = self.queues[partition]
         if queue.failure is not None or not len(block):
             return
-        batch, failure = self._readers[partition].read(block)
-        # Also a block of which every record was dropped moves the position on.
-        self.is_dirty = self.is_dirty or batch is None
+        batches, failure = self._readers[partition].read(block)
         if queue.position is None:
             queue.position = block.offsets[0]
-        if batch is not None:
+        before = queue.position
+        for batch in batches:
             self.queues.add(queue, batch)
         if failure is None:
             queue.fetched = block.offsets[-1] + 1
@@ -202,6 +201,8 @@ class Task:
             queue.failure = failure
         if not queue.size and failure is None:
             queue.position = queue.fetched
+        # Records that were dropped at once move the position on.
+        self.is_dirty = self.is_dirty or queue.position != before
 
     def note_end(self, partition: TopicPartition, end_offset: int, *, is_ended: bool = False) -> None:
         """Tell how far the log of a partition reaches, and whether it will ever grow."""

@@ -1,0 +1,115 @@
+"""Records that cannot be read are dropped when it is their turn, not when they are read ahead."""
+
+from streams.core.clock import VirtualClock
+from streams.core.metrics import Metrics
+from streams.core.records import Block, TopicPartition
+from streams.core.serdes import serde_for
+from streams.core.timestamps import extractor_for
+from streams.runtime.queues import TaskQueues
+from streams.runtime.sources import SourceReader
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+BAD = b"\x01"
+
+
+class Source:
+    """Queues of two partitions with a reader each, and what they dropped, in order."""
+
+    def __init__(self) -> None:
+        self.queues = TaskQueues([A, B], is_bounded=True)
+        self.dead: list[tuple[bytes | None, int]] = []
+        metrics = Metrics()
+        self.dropped = metrics.counter("dropped-records", node="source")
+        self._readers = {
+            partition: SourceReader(
+                partition,
+                "source",
+                serde_for(str),
+                serde_for(int),
+                extractor_for(partition.topic, policy="fail_on_invalid", clock=VirtualClock(0)),
+                True,
+                self.dropped,
+                lambda key, value, time, headers: self.dead.append((key, time)),
+            )
+            for partition in (A, B)
+        }
+
+    def add(self, partition: TopicPartition, *rows: tuple[str, int], first: int = 0) -> None:
+        """Add records of (key, time); a key that begins with "bad" has a value that cannot be read."""
+        keys = [key.encode() for key, _ in rows]
+        values = [BAD if key.startswith("bad") else bytes(8) for key, _ in rows]
+        block = Block(keys, values, [time for _, time in rows], None, range(first, first + len(rows)))
+        queue = self.queues[partition]
+        batches, failure = self._readers[partition].read(block)
+        assert failure is None
+        for batch in batches:
+            self.queues.add(queue, batch)
+        queue.fetched = queue.end_offset = first + len(rows)
+
+    def take(self, limit: int = 100) -> list[str]:
+        """Process a run; return its keys."""
+        run = self.queues.take(0, limit)
+        if run is None:
+            return []
+        self.queues.done(run, len(run))
+        return list(run.keys)
+
+
+def test_drop_waits_for_the_records_before_it():
+    source = Source()
+    source.add(A, ("a1", 1), ("bad2", 2), ("a3", 9))
+    source.add(B, ("b1", 5))
+
+    assert source.dropped.value == 0
+    assert source.take() == ["a1"]
+    assert (source.dropped.value, source.queues[A].position) == (1, 2)
+
+
+def test_what_a_stop_leaves_ahead_is_not_dropped_yet():
+    """Partition B is empty and may get more, so only what lies before can be processed."""
+    source = Source()
+    source.add(A, ("a1", 1), ("a2", 2), ("bad3", 3), ("a4", 4))
+    source.add(B, ("b1", 1))
+
+    taken = [*source.take(), *source.take()]
+
+    assert taken == ["a1", "b1"]
+    assert source.queues[A].position == 1
+    assert source.dropped.value == 0
+
+
+def test_drop_at_the_head_moves_the_position_on_at_once():
+    source = Source()
+    source.add(A, ("bad1", 1), ("bad2", 2), ("a3", 3), ("bad4", 4))
+
+    assert source.dropped.value == 2
+    assert source.queues[A].position == 2
+
+    source.add(A, ("bad5", 5), ("a6", 6), first=4)
+
+    assert source.dropped.value == 2
+    assert source.queues[A].size == 2
+
+
+def test_order_of_dead_letters_does_not_depend_on_the_length_of_runs():
+    found = []
+    for limit in (1, 100):
+        source = Source()
+        source.add(A, ("a1", 1), ("bad2", 2), ("a3", 7), ("bad4", 8))
+        source.add(B, ("b1", 3), ("bad5", 4), ("b6", 5), ("bad6", 6))
+        for partition in (A, B):
+            source.queues[partition].is_ended = True
+        order = []
+        while keys := source.take(limit):
+            order += keys + source.dead
+            source.dead.clear()
+        found.append(order)
+
+    assert found[0] == found[1]
+    assert [key for key in found[0] if isinstance(key, tuple)] == [
+        (b"bad2", 2),
+        (b"bad5", 4),
+        (b"bad6", 6),
+        (b"bad4", 8),
+    ]
+    assert found[0].index((b"bad2", 2)) == 1
