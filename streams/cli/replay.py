@@ -25,11 +25,14 @@ _EXAMPLES = """examples:
 
 def add_parser(commands: Any) -> None:
     """Add the command to the program."""
+    from streams.files.kinds import WRITTEN, listed
+
     parser = commands.add_parser(
         "replay",
         help="run a topology over history",
         description="Run a topology over history, on Spark or in local processes; then go live with its state.",
-        epilog="An input is a file, a folder, a pattern, an archive, or kafka://HOST:PORT/TOPIC.\n\n" + _EXAMPLES,
+        epilog="An input is a file, a folder, a pattern, an archive, or kafka://HOST:PORT/TOPIC; "
+        f"outputs are {listed(WRITTEN)}.\n\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -46,7 +49,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--state-from", metavar="DIR", help="snapshot to go on from")
     parser.add_argument("--snapshot", metavar="DIR", help="folder for the final state and outputs, to go live from")
     parser.add_argument(
-        "--directory", metavar="DIR", help="folder to work in (default: below --snapshot, else a temporary one)"
+        "--directory",
+        metavar="DIR",
+        help="folder to work in (default: below --snapshot; else .streams/replay/ID with --resume, or a temporary one)",
     )
     parser.add_argument("--explain", action="store_true", help="print the plan: stages, tasks, inputs, shuffles")
     parser.set_defaults(execute=execute)
@@ -173,7 +178,8 @@ def _summarize(
         records = "record was" if count == 1 else "records were"
         print(f"streams: {count:,} {records} dropped at {node}", file=sys.stderr)
     if result.slices_skipped:
-        print(f"streams: {result.slices_skipped:,} slices were done before and skipped", file=sys.stderr)
+        slices = "slice was" if result.slices_skipped == 1 else "slices were"
+        print(f"streams: {result.slices_skipped:,} {slices} done before and skipped", file=sys.stderr)
     if not sys.stderr.isatty():
         return
     for name, count in written.items():

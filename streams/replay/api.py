@@ -80,7 +80,7 @@ def replay(
         slices,
         until,
         resume,
-        None if state_from is None else Place(os.fspath(state_from)),
+        None if state_from is None else Place(os.fspath(state_from)).absolute(),
         Options(wall_clock, final_flush, store),
     )
     with ExitStack() as stack:
