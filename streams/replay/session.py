@@ -454,7 +454,7 @@ class ReplaySession:
         done = self._last_cut()
         rest = {partition: offset for partition, offset in start.items() if partition in sources} | done
         if any(extents and extents[-1].last >= rest.get(partition, 0) for partition, extents in sources.items()):
-            found = cuts(sources, rest, request.slices or 1, self.root)
+            found = cuts(sources, rest, 1 if request.slices is None else request.slices, self.root)
         else:
             found = []
         if limit is not None:
