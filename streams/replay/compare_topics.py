@@ -77,7 +77,7 @@ def compare_topic(old: ReplayResult, new: ReplayResult, name: str, limit: int) -
         return TopicComparison(name, counts, notes=notes)
     total = (counts[0] or 0) + (counts[1] or 0)
     finder = _KeyFinder(_Readers.of(one), _Readers.of(two), limit, _values_may_be_equal(one, two))
-    with _Buckets(total) as buckets:
+    with KeyBuckets(total) as buckets:
         for side, result in enumerate((old, new)):
             for number, block in result.read(name):
                 buckets.add(side, number, block)
@@ -152,7 +152,7 @@ def _aligned(blocks: Iterable[tuple[int, Block]]) -> Iterator[Any]:
 
 
 @define(eq=False)
-class _Buckets:
+class KeyBuckets:
     """Records of both versions, divided by their keys; in files if they are many."""
 
     total: int
@@ -168,7 +168,7 @@ class _Buckets:
             folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-diff-")))
             self._files = [self._stack.enter_context((folder / str(number)).open("w+b")) for number in range(count)]
 
-    def __enter__(self) -> "_Buckets":
+    def __enter__(self) -> "KeyBuckets":
         return self
 
     def __exit__(self, *_: object) -> None:

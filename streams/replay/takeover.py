@@ -297,8 +297,9 @@ class _Check:
             self._add(Level.CANNOT, subject, says, f"declare it with {what[:-1]}={was.name}")
             return
         if was.pinned_as is not None and now.is_pinned and now.pinned_as not in (None, was.pinned_as):
-            says = f"{what} were written as {was.pinned_as}, NEW makes {now.pinned_as}: it refuses them"
-            self._add(Level.CANNOT, subject, says, f"declare the type with {what[:-1]}=, under the script's old name")
+            names = (was.pinned_as, now.pinned_as) if was.name == now.name else (was.name, now.name)
+            says = f"{what} were written as {names[0]}, NEW makes {names[1]}: it refuses them"
+            self._add(Level.CANNOT, subject, says, f"declare the type with {what[:-1]}=, or keep the old one")
             return
         fits = was.is_read_as(now)
         if fits is False:
