@@ -1,6 +1,7 @@
 """What all tests share: which of them can run here."""
 
 import os
+import shutil
 
 import pytest
 from hypothesis import settings
@@ -12,10 +13,13 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests of a real Kafka unless their marker is asked for: they need Java and fetched jars."""
-    if "kafka" in config.getoption("markexpr"):
-        return
-    absent = pytest.mark.skip(reason="starts a real Kafka: run it with `make kafka-test`")
+    """Leave out what cannot run: tests of a real Kafka unless asked for, those of Spark where there is no Java."""
+    absent = {}
+    if "kafka" not in config.getoption("markexpr"):
+        absent["kafka"] = pytest.mark.skip(reason="starts a real Kafka: run it with `make kafka-test`")
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        absent["spark"] = pytest.mark.skip(reason="starts Spark, which needs Java 17: there is none on the PATH")
     for item in items:
-        if item.get_closest_marker("kafka"):
-            item.add_marker(absent)
+        for marker, skip in absent.items():
+            if item.get_closest_marker(marker):
+                item.add_marker(skip)
