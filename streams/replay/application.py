@@ -11,9 +11,10 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dis import get_instructions
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -38,6 +39,9 @@ class Application:
     topology: bytes = field(repr=False)
     settings: bytes = field(repr=False)
     partitions: Mapping[str, int]
+    #: Topology and settings as they were given, for calls in the process of the driver: a class that is unpickled
+    #: beside itself would get the copies of its own methods.  They do not travel.
+    given: tuple[TopologySource, Mapping[str, Any]] | None = field(default=None, repr=False, eq=False)
 
     @classmethod
     def of(cls, topology: TopologySource, settings: Mapping[str, Any], partitions: Mapping[str, int]) -> "Application":
@@ -46,15 +50,23 @@ class Application:
         Raises:
             ReplayError: the topology or a setting cannot be pickled.
         """
-        return cls(pickled(topology, "the topology"), pickled(dict(settings), "the settings"), dict(partitions))
+        return cls(
+            pickled(topology, "the topology"),
+            pickled(dict(settings), "the settings"),
+            dict(partitions),
+            (topology, dict(settings)),
+        )
+
+    def __reduce__(self) -> Any:
+        return Application, (self.topology, self.settings, self.partitions)
 
     def plan(self, clock: Clock) -> ApplicationPlan:
         """Build the topology and plan its tasks."""
         import cloudpickle
 
-        config = StreamsConfig.of(**cloudpickle.loads(self.settings))
-        topology = build_topology(cloudpickle.loads(self.topology), config)
-        return ApplicationPlan.make(topology, config, clock, self.partitions, has_lanes=True)
+        source, settings = self.given or (cloudpickle.loads(self.topology), cloudpickle.loads(self.settings))
+        config = StreamsConfig.of(**settings)
+        return ApplicationPlan.make(build_topology(source, config), config, clock, self.partitions, has_lanes=True)
 
 
 def pickled(thing: object, what: str) -> bytes:
@@ -74,18 +86,38 @@ def pickled(thing: object, what: str) -> bytes:
 
 
 def _dumped(thing: object) -> bytes:
-    """Pickle with what a class has been given by others left out: decoders keep what they know of it there."""
+    """Pickle with what a class has been given by others left out: decoders keep what they know of it there.
+
+    With what the bodies of classes in functions take from their module, such as stores: cloudpickle only
+    looks at what functions do.
+    """
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, found: Any) -> Any:
             if isinstance(found, type) and _DECODERS_OWN in vars(found):
                 delattr(found, _DECODERS_OWN)  # It is made again when it is next needed.
-            return super().reducer_override(found)
+            reduced = super().reducer_override(found)
+            if isinstance(found, FunctionType) and isinstance(reduced, tuple) and len(reduced) == 6:
+                taken = reduced[2][1]["__globals__"]
+                for name in _names_of_bodies(found.__code__):
+                    if name in found.__globals__:
+                        taken.setdefault(name, found.__globals__[name])
+            return reduced
 
     stream = io.BytesIO()
     Pickler(stream).dump(thing)
     return stream.getvalue()
+
+
+def _names_of_bodies(code: CodeType) -> Iterator[str]:
+    """Yield the names that bodies of classes within a function look up, its parameters or module's among them."""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            for step in get_instructions(inner):
+                if step.opname == "LOAD_NAME":
+                    yield str(step.argval)
+            yield from _names_of_bodies(inner)
 
 
 def fingerprint(topology: Topology) -> str:
