@@ -440,7 +440,7 @@ class _Stage:
     def _step(self) -> bool:
         progressed = False
         for run in self.runs:
-            progressed |= run.feed()
+            progressed |= self._feed(run)
             while run.process(_RUN_LIMIT):
                 progressed = True
                 self._send(run)
@@ -450,7 +450,7 @@ class _Stage:
         """Process the record with the lowest time of all; what it sends around is taken in before the next."""
         progressed = False
         for run in self.runs:
-            progressed |= run.feed()
+            progressed |= self._feed(run)
         if not all(run.is_settled for run in self.runs):
             return progressed
         heads = [(run.task.queues.head_ms, run.task.task_id, run) for run in self.runs if run.task.queues.size]
@@ -459,6 +459,12 @@ class _Stage:
             if run.process(1):
                 self._send(run)
                 return True
+        return progressed
+
+    def _feed(self, run: _TaskRun) -> bool:
+        progressed = run.feed()
+        if progressed:
+            self._send(run)  # Records that cannot be read may be dropped at once, into the dead letter queue.
         return progressed
 
     def _send(self, run: _TaskRun) -> None:
