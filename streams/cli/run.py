@@ -207,11 +207,18 @@ def _continued(
         if known is None:
             continue
         marks = [FileMark(*mark) for mark in known["files"]]
-        if len(marks) == 1 and not known["rows_before"] and marks[0].is_in(str(reader.path)):
+        is_history = bool(marks) and not known["rows_before"] and marks[0].is_in(str(reader.path))
+        if is_history and known["is_cut"]:
+            raise UsageError(
+                f"--input {topic}={reader.path}: is the history that the replay ended within; give a file of what "
+                "comes behind that end, or resume the replay"
+            )
+        if is_history and len(marks) == 1:
             continue
         result[topic] = evolve(reader, rows_before=known["rows"])
         begins |= {TopicPartition(topic, int(number)): end for number, end in known["ends"].items()}
-        print(f"streams: {reader.path}: follows on {known['rows']:,} rows of topic {topic!r}", file=sys.stderr)
+        what = "records" if known["is_cut"] else "rows"
+        print(f"streams: {reader.path}: follows on {known['rows']:,} {what} of topic {topic!r}", file=sys.stderr)
     return result, begins
 
 

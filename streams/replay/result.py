@@ -223,6 +223,10 @@ class ReplayResult:
         """
         return self.session.snapshot().save(Place(os.fspath(folder)), with_outputs=with_outputs)
 
+    def __repr__(self) -> str:
+        written = ", ".join(f"{count:,} records of {name}" for name, count in self.records.items())
+        return f"ReplayResult({self.config.application_id}: {written or 'no outputs'})"
+
     def close(self) -> None:
         """Remove what is temporary."""
         self._close()

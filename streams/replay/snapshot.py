@@ -138,7 +138,7 @@ class Snapshot:
     partitions: Mapping[str, int]
     state: ReplayState
     outputs: Outputs
-    #: Topic -> {"rows", "rows_before", "ends", "files"}.
+    #: Topic -> {"rows", "rows_before", "is_cut", "ends", "files"}; cut if the replay ended before its history did.
     inputs: Mapping[str, Any]
     live: LiveForm
     id: str
@@ -161,13 +161,23 @@ class Snapshot:
         inputs: dict[str, Any] = {}
         for topic, (rows_before, marks) in history.items():
             ends = {}
+            is_cut = False
             for number in range(plan.plan.partitions[topic]):
-                extents = plan.sources.get(plan.plan.feed(TopicPartition(topic, number)), ())
+                partition = plan.plan.feed(TopicPartition(topic, number))
+                extents = plan.sources.get(partition, ())
                 before = parent.ends(topic).get(number, 0) if parent is not None else 0
-                ends[str(number)] = extents[-1].last + 1 if extents else before
+                end = extents[-1].last + 1 if extents else before
+                # Global tables are read whole, whatever the replay ends at.
+                reached = min(
+                    (found[partition] for found in state.positions.values() if partition in found), default=end
+                )
+                is_cut = is_cut or reached < end
+                ends[str(number)] = reached
             inputs[topic] = {
                 "rows_before": rows_before,
-                "rows": rows_before + sum(mark.rows for mark in marks),
+                # Of files that were not read to their ends the records count, wherever their rows lie.
+                "rows": sum(ends.values()) if is_cut else rows_before + sum(mark.rows for mark in marks),
+                "is_cut": is_cut,
                 "ends": ends,
                 "files": [[mark.path, mark.size, mark.head, mark.tail, mark.rows] for mark in marks],
             }
@@ -267,6 +277,9 @@ class Snapshot:
                 folder.child(_DATA, file).delete()
         return Snapshot.open(folder)
 
+    def __repr__(self) -> str:
+        return f"Snapshot({str(self.root)!r}, {self.id} of {self.application_id}, {self.created})"
+
     # --- what it holds ----------------------------------------------------------------------
 
     def stores(self) -> dict[str, dict[TaskId, StoreRef]]:
@@ -282,7 +295,17 @@ class Snapshot:
         return ExtentReader(self.root).blocks(ref.extents)
 
     def marks(self, topic: str) -> list[FileMark]:
-        """Return the files that a topic was read from."""
+        """Return the files that a topic was read from.
+
+        Raises:
+            SnapshotError: the replay ended within them, so they do not tell what was read.
+        """
+        known = self.inputs.get(topic, {})
+        if known.get("is_cut") and known["files"]:
+            raise SnapshotError(
+                f"{self.root}: its replay ended within the files of topic {topic!r} (until), and which of their rows "
+                "are left is not known; resume the replay in its folder, or replay from an archive, which has offsets"
+            )
         return [FileMark(*mark) for mark in self.inputs.get(topic, {}).get("files", ())]
 
     def rows(self, topic: str) -> int:

@@ -1,0 +1,83 @@
+"""A replay that ends before its history does: its snapshot says how far it is, and nothing is lost behind it."""
+
+import json
+
+import pytest
+
+from streams.cli import main
+from streams.replay import Snapshot
+from streams.replay.places import Place
+
+SCRIPT = """
+from streams import StreamsBuilder, Topic
+
+words = Topic("words", key=str, value=dict, timestamp=lambda row: row["at"], key_from=lambda row: row["word"])
+counts = Topic("counts", key=str, value=int)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    builder.stream(words).group_by_key().count("counts").to_stream().to(counts)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A script, and its history of 100 words in two files of 50."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "counting.py").write_text(SCRIPT)
+    rows = [json.dumps({"word": f"w{number % 7}", "at": number * 1000}) + "\n" for number in range(100)]
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "1.jsonl").write_text("".join(rows[:50]))
+    (tmp_path / "words" / "2.jsonl").write_text("".join(rows[50:]))
+    (tmp_path / "rest.jsonl").write_text("".join(rows[30:]))
+    return tmp_path
+
+
+def streams(command: str) -> int:
+    return main(command.split())
+
+
+REPLAY = "replay counting.py --executor local --partitions 2 --input words=words"
+
+
+def test_offsets_are_those_that_were_reached(folder):
+    assert streams(f"{REPLAY} --until 30000 --snapshot early") == 0
+
+    snapshot = Snapshot.open(Place("early"))
+
+    assert sum(snapshot.ends("words").values()) == 30
+    assert snapshot.rows("words") == 30
+
+
+def test_what_comes_behind_the_end_follows_on(folder, capsys):
+    assert streams(f"{REPLAY} --until 30000 --snapshot early --output counts=early.records.jsonl") == 0
+    assert streams(f"{REPLAY} --output counts=whole.records.jsonl") == 0
+
+    status = streams(
+        "run counting.py --from-snapshot early --input words=rest.jsonl --output counts=late.records.jsonl"
+    )
+
+    assert status == 0
+    assert "follows on 30 records" in capsys.readouterr().err
+    early, late, whole = (
+        sorted((folder / f"{name}.records.jsonl").read_text().splitlines()) for name in ("early", "late", "whole")
+    )
+    assert sorted(early + late) == whole
+
+
+def test_a_resumed_replay_goes_on_to_the_end(folder):
+    assert streams(f"{REPLAY} --until 30000 --snapshot early --output counts=early.records.jsonl") == 0
+    assert streams(f"{REPLAY} --output counts=whole.records.jsonl") == 0
+
+    assert streams(f"{REPLAY} --snapshot early --resume --output counts=early.records.jsonl") == 0
+
+    assert (folder / "early.records.jsonl").read_text() == (folder / "whole.records.jsonl").read_text()
+
+
+def test_history_that_was_read_in_part_is_not_taken_for_what_follows(folder, capsys):
+    assert streams(f"{REPLAY} --until 30000 --snapshot early") == 0
+
+    assert streams("run counting.py --from-snapshot early --input words=words/1.jsonl --output counts=-") == 2
+    assert "ended within" in capsys.readouterr().err
+    assert streams(f"{REPLAY} --state-from early") == 2
+    assert "are left is not known" in capsys.readouterr().err
