@@ -240,12 +240,14 @@ def _write(file: IO[bytes], rows: list[Any]) -> None:
 class _Readers:
     """Functions from bytes to what is shown."""
 
-    key: Callable[[bytes | None], Any]
+    key: Callable[[bytes | None], str]
     value: Callable[[bytes | None], Any]
 
     @classmethod
     def of(cls, topic: Topic[Any, Any] | None) -> "_Readers":
-        return cls(reader(topic.key_serde if topic else None), reader(topic.value_serde if topic else None))
+        serde = None if topic is None else topic.key_serde
+        read = reader(serde)
+        return cls(lambda data: key_text(read(data), serde), reader(None if topic is None else topic.value_serde))
 
 
 def _values_may_be_equal(one: Topic[Any, Any] | None, two: Topic[Any, Any] | None) -> bool:
@@ -359,8 +361,8 @@ class _KeyFinder:
     def _key(self, key: bytes | None, left: list[Row], right: list[Row]) -> str:
         if key is None:
             return "(no key)"
-        texts = [key_text(self.old.key(key))] if left else []
-        texts += [key_text(self.new.key(key))] if right else []
+        texts = [self.old.key(key)] if left else []
+        texts += [self.new.key(key)] if right else []
         return " / ".join(dict.fromkeys(texts))
 
     def _side(self, readers: _Readers, rows: list[Row], index: int) -> Side | None:

@@ -46,13 +46,17 @@ def plain(value: Any) -> Any:
         return repr(value)
 
 
-def key_text(key: Any) -> str:
-    """Return a key as text: a windowed one as ``key@[start, end)``, a session as ``key@[start, end]``."""
+def key_text(key: Any, serde: Serde[Any] | None = None) -> str:
+    """Return a key as text: a windowed one as ``key@[start, end)``, a session as ``key@[start, end]``.
+
+    The serde of the key tells sessions from other windows.
+    """
     if not isinstance(key, Windowed):
         return key if isinstance(key, str) else value_text(key)
     start, end = key.window
     until = "" if end >= MAX_TIME else time_text(end)
-    return f"{key_text(key.key)}@[{time_text(start)}, {until})"
+    closing = "]" if serde is not None and "session_windowed" in serde.name else ")"
+    return f"{key_text(key.key)}@[{time_text(start)}, {until}{closing}"
 
 
 def value_text(value: Any) -> str:

@@ -304,6 +304,7 @@ def test_sessions_are_told_with_both_ends(compared):
     [store] = found.stores
     assert store.entries == {ONLY_OLD: 2, ONLY_NEW: 1}
     assert store.examples[-1].key == "ann@[1970-01-01T00:00:00Z, 1970-01-01T00:00:03Z]"
+    assert found.topics[0].examples[-1].key == "ann@[1970-01-01T00:00:00Z, 1970-01-01T00:00:03Z]"
 
 
 def test_versions_of_a_key_are_entries(compared):
