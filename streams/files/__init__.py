@@ -1,21 +1,29 @@
 """Files as inputs and outputs of topics: JSON lines, whole records, CSV, text and Parquet.
 
 ``kinds`` tells a file's kind, ``lines`` and ``formats`` cut it into rows, ``forms`` turns keys and
-values from and into JSON, ``reader`` makes records of rows and ``writer`` files of records.
+values from and into JSON, ``reader`` makes records of rows and ``writer`` files of records; ``parts``
+cuts a file for several readers.
 Imports core only.
 """
 
-from streams.files.kinds import STANDARD_OUTPUT, kind_of
+from streams.files.kinds import STANDARD_OUTPUT, WHOLE, Part, Source, input_kind, kind_of
+from streams.files.parts import count_rows, cut_file
 from streams.files.reader import FileInput, OnBadRow, RowReader, open_input
 from streams.files.writer import FileOutput, OutputError, open_output
 
 __all__ = [
     "STANDARD_OUTPUT",
+    "WHOLE",
     "FileInput",
     "FileOutput",
     "OnBadRow",
     "OutputError",
+    "Part",
     "RowReader",
+    "Source",
+    "count_rows",
+    "cut_file",
+    "input_kind",
     "kind_of",
     "open_input",
     "open_output",

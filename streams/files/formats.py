@@ -8,8 +8,7 @@ import csv
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any, Protocol
 
 import msgspec
@@ -19,7 +18,7 @@ from streams.core.errors import InputError
 from streams.core.records import Headers
 from streams.core.serdes import BYTES
 from streams.files.forms import BAD_INPUT, Form, Hex
-from streams.files.kinds import FileKind, Kind, open_binary
+from streams.files.kinds import WHOLE, FileKind, Kind, Part, Source, open_binary
 from streams.files.lines import BATCH_ROWS, line_chunks
 
 
@@ -56,8 +55,8 @@ class Format(Protocol):
         """What a place in the file is counted in."""
         ...
 
-    def batches(self, path: Path, kind: FileKind, skip_rows: int) -> Iterator[Batch]:
-        """Yield the rows in file order, without the first ``skip_rows``."""
+    def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
+        """Yield the rows of a part in file order, without the first ``skip_rows`` of the file."""
         ...
 
     def columns(self, rows: Sequence[Any]) -> Columns:
@@ -80,9 +79,9 @@ def format_of(kind: Kind, key: Form, value: Form) -> Format:
     return TextLines(value) if kind.is_text else JsonLines(value)
 
 
-def _line_batches(path: Path, kind: FileKind, skip_rows: int, *, skip_blank: bool) -> Iterator[Batch]:
-    row = 0
-    for first_line, lines in line_chunks(path, kind):
+def _line_batches(source: Source, kind: FileKind, skip_rows: int, part: Part, *, skip_blank: bool) -> Iterator[Batch]:
+    row = part.first_row
+    for first_line, lines in line_chunks(source, kind, part):
         numbers: Sequence[int] = range(first_line, first_line + len(lines))
         if skip_blank and not all(map(bytes.strip, lines)):
             kept = [(number, line) for number, line in zip(numbers, lines, strict=True) if line.strip()]
@@ -100,9 +99,9 @@ class JsonLines:
     value: Form
     unit: str = "line"
 
-    def batches(self, path: Path, kind: FileKind, skip_rows: int) -> Iterator[Batch]:
+    def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield lines."""
-        return _line_batches(path, kind, skip_rows, skip_blank=True)
+        return _line_batches(source, kind, skip_rows, part, skip_blank=True)
 
     def columns(self, rows: Sequence[bytes]) -> Columns:
         """Return the values."""
@@ -120,9 +119,9 @@ class TextLines:
     value: Form
     unit: str = "line"
 
-    def batches(self, path: Path, kind: FileKind, skip_rows: int) -> Iterator[Batch]:
+    def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield lines."""
-        return _line_batches(path, kind, skip_rows, skip_blank=False)
+        return _line_batches(source, kind, skip_rows, part, skip_blank=False)
 
     def columns(self, rows: Sequence[bytes]) -> Columns:
         """Return the values."""
@@ -158,9 +157,9 @@ class RecordLines:
     value: Form
     unit: str = "line"
 
-    def batches(self, path: Path, kind: FileKind, skip_rows: int) -> Iterator[Batch]:
+    def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield lines."""
-        return _line_batches(path, kind, skip_rows, skip_blank=True)
+        return _line_batches(source, kind, skip_rows, part, skip_blank=True)
 
     def columns(self, rows: Sequence[bytes]) -> Columns:
         """Return all columns that the records give."""
@@ -211,39 +210,40 @@ class CsvRows:
     unit: str = "line"
     _header: list[str] = field(factory=list)
 
-    def batches(self, path: Path, kind: FileKind, skip_rows: int) -> Iterator[Batch]:
+    def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield (cells, text) of each row; blank lines are no rows.
 
         Raises:
             InputError: two columns have one name, or a quote is not closed.
         """
-        source = _CsvText(line_chunks(path, kind))
-        reader = csv.reader(source, strict=True)
+        text = _CsvText(line_chunks(source, kind, part))
+        reader = csv.reader(text, strict=True)
         self._header = []
         numbers: list[int] = []
         rows: list[tuple[list[str], str]] = []
         row = 0
         while True:
-            source.taken.clear()
-            line = source.line + 1
+            text.taken.clear()
+            line = text.line + 1
             try:
                 cells = next(reader, None)
             except csv.Error as error:
                 if rows:
                     yield Batch(row - len(rows), numbers, rows)
                 raise InputError(
-                    f"{path}:{line}: the row that begins here is not CSV: {error}; look for a quote that is not closed"
+                    f"{source}:{line}: the row that begins here is not CSV: {error}; "
+                    "look for a quote that is not closed"
                 ) from error
             if cells is None:
                 break
             if not cells:
                 continue
             if not self._header:
-                self._header = _csv_header(path, line, cells)
+                self._header = _csv_header(source, line, cells)
                 continue
             row += 1
             if row > skip_rows:
-                rows.append((cells, "".join(source.taken)))
+                rows.append((cells, "".join(text.taken)))
                 numbers.append(line)
             if len(rows) >= BATCH_ROWS:
                 yield Batch(row - len(rows), numbers, rows)
@@ -290,10 +290,10 @@ class _CsvText:
         return text
 
 
-def _csv_header(path: Path, line: int, cells: list[str]) -> list[str]:
+def _csv_header(source: Source, line: int, cells: list[str]) -> list[str]:
     doubles = sorted({name for name in cells if cells.count(name) > 1})
     if doubles:
-        raise InputError(f"{path}:{line}: column {doubles[0]!r} stands twice in the header; rename one")
+        raise InputError(f"{source}:{line}: column {doubles[0]!r} stands twice in the header; rename one")
     return cells
 
 
@@ -304,21 +304,19 @@ class ParquetRows:
     value: Form
     unit: str = "row"
 
-    def batches(self, path: Path, kind: FileKind, skip_rows: int) -> Iterator[Batch]:
+    def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield rows as dicts; row groups that are skipped whole are not read.
 
         Raises:
             InputError: it is no Parquet file, or a damaged one.
         """
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        row = 0
+        row = part.first_row
         try:
             with ExitStack() as stack:
-                source: Any = path if not kind.is_gzip else stack.enter_context(_unpacked(path, kind))
-                file = stack.enter_context(pq.ParquetFile(source))
-                groups = list(range(file.num_row_groups))
+                file = stack.enter_context(_parquet_file(source, kind))
+                groups = list(range(file.num_row_groups))[part.start : part.end]
                 while groups and row + file.metadata.row_group(groups[0]).num_rows <= skip_rows:
                     row += file.metadata.row_group(groups.pop(0)).num_rows
                 for batch in file.iter_batches(BATCH_ROWS, row_groups=groups) if groups else ():
@@ -327,7 +325,7 @@ class ParquetRows:
                         rows = _plain_times(batch).to_pylist(maps_as_pydicts="strict")
                         yield Batch(first, range(first + 1, row + 1), rows).from_row(skip_rows)
         except (pa.ArrowException, OSError, EOFError) as error:
-            raise InputError(f"{path}: row {row + 1}: not a whole Parquet file: {error}; make it again") from error
+            raise InputError(f"{source}: row {row + 1}: not a whole Parquet file: {error}; make it again") from error
 
     def columns(self, rows: Sequence[dict[str, Any]]) -> Columns:
         """Return the values."""
@@ -341,11 +339,36 @@ class ParquetRows:
             return repr(row).encode(errors="replace")
 
 
-def _unpacked(path: Path, kind: FileKind) -> IO[bytes]:
+@contextmanager
+def _parquet_file(source: Source, kind: FileKind) -> Iterator[Any]:
+    """Open a Parquet file."""
+    import pyarrow.parquet as pq
+
+    with _unpacked(source, kind) if kind.is_gzip else source.opened() as stream, pq.ParquetFile(stream) as file:
+        yield file
+
+
+def row_groups(source: Source, kind: FileKind) -> list[tuple[int, int]]:
+    """Return rows and bytes of each row group of a Parquet file.
+
+    Raises:
+        InputError: it is none, or a damaged one.
+    """
+    import pyarrow as pa
+
+    try:
+        with _parquet_file(source, kind) as file:
+            found = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+            return [(group.num_rows, group.total_byte_size) for group in found]
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise InputError(f"{source}: not a whole Parquet file: {error}; make it again") from error
+
+
+def _unpacked(source: Source, kind: FileKind) -> IO[bytes]:
     """Return the uncompressed file: Parquet is read from its end."""
     target = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it.
-    with open_binary(path, kind) as source:
-        shutil.copyfileobj(source, target, 1 << 20)
+    with open_binary(source, kind) as stream:
+        shutil.copyfileobj(stream, target, 1 << 20)
     target.seek(0)
     return target
 

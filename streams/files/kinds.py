@@ -6,6 +6,7 @@ Between a path that the user typed and the readers and writers.  Imports core on
 import gzip
 import os
 import zlib
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import IO, cast
@@ -38,6 +39,11 @@ class Kind(Enum):
         """True where each line is a string value."""
         return self in (Kind.LOG, Kind.TEXT)
 
+    @property
+    def is_lines(self) -> bool:
+        """True where each line, blank ones aside perhaps, is a row."""
+        return self.is_text or self in (Kind.RECORDS, Kind.JSON_LINES)
+
 
 WRITTEN = (Kind.RECORDS, Kind.JSON_LINES, Kind.PARQUET)
 
@@ -48,6 +54,42 @@ class FileKind:
 
     kind: Kind
     is_gzip: bool = False
+
+
+@frozen
+class Source:
+    """A file to read: its name for people, which tells its kind, and how its bytes are had.
+
+    ``opened`` raises an ``OSError`` where that is not possible.
+    """
+
+    name: str
+    opened: Callable[[], IO[bytes]]
+
+    @classmethod
+    def local(cls, path: str | os.PathLike[str]) -> "Source":
+        """Return a file of this machine."""
+        return cls(os.fspath(path), lambda: open(path, "rb"))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@frozen
+class Part:
+    """A stretch of a file, by bytes at ends of lines, or by row groups of Parquet; the whole by default.
+
+    ``first_row`` and ``first_line`` are what it begins with: rows count from 0, lines from 1.
+    """
+
+    start: int = 0
+    #: None = all there is.
+    end: int | None = None
+    first_row: int = 0
+    first_line: int = 1
+
+
+WHOLE = Part()
 
 
 def listed(kinds: tuple[Kind, ...] = tuple(Kind)) -> str:
@@ -70,37 +112,50 @@ def kind_of(path: str | os.PathLike[str]) -> FileKind | None:
     return None
 
 
-def input_kind(path: Path) -> FileKind:
+def input_kind(source: Source) -> FileKind:
     """Return the kind of a file to read, after a look at the file itself.
 
     Raises:
         InputError: there is no such file, it cannot be read, or its suffix is not known or
             contradicts its first bytes.
     """
-    kind = kind_of(path)
+    path = Path(source.name)
+    kind = kind_of(source.name)
     if kind is None:
-        raise InputError(f"{path}: its suffix tells no kind of file; known are {listed()}, each also with .gz")
+        raise InputError(f"{source}: its suffix tells no kind of file; known are {listed()}, each also with .gz")
     try:
-        with path.open("rb") as stream:
+        with source.opened() as stream:
             magic = stream.read(2)
     except FileNotFoundError as error:
-        raise InputError(f"{path}: there is no such file{_nearby(path)}") from error
+        raise InputError(f"{source}: there is no such file{_nearby(path)}") from error
     except IsADirectoryError as error:
-        raise InputError(f"{path}: is a directory; give one file") from error
+        raise InputError(f"{source}: is a directory; give one file") from error
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise InputError(f"{source}: cannot be read: {error.strerror or error}") from error
     if kind.is_gzip and magic and magic != _GZIP_MAGIC:
-        raise InputError(f"{path}: is not compressed with gzip, as its name says; rename it without .gz")
+        raise InputError(f"{source}: is not compressed with gzip, as its name says; rename it without .gz")
     if not kind.is_gzip and magic == _GZIP_MAGIC:
-        raise InputError(f"{path}: is compressed with gzip; rename it to {path.name}.gz")
+        raise InputError(f"{source}: is compressed with gzip; rename it to {path.name}.gz")
     return kind
 
 
-def open_binary(path: Path, kind: FileKind) -> IO[bytes]:
+def open_binary(source: Source, kind: FileKind) -> IO[bytes]:
     """Open a file for reading its uncompressed bytes."""
-    if kind.is_gzip:
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    return path.open("rb")
+    stream = source.opened()
+    return cast(IO[bytes], _Unzipped(stream)) if kind.is_gzip else stream
+
+
+class _Unzipped(gzip.GzipFile):
+    """A compressed file that is closed with the file below it."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(fileobj=stream, mode="rb")
+        self._below = stream
+
+    def close(self) -> None:
+        """Close both."""
+        super().close()
+        self._below.close()
 
 
 def _nearby(path: Path) -> str:

@@ -3,11 +3,11 @@
 Between an open file and the formats of its rows.  Imports core and kinds only.
 """
 
+import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from streams.core.errors import InputError
-from streams.files.kinds import GZIP_ERRORS, FileKind, open_binary
+from streams.files.kinds import GZIP_ERRORS, WHOLE, FileKind, Part, Source, open_binary
 
 #: Bytes read at a time; also about what a batch of rows holds.
 CHUNK_BYTES = 1 << 19
@@ -16,45 +16,98 @@ BATCH_ROWS = 4096
 #: A longer line means that the file is not what its suffix says.
 MAX_LINE_BYTES = 64 << 20
 
+#: A line that may be blank, behind the end of another one.
+_BLANK_START = re.compile(rb"\n\s")
 _BOM = b"\xef\xbb\xbf"
 
 
 def line_chunks(
-    path: Path, kind: FileKind, *, max_line_bytes: int = MAX_LINE_BYTES
+    source: Source, kind: FileKind, part: Part = WHOLE, *, max_line_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[tuple[int, list[bytes]]]:
     """Yield (number of the first line, lines without their ends) in file order.
+
+    A part begins and ends where lines do.
 
     A last line without an end counts; nothing counts behind the last end.
 
     Raises:
         InputError: the file cannot be read to its end, or a line is longer than allowed.
     """
-    number = 1
+    number = part.first_line
     rest = b""
     try:
-        with open_binary(path, kind) as stream:
-            while chunk := stream.read(CHUNK_BYTES):
-                if number == 1 and not rest:
-                    chunk = chunk.removeprefix(_BOM)
-                lines = (rest + chunk).split(b"\n") if b"\n" in chunk else [rest + chunk]
-                rest = lines.pop()
-                if len(rest) > max_line_bytes:
-                    raise InputError(
-                        f"{path}:{number + len(lines)}: the line is longer than {max_line_bytes} bytes; "
-                        "is this the right file?"
-                    )
-                for start in range(0, len(lines), BATCH_ROWS):
-                    part = lines[start : start + BATCH_ROWS]
-                    yield number, _without_returns(part)
-                    number += len(part)
+        for position, chunk in _chunks(source, kind, part):
+            if not position:
+                chunk = chunk.removeprefix(_BOM)
+            lines = (rest + chunk).split(b"\n") if b"\n" in chunk else [rest + chunk]
+            rest = lines.pop()
+            if len(rest) > max_line_bytes:
+                raise InputError(
+                    f"{source}:{number + len(lines)}: the line is longer than {max_line_bytes} bytes; "
+                    "is this the right file?"
+                )
+            for start in range(0, len(lines), BATCH_ROWS):
+                some = lines[start : start + BATCH_ROWS]
+                yield number, _without_returns(some)
+                number += len(some)
     except GZIP_ERRORS as error:
         raise InputError(
-            f"{path}:{number}: the compressed file is damaged or cut off here: {error}; make it again"
+            f"{source}:{number}: the compressed file is damaged or cut off here: {error}; make it again"
         ) from error
     except OSError as error:
-        raise InputError(f"{path}:{number}: cannot be read on: {error.strerror or error}") from error
+        raise InputError(f"{source}:{number}: cannot be read on: {error.strerror or error}") from error
     if rest:
         yield number, _without_returns([rest])
+
+
+def _chunks(source: Source, kind: FileKind, part: Part) -> Iterator[tuple[int, bytes]]:
+    """Yield bytes with their positions in the file."""
+    position = part.start
+    with open_binary(source, kind) as stream:
+        if position:
+            stream.seek(position)
+        while True:
+            size = CHUNK_BYTES if part.end is None else min(CHUNK_BYTES, part.end - position)
+            chunk = stream.read(size) if size > 0 else b""
+            if not chunk:
+                return
+            yield position, chunk
+            position += len(chunk)
+
+
+def count_lines(source: Source, kind: FileKind, part: Part, *, skip_blank: bool) -> tuple[int, int]:
+    """Return how many rows and how many lines a part has; blank lines are no rows if they are skipped.
+
+    Raises:
+        InputError: the file cannot be read to its end.
+    """
+    rows = lines = 0
+    rest = b""
+    try:
+        for position, chunk in _chunks(source, kind, part):
+            if not position:
+                chunk = chunk.removeprefix(_BOM)
+            whole, newline, behind = chunk.rpartition(b"\n")
+            if not newline:
+                rest += chunk
+                continue
+            found = whole.count(b"\n") + 1
+            lines += found
+            rows += found - (_blank_lines(rest + whole) if skip_blank else 0)
+            rest = behind
+    except (OSError, *GZIP_ERRORS) as error:
+        raise InputError(f"{source}: cannot be read on: {error}") from error
+    if rest:
+        lines += 1
+        rows += 0 if skip_blank and not rest.strip() else 1
+    return rows, lines
+
+
+def _blank_lines(data: bytes) -> int:
+    """Return how many lines are blank; quickly where none begins as one would."""
+    if data and not data[:1].isspace() and not data.endswith(b"\n") and not _BLANK_START.search(data):
+        return 0
+    return sum(1 for line in data.split(b"\n") if not line.strip())
 
 
 def _without_returns(lines: list[bytes]) -> list[bytes]:

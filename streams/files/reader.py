@@ -7,7 +7,6 @@ exactly one record, so row i of a file is record i of its source.  Imports core 
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -21,7 +20,7 @@ from streams.core.timestamps import FromValue
 from streams.core.topic import Topic
 from streams.files.formats import Batch, Columns, Format, format_of
 from streams.files.forms import BAD_INPUT, Form, form_of
-from streams.files.kinds import FileKind, Kind, input_kind
+from streams.files.kinds import WHOLE, FileKind, Kind, Part, Source, input_kind
 
 logger = logging.getLogger(__name__)
 
@@ -42,29 +41,34 @@ class RowReader(Protocol):
 
 def open_input(
     topic: Topic[Any, Any],
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Source,
     *,
+    part: Part = WHOLE,
     on_bad_row: OnBadRow = "fail",
     clock: Clock | None = None,
     needs_time: bool = False,
     rows_before: int = 0,
 ) -> "FileInput":
-    """Return the reader of an input file, of the kind that its suffix names.
+    """Return the reader of an input file, or of a part of it, of the kind that its suffix names.
 
     A row goes to the partition it names, else to that of its key, else to (row number mod
     partitions).  Its timestamp is the record's own, else that of ``Topic(timestamp=...)``, else
     the wall clock; with ``needs_time`` a row without a time is a bad row instead.  ``rows_before``
-    is the number of rows that the topic has from elsewhere: row numbers go on from there.  A bad row ends the input with "fail"; with "continue" its bytes are handed
-    over as a value that the topic's serde cannot read, so that the task's handler counts it.
+    is the number of rows that the topic has from elsewhere: row numbers go on from there.
+
+    A bad row ends the input with "fail"; with "continue" its bytes are handed over as a value that the
+    topic's serde cannot read, with the wall clock's time, so that the task's handler counts it.
 
     Raises:
         InputError: there is no such file, it cannot be read, or its kind is not known.
     """
-    path = Path(path)
-    kind = input_kind(path)
+    source = path if isinstance(path, Source) else Source.local(path)
+    kind = input_kind(source)
     key, value = form_of(topic.key_serde), form_of(topic.value_serde)
     form = format_of(kind.kind, key, value)
-    return FileInput(path, kind, topic, form, value, on_bad_row, clock or SystemClock(), needs_time, rows_before)
+    return FileInput(
+        source, kind, topic, form, value, on_bad_row, clock or SystemClock(), needs_time, rows_before, part
+    )
 
 
 class _BadRow(Exception):
@@ -73,9 +77,9 @@ class _BadRow(Exception):
 
 @frozen
 class FileInput:
-    """A ``RowReader`` of one file; it may be called more than once."""
+    """A ``RowReader`` of one file, or of a part of it; it may be called more than once."""
 
-    path: Path
+    source: Source
     kind: FileKind
     topic: Topic[Any, Any]
     format: Format
@@ -84,15 +88,21 @@ class FileInput:
     clock: Clock
     needs_time: bool = False
     rows_before: int = 0
+    part: Part = WHOLE
+
+    @property
+    def path(self) -> str:
+        """Its name for people."""
+        return self.source.name
 
     def __call__(self, partitions: int, skip_rows: int = 0) -> Iterator[list[tuple[int, Block]]]:
-        """Yield the rows after the first ``skip_rows``, in file order.
+        """Yield the rows after the first ``skip_rows`` of the file, in file order.
 
         Raises:
             InputError: a row is bad and must not be, or the file cannot be read on; after the
                 rows before it.
         """
-        for batch in self.format.batches(self.path, self.kind, skip_rows):
+        for batch in self.format.batches(self.source, self.kind, skip_rows, self.part):
             columns, failure = self._records(batch, partitions)
             if columns.timestamps:
                 yield _blocks(columns, self.rows_before + batch.first_row, partitions)
@@ -200,7 +210,7 @@ class FileInput:
         return [at if own is None else own for own, at in zip(given, placed, strict=True)]
 
     def _place(self, line: int) -> str:
-        return f"{self.path}:{line}" if self.format.unit == "line" else f"{self.path}: {self.format.unit} {line}"
+        return f"{self.source}:{line}" if self.format.unit == "line" else f"{self.source}: {self.format.unit} {line}"
 
     def _unreadable(self, raw: bytes) -> bytes:
         """Return bytes that the serde refuses; a serde that takes any bytes gets them as they are."""

@@ -1,12 +1,12 @@
 """From files of rows to partitions: the part of a replay that an archive makes needless.
 
-Every row gives the record that a live run would make of it, in the same partition at the same
-offset.  Imports files.
+Every row gives the record that a live run would make of it, in the same partition.  A call reads
+some files or a part of one, and writes what it has of each partition with offsets from 0 on; who
+asked for the calls puts them behind each other (``intake``).  Imports files.
 """
 
 import resource
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -14,94 +14,168 @@ from attrs import field, frozen
 
 from streams.core.clock import SystemClock, VirtualClock
 from streams.core.errors import InputError
-from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
-from streams.files import open_input
+from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
+from streams.core.topic import Topic
+from streams.files import Part, Source, count_rows, input_kind, open_input
 from streams.replay.application import Application
 from streams.replay.inputs import declared_topic
 from streams.replay.places import Place
-from streams.replay.segments import SegmentWriter
-from streams.replay.work import StageReport, TaskReport
+from streams.replay.progress import Heartbeat
+from streams.replay.segments import Extent, SegmentWriter
+from streams.replay.work import StageReport
+
+#: Columns of a row's record that matter to partitions: (partition, block, number of each row).
+Rows = Iterator[tuple[int, Block]]
+
+
+@frozen
+class Piece:
+    """A file that is read, or a part of one."""
+
+    file: str
+    part: Part
 
 
 @frozen
 class IngestWork:
-    """Read files of one topic into its partitions.
+    """Read pieces of one topic's files into its partitions, or count their rows.
 
-    ``first_row`` is the number of the first row over all files of the topic, ``skip_rows`` how many
-    rows of the first file were read before, ``starts`` the next offset of each partition.
+    A part that does not begin its file is alone in its call.  ``number`` is that of the call among
+    those of the topic, ``rows_before`` how many rows the topic has before the first file, and
+    ``skip_rows`` how many rows of that file were read before.
     """
 
     application: Application = field(repr=False)
     topic: str
-    files: Sequence[str]
+    pieces: tuple[Piece, ...]
     partitions: int
     root: Place
     folder: str
-    first_row: int = 0
+    number: int = 0
+    rows_before: int = 0
     skip_rows: int = 0
-    starts: Mapping[int, int] = field(factory=dict)
     on_bad_row: str = "fail"
+    counts_only: bool = False
+    #: About how much is read, as it lies on disk.
+    size_bytes: int = 0
     stage: int = -2
 
     @property
     def name(self) -> str:
         """Name for people and files."""
-        return f"input-{self.topic}"
+        return f"{'rows' if self.counts_only else 'input'}-{_safe(self.topic)}-{self.number:05d}"
 
     @property
     def size(self) -> tuple[int, int]:
         """Records and bytes that it is about to read, as far as known."""
-        return 0, sum(Place(file).size() for file in self.files if Place(file).exists())
+        return 0, self.size_bytes
+
+    @property
+    def failures(self) -> Place:
+        """Where calls note that they have failed, so that those behind them need not go on."""
+        return self.root.child(self.folder, f"failed-{_safe(self.topic)}")
 
 
-def run_ingest(work: IngestWork) -> StageReport:
-    """Read all files; the report has a task per file, with the number of rows as records read.
+@frozen
+class IngestReport(StageReport):
+    """The answer to a call, which may be that a file or row cannot be read."""
+
+    #: Rows and lines of each piece where they were counted; where they were read, the rows of its file so far.
+    counts: tuple[tuple[int, int], ...] = ()
+    written: tuple[tuple[TopicPartition, Extent], ...] = ()
+    failure: str | None = None
+
+    @property
+    def records_in(self) -> int:
+        """Records that were read, and not only counted."""
+        return sum(extent.rows for _, extent in self.written)
+
+
+def source_of(path: str) -> Source:
+    """Return a file as readers take it, wherever it lies."""
+    place = Place(path)
+    return Source.local(place.path) if place.is_local else Source(path, place.open_input)
+
+
+def run_ingest(work: IngestWork) -> IngestReport:
+    """Read or count the pieces of a call.
 
     Raises:
-        InputError: a row is bad and must not be, or a file cannot be read on.
         ReplayError: nothing can be written.
     """
-    clock = SystemClock()
-    started_ms = clock.monotonic_ms()
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    attempt = uuid4().hex[:12]
-    plan = work.application.plan(VirtualClock(NO_TIMESTAMP))
-    topic = declared_topic(plan.topology, work.topic)
-    name = f"{work.folder}/{_file_name(work.topic)}-{attempt}.parquet"
-    rows: list[int] = []
-    with SegmentWriter(work.root, name) as writer:
-        for number in range(work.partitions):
-            writer.start_at("source", TopicPartition(work.topic, number), work.starts.get(number, 0))
-        for index, file in enumerate(work.files):
-            before_file = work.first_row + sum(rows)
-            skip = work.skip_rows if index == 0 else 0
-            count = 0
-            for number, block, origins in _rows(work, topic, file, skip, before_file):
-                writer.append("source", TopicPartition(work.topic, number), block, origins=origins)
-                count += len(block)
-            rows.append(count)
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    reports = [
-        TaskReport(TaskId(-2, index), {}, {}, {}, tuple(writer.written) if index == 0 else (), {}, {}, count, count)
-        for index, count in enumerate(rows)
-    ]
-    cpu = (used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime) * 1000
-    sizes = {name: work.root.child(name).size()} if writer.written else {}
-    return StageReport(
-        work.name, tuple(reports), sizes, clock.monotonic_ms() - started_ms, int(cpu), used.ru_maxrss * 1024, attempt
-    )
+    meter = _Meter()
+    try:
+        if work.counts_only:
+            return meter.report(work, counts=tuple(map(_count, work.pieces)))
+        return _read(work, meter)
+    except InputError as error:
+        if work.root.is_local:
+            work.failures.child(str(work.number)).write(b"")
+        return meter.report(work, failure=str(error))
 
 
-def _rows(work: IngestWork, topic: Any, file: str, skip: int, before: int) -> Iterator[tuple[int, Any, Sequence[int]]]:
+def _count(piece: Piece) -> tuple[int, int]:
+    source = source_of(piece.file)
+    return count_rows(source, input_kind(source), piece.part)
+
+
+def _read(work: IngestWork, meter: "_Meter") -> IngestReport:
+    topic = declared_topic(work.application.plan(VirtualClock(NO_TIMESTAMP)).topology, work.topic)
+    name = f"{work.folder}/{work.name}-{meter.attempt}.parquet"
+    counts: list[tuple[int, int]] = []
+    before, skip = work.rows_before, work.skip_rows
+    with SegmentWriter(work.root, name) as writer, Heartbeat(work.root, work.folder, work.name, meter.clock) as beat:
+        for piece in work.pieces:
+            position = max(skip, piece.part.first_row)
+            source = source_of(piece.file)
+            for number, block in _records(work, topic, source, piece.part, before, skip):
+                writer.append("source", TopicPartition(work.topic, number), block, origins=list(block.offsets))
+                position += len(block)
+                beat.beat(before + position - work.rows_before)
+            counts.append((position, position))
+            before, skip = before + position, 0
+    written = tuple((partition, extent) for _, partition, extent in writer.written)
+    sizes = {name: work.root.child(name).size()} if written else {}
+    return meter.report(work, counts=tuple(counts), written=written, files=sizes)
+
+
+def _records(work: IngestWork, topic: Topic[Any, Any], source: Source, part: Part, before: int, skip: int) -> Rows:
+    """Yield the records of a piece by partition; their offsets are the numbers of their rows."""
     on_bad_row: Any = work.on_bad_row
-    reader = open_input(topic, Path(file), on_bad_row=on_bad_row, needs_time=True, rows_before=before - skip)
+    reader = open_input(
+        topic,
+        source,
+        part=part,
+        on_bad_row=on_bad_row,
+        # The time of rows that cannot be read: none, so that they do not count as history of today.
+        clock=VirtualClock(NO_TIMESTAMP),
+        needs_time=True,
+        rows_before=before,
+    )
     for batch in reader(work.partitions, skip):
-        for number, block in batch:
-            yield number, block, list(block.offsets)
+        if any(int(number) < work.number for number in (work.failures.files() if work.root.is_local else ())):
+            raise InputError(f"{source}: not read on, for a row before it cannot be read")
+        yield from batch
 
 
-def _file_name(topic: str) -> str:
+def _safe(topic: str) -> str:
     return "".join(char if char.isalnum() or char in "._-" else "-" for char in topic)
 
 
-__all__ = ["IngestWork", "InputError", "run_ingest"]
+class _Meter:
+    """What a call has used so far."""
+
+    def __init__(self) -> None:
+        self.clock = SystemClock()
+        self.attempt = uuid4().hex[:12]
+        self._started_ms = self.clock.monotonic_ms()
+        self._before = resource.getrusage(resource.RUSAGE_SELF)
+
+    def report(self, work: IngestWork, *, files: "dict[str, int] | None" = None, **found: Any) -> IngestReport:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        cpu = (used.ru_utime + used.ru_stime - self._before.ru_utime - self._before.ru_stime) * 1000
+        elapsed = self.clock.monotonic_ms() - self._started_ms
+        return IngestReport(work.name, (), files or {}, elapsed, int(cpu), used.ru_maxrss * 1024, self.attempt, **found)
+
+
+__all__ = ["IngestReport", "IngestWork", "Piece", "run_ingest", "source_of"]

@@ -18,6 +18,8 @@ from attrs import field, frozen
 
 from streams.core.errors import InputError
 from streams.core.topic import Topic
+from streams.files import kind_of
+from streams.files.kinds import Kind
 from streams.replay.errors import ReplayError
 from streams.replay.places import Place, is_local
 from streams.replay.state import MANIFEST
@@ -90,6 +92,24 @@ class FileMark:
         except (OSError, ReplayError) as error:
             raise InputError(f"{path}: cannot be read: {error}") from error
         return cls(path, end, blake2b(head, digest_size=16).hexdigest(), blake2b(tail, digest_size=16).hexdigest())
+
+    def check_growth(self, path: str) -> None:
+        """Refuse a file whose last line was read before it was whole.
+
+        Raises:
+            InputError: what was added goes on with that line.
+        """
+        kind = kind_of(path)
+        if not self.size or kind is None or kind.is_gzip or kind.kind is Kind.PARQUET:
+            return
+        with Place(path).open_input() as stream:
+            stream.seek(self.size - 1)
+            border = stream.read(2)
+        if not border.startswith(b"\n") and not border.endswith((b"\n", b"\r")):
+            raise InputError(
+                f"{path}: row {self.rows} had no line end when it was read, and has grown since; start anew in "
+                "another folder"
+            )
 
     def is_in(self, path: str) -> bool:
         """Whether a file begins with all that this one was."""

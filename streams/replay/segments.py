@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from attrs import define, field
 
-from streams.core.records import Block, Headers, TopicPartition
+from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition
 from streams.replay.errors import ReplayError
 from streams.replay.places import Place
 
@@ -32,12 +32,23 @@ class Extent(NamedTuple):
     #: Relative to the folder that the list of extents belongs to, or a whole path or URI.
     file: str
     group: int
-    #: Offsets of the first and the last record; between them some may be missing.
+    #: Offsets of the first and the last record; between them some may be missing.  Where none is, these count, and
+    #: not what the file says: who wrote a part of a partition did not know what comes before it.
     first: int
     last: int
     rows: int
     lowest_ms: int
     highest_ms: int
+
+    def shifted(self, by: int) -> "Extent":
+        """Return the extent with other offsets; none may be missing in it."""
+        assert self.is_dense, "offsets of records with gaps between them lie in the file"
+        return self._replace(first=self.first + by, last=self.last + by)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether no offset is missing."""
+        return self.last - self.first + 1 == self.rows
 
 
 @define(eq=False)
@@ -193,7 +204,8 @@ class SegmentWriter:
             headers_array(headers, size),
             pa.nulls(size, pa.int64()) if lane.origins is None else pa.array(lane.origins[:size], pa.int64()),
         ]
-        times = lane.timestamps[:size]
+        # Rows that cannot be read have no time.
+        times = [time for time in lane.timestamps[:size] if time >= 0] or [NO_TIMESTAMP]
         extent = Extent(self.name, self._groups, lane.offsets[0], lane.offsets[size - 1], size, min(times), max(times))
         try:
             self._writer.write_batch(pa.record_batch(columns, schema=names), row_group_size=size)
@@ -272,7 +284,7 @@ class ExtentReader:
     def origin(self, extent: Extent, offset: int) -> int | None:
         """Return the number of the row that a record was made of, None if it is not known."""
         table = self._table(extent, ["offset", "origin"])
-        for number, origin in zip(table.column("offset").to_pylist(), table.column("origin").to_pylist(), strict=True):
+        for number, origin in zip(_offsets(extent, table), table.column("origin").to_pylist(), strict=True):
             if number == offset:
                 return None if origin is None else int(origin)
         return None
@@ -280,7 +292,7 @@ class ExtentReader:
     def timestamps(self, extent: Extent) -> tuple[list[int], list[int]]:
         """Return offsets and timestamps of an extent."""
         table = self._table(extent, ["offset", "timestamp"])
-        return table.column("offset").to_pylist(), table.column("timestamp").to_pylist()
+        return list(_offsets(extent, table)), table.column("timestamp").to_pylist()
 
     def close(self) -> None:
         """Close the file in use."""
@@ -290,8 +302,7 @@ class ExtentReader:
         self._name, self._stream, self._file = "", None, None
 
     def _read(self, extent: Extent) -> Block:
-        is_dense = extent.last - extent.first + 1 == extent.rows
-        names = [name for name in _COLUMNS if name != "offset" or not is_dense]
+        names = [name for name in _COLUMNS if name != "offset" or not extent.is_dense]
         table = self._table(extent, names)
         keys = table.column("key")
         size = extent.rows
@@ -300,7 +311,7 @@ class ExtentReader:
             table.column("value").to_pylist(),
             table.column("timestamp").to_pylist(),
             headers_of(table.column("headers")),
-            range(extent.first, extent.last + 1) if is_dense else table.column("offset").to_pylist(),
+            _offsets(extent, table),
         )
 
     def _table(self, extent: Extent, columns: list[str]) -> Any:
@@ -324,6 +335,13 @@ class ExtentReader:
                 f"but {extent.rows} were written; the file was changed"
             )
         return table
+
+
+def _offsets(extent: Extent, table: Any) -> Sequence[int]:
+    offsets: Sequence[int] = (
+        range(extent.first, extent.last + 1) if extent.is_dense else table.column("offset").to_pylist()
+    )
+    return offsets
 
 
 def place_of(root: Place, file: str) -> Place:

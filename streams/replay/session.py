@@ -21,8 +21,8 @@ from streams.dsl.builder import TopologySource, build_topology
 from streams.replay.application import Application, fingerprint, source_digest
 from streams.replay.archive import read_archive
 from streams.replay.errors import ReplayError
-from streams.replay.ingest import IngestWork
 from streams.replay.inputs import Archive, FileMark, Files, Input, declared_topic, input_of
+from streams.replay.intake import TopicFiles, read_files
 from streams.replay.places import Place
 from streams.replay.plan import Options, Pass, ReplayPlan, explained
 from streams.replay.segments import Extent
@@ -337,70 +337,72 @@ class ReplaySession:
         """Read what is new of all inputs.
 
         Raises:
+            InputError: a file or row cannot be read.
             ReplayError: a file has changed where it was read already.
         """
-        works = []
+        unread = []
         for topic, given in self._inputs.items():
             partitions = application.partitions[topic]
             if isinstance(given, Archive):
                 archive = read_archive(Place(given.path), given.topic or topic)
                 self._history[topic] = _History(partitions, extents=dict(archive.extents))
             elif isinstance(given, Files):
-                work = self._ingest_work(application, topic, given, partitions)
-                works += [work] if work.files else []
+                unread.append(self._unread(topic, given, partitions))
             else:
                 raise ReplayError(f"topic {topic!r}: Kafka is read through Spark; give executor='spark'")
-        if not works:
+        unread = [(files, marks) for files, marks in unread if marks]
+        if not unread:
             return
-        for work, report in zip(works, (yield works), strict=True):
-            history = self._history[work.topic]
-            rows = [task.records_in for task in report.tasks]
-            if work.skip_rows:
-                grown = history.marks.pop()
-                rows[0] += grown.rows
-            history.marks += [
-                evolve(FileMark.of(file), rows=count) for file, count in zip(work.files, rows, strict=True)
-            ]
-            for _, partition, extent in report.tasks[0].written if report.tasks else ():
-                history.extents.setdefault(partition.partition, []).append(extent)
+        on_bad_row = "continue" if self.config.deserialization_handler != "fail" else "fail"
+        yield from read_files(application, [files for files, _ in unread], self.root, "inputs", on_bad_row=on_bad_row)
+        for files, marks in unread:
+            history = self._history[files.topic]
+            if files.skip_rows:
+                history.marks.pop()
+            history.marks += [evolve(mark, rows=rows) for mark, rows in zip(marks, files.rows, strict=True)]
+            for number, extents in files.extents.items():
+                history.extents.setdefault(number, []).extend(extents)
         topics = {topic: history.to_json() for topic, history in self._history.items() if history.marks}
-        write_manifest(self.root.child("inputs"), {"kind": "inputs", "topics": topics})
+        place = self.root.child("inputs")
+        write_manifest(place, {"kind": "inputs", "topics": topics})
+        named = {
+            extent.file
+            for history in self._history.values()
+            for extents in history.extents.values()
+            for extent in extents
+        }
+        for file in place.files():
+            if f"inputs/{file}" not in named and file != MANIFEST:
+                place.child(file).delete()  # Left by an attempt that failed.
 
-    def _ingest_work(self, application: Application, topic: str, given: Files, partitions: int) -> IngestWork:
+    def _unread(self, topic: str, given: Files, partitions: int) -> tuple[TopicFiles, list[FileMark]]:
+        """Return the files of a topic that are new or have grown, and what they are now."""
         history = self._history.get(topic)
         if history is None:
             history = self._history[topic] = self._first_history(topic, given, partitions)
-        files = list(given.paths)
+        paths = list(given.paths)
         skip = 0
         for mark in history.marks:
-            if not files or not mark.is_in(files[0]):
+            if not paths or not mark.is_in(paths[0]):
                 raise ReplayError(
                     f"topic {topic!r}: {mark.path} was read before, but "
-                    + (f"now {files[0]} comes in its place" if files and files[0] != mark.path else "has changed since")
+                    + (f"now {paths[0]} comes in its place" if paths and paths[0] != mark.path else "has changed since")
                     + "; history may grow at its end only, else start anew in another folder"
                 )
-            if Place(files[0]).size() > mark.size:
+            if Place(paths[0]).size() > mark.size:
                 if mark is not history.marks[-1]:
                     raise ReplayError(f"topic {topic!r}: {mark.path} has grown, but files after it were read already")
+                mark.check_growth(paths[0])
                 skip = mark.rows
                 break
-            files.pop(0)
+            paths.pop(0)
         starts = {number: found[-1].last + 1 for number, found in history.extents.items() if found}
         if not history.extents:
             starts = self._starts(topic)
-        options: Any = "continue" if self.config.deserialization_handler != "fail" else "fail"
-        return IngestWork(
-            application,
-            topic,
-            files,
-            partitions,
-            self.root,
-            "inputs",
-            history.rows - skip + skip,
-            skip,
-            starts,
-            options,
-        )
+        # What is written behind their present ends is left to the next time.
+        marks = [FileMark.of(path) for path in paths]
+        sizes = [mark.size for mark in marks]
+        return TopicFiles(topic, paths, sizes, partitions, history.rows - skip, skip, starts), marks
 
     def _first_history(self, topic: str, given: Files, partitions: int) -> _History:
         """Return the history of a topic that nothing was read of: empty, or what the snapshot had read."""

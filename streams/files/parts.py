@@ -1,0 +1,90 @@
+"""Where a file may be cut, so that several processes read it, and how many rows a part has.
+
+Lines of an uncompressed file are cut at their ends, Parquet between row groups; a compressed file
+and CSV, whose cells may hold line ends, are one part each.  Beside ``reader``.
+"""
+
+from collections.abc import Iterator
+
+from attrs import evolve
+
+from streams.core.errors import InputError
+from streams.files.formats import format_of, row_groups
+from streams.files.forms import form_of
+from streams.files.kinds import WHOLE, FileKind, Kind, Part, Source
+from streams.files.lines import MAX_LINE_BYTES, count_lines
+
+_LOOK_BYTES = 1 << 16
+
+
+def cut_file(
+    source: Source, kind: FileKind, size_bytes: int, part_bytes: int
+) -> Iterator[tuple[Part, int | None, int]]:
+    """Yield the parts of a file, each with its number of rows where that is known at once, and about its bytes.
+
+    ``size_bytes`` is how much of the file counts: what is written behind it meanwhile is left out.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    if kind.is_gzip:
+        yield WHOLE, None, size_bytes
+    elif kind.kind is Kind.PARQUET:
+        yield from _cut_row_groups(row_groups(source, kind), part_bytes)
+    elif not kind.kind.is_lines or size_bytes <= part_bytes:
+        yield Part(0, size_bytes), None, size_bytes
+    else:
+        start = 0
+        count = max(1, round(size_bytes / part_bytes))
+        for number in range(1, count + 1):
+            end = size_bytes if number == count else _line_end(source, size_bytes * number // count, size_bytes)
+            if end > start:
+                yield Part(start, end), None, end - start
+                start = end
+
+
+def _cut_row_groups(groups: list[tuple[int, int]], part_bytes: int) -> Iterator[tuple[Part, int, int]]:
+    start = rows = size = row = 0
+    for number, (count, size_bytes) in enumerate(groups):
+        rows, size = rows + count, size + size_bytes
+        if size >= part_bytes or number == len(groups) - 1:
+            yield Part(start, number + 1, row), rows, size
+            start, row, rows, size = number + 1, row + rows, 0, 0
+
+
+def _line_end(source: Source, position: int, size_bytes: int) -> int:
+    """Return the first position behind a line end that is not before ``position``."""
+    try:
+        with source.opened() as stream:
+            stream.seek(position - 1)
+            end = position - 1
+            while chunk := stream.read(_LOOK_BYTES):
+                found = chunk.find(b"\n")
+                if found >= 0:
+                    return min(end + found + 1, size_bytes)
+                end += len(chunk)
+                if end - position > MAX_LINE_BYTES:
+                    break  # Whoever reads the line will say so.
+    except OSError as error:
+        raise InputError(f"{source}: cannot be read: {error.strerror or error}") from error
+    return size_bytes
+
+
+def count_rows(source: Source, kind: FileKind, part: Part) -> tuple[int, int]:
+    """Return how many rows and lines a part has; as many lines as rows where lines are not what is counted.
+
+    Raises:
+        InputError: the file cannot be read to its end.
+    """
+    if kind.kind.is_lines:
+        return count_lines(source, kind, part, skip_blank=not kind.kind.is_text)
+    if kind.kind is Kind.PARQUET:
+        rows = sum(count for count, _ in row_groups(source, kind))
+        return rows, rows
+    unknown = form_of(None)
+    reader = format_of(kind.kind, unknown, unknown)
+    rows = sum(len(batch.rows) for batch in reader.batches(source, kind, 0, evolve(part, first_row=0, first_line=1)))
+    return rows, rows
+
+
+__all__ = ["count_rows", "cut_file"]
