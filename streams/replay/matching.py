@@ -162,6 +162,19 @@ def functions_of(topology: Topology, store: str) -> tuple[Any, ...]:
     return tuple(fingerprint(node.operator) for node in nodes if isinstance(node, ProcessorNode))
 
 
+def owner_of(topology: Topology, store: str) -> tuple[str, str]:
+    """Return the first node that uses a store, and the kind of its operator."""
+    node = topology.store_users[store][0]
+    return node, _operator_kind(topology, node)
+
+
+def stores_below(topology: Topology, topic: str) -> set[str]:
+    """Return the stores of all operators that records of a repartition topic come to."""
+    readers = [source.name for source in topology.sources() if topic in source.topics]
+    below = _reached(topology, readers, up=False)
+    return {store for store, users in topology.store_users.items() if not set(users).isdisjoint(below)}
+
+
 def _used(topology: Topology, store: str) -> bool:
     return bool(topology.store_users.get(store))
 
@@ -182,7 +195,7 @@ def _likeness(one: Role, two: Role) -> float:
     score += 4 * (one.functions == two.functions)
     score += 3 * (one.name == two.name)
     score += 3 * _overlap(one.sources, two.sources) + 3 * _overlap(one.sinks, two.sinks)
-    score += 2 * _overlap(one.above, two.above)
+    score += 4 * (one.above == two.above) + 2 * _overlap(one.above, two.above)
     score += 2 * (one.serdes[0] == two.serdes[0]) + 2 * (one.serdes[1] == two.serdes[1])
     return score + 2 * (one.window_size_ms == two.window_size_ms)
 

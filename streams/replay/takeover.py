@@ -14,7 +14,15 @@ from attrs import define, field, frozen
 from streams.core.clock import VirtualClock
 from streams.core.errors import TopologyError
 from streams.protocol.messages import OffsetAndMetadata
-from streams.replay.matching import family, functions_of, is_numbered, paired_nodes, paired_stores
+from streams.replay.matching import (
+    family,
+    functions_of,
+    is_numbered,
+    owner_of,
+    paired_nodes,
+    paired_stores,
+    stores_below,
+)
 from streams.replay.versions import Form, Version, group_notes
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.layout import Plans, check_groups
@@ -24,6 +32,26 @@ from streams.state.segments import segment_interval_ms, versioned_segment_interv
 from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.graph import SinkNode, SourceNode, Topology
 
+_JOINS = (
+    (
+        "-left-shared-join-store",
+        "-outer-shared-join-store",
+        "-outer-other-join-store",
+        "-outer-this-join-store",
+        "-other-join-store",
+        "-this-join-store",
+    ),
+    "store",
+)
+#: Operators whose stores are called by a longer name than the user gives: its ends, and the argument.
+_NAMED_BY = {
+    "JoinBuffer": _JOINS,
+    "StreamStreamJoin": _JOINS,
+    "StreamSelfJoin": _JOINS,
+    "Suppress": (("-store",), "name"),
+    "SubscriptionReceive": (("-subscription-store",), "name"),
+    "StreamTableJoin": (("-store",), "store"),
+}
 #: Settings of a changelog that lose state if they are not changed with the store.
 _LOSING = ("retention.ms", "min.compaction.lag.ms", "cleanup.policy")
 
@@ -219,17 +247,16 @@ class _Check:
 
     def _rename_advice(self, one: str, two: str) -> str:
         """Say how the store gets its old name back."""
-        nodes = self.new.topology.store_users[two]
-        if one.endswith("-store"):
-            base = one.removesuffix("-store")
-            for part in ("-this-join", "-other-join", "-outer-other-join", "-outer-this-join", "-left-shared-join"):
-                if base.endswith(part) and not is_numbered(one):
-                    return f'give the join of {nodes[0]} store="{base.removesuffix(part)}"'
-            if not is_numbered(one):
-                return f'give the operator {nodes[0]} name="{base}"'
-        elif "-SUPPRESS-STATE-STORE-" not in one:
+        node, kind = owner_of(self.new.topology, two)
+        if kind == "ProcessorOperator":
+            return f'give the store of {node} the name "{one}"'
+        ends, argument = _NAMED_BY.get(kind, ((), "store"))
+        if not ends:
             name = f'name="{self._old_node(one)}", ' if self._keeps_times(one) else ""
-            return f'give the operator {nodes[0]} {name}store="{one}"'
+            return f'give the operator {node} {name}store="{one}"'
+        end = next((end for end in ends if one.endswith(end)), None)
+        if end is not None and not is_numbered(one):
+            return f'give the operator {node} {argument}="{one.removesuffix(end)}"'
         return (
             "it has a number that no argument can bring back: declare what is new behind this operator, so that "
             "the number stays, and name the operator from now on"
@@ -416,16 +443,23 @@ class _Check:
             topic = self.old.plan.physical_topic(name)
             if name not in new.internal_topics:
                 says = "NEW does not read it: records that OLD has not processed there are left behind"
-                do = "let OLD read it to its end before it is stopped, with its inputs at rest"
+                do = _DRAIN
                 self._add(Level.BUT, f"repartition topic {topic}", says, do)
                 continue
+            below = {self.pairs.get(store) for store in stores_below(old, name)}
+            if below and below.isdisjoint(stores_below(new, name)):
+                says = (
+                    "is read by another operator in NEW: records that OLD has not processed there go to the wrong one"
+                )
+                do = _DRAIN
+                self._add(Level.BUT, f"repartition topic {topic}", says, do)
             for what, was, now in zip(
                 ("keys", "values"), _written_forms(old, name), _read_forms(new, name), strict=True
             ):
                 if was is None or now is None or was.is_read_as(now):
                     continue
                 says = f"{what} are {was.name} in OLD and {now.name} in NEW: records on their way may not be read"
-                do = "let OLD read it to its end before it is stopped, with its inputs at rest"
+                do = _DRAIN
                 self._add(Level.BUT, f"repartition topic {topic}", says, do)
 
     def _sources(self) -> None:
@@ -462,7 +496,8 @@ class _Check:
             if one != two:
                 why = f"its operator is called {two} in NEW"
                 store = next(name for name in kept if one in self.old.topology.store_users[name])
-                do = f'give it name="{one}", store="{store}"' if _is_aggregation(store) else f'give it name="{one}"'
+                has_store = owner_of(self.old.topology, store)[1] not in _NAMED_BY
+                do = f'give it name="{one}", store="{store}"' if has_store else f'give it name="{one}"'
             elif self._carrier_is_lost(one, two):
                 why, do = "its offsets are committed by another task in NEW", ""
             else:
@@ -485,8 +520,8 @@ class _Check:
 _ANEW = "give the store another name, so that it starts empty, or replay NEW and go live from its snapshot"
 
 
-def _is_aggregation(store: str) -> bool:
-    return not store.endswith("-store") and "-SUPPRESS-STATE-STORE-" not in store
+#: What to do about records on their way.
+_DRAIN = "let OLD read it to its end before it is stopped, with its inputs at rest"
 
 
 def _engine(version: Version) -> Any:

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from streams import EmbeddedBroker, EmitStrategy, StreamsBuilder, TimeWindows, Topic, TopologyError, time_windowed
+from streams import (
+    EmbeddedBroker,
+    EmitStrategy,
+    JoinWindows,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    Topic,
+    TopologyError,
+    time_windowed,
+)
 from streams.core.errors import ProcessingError, StreamsError
 from streams.replay import replay
 from streams.replay.takeover import Level, take_over
@@ -66,6 +76,7 @@ def windowed(size: float = 10, grace: float = 0, name: str = "windows", *, close
     return topology
 
 
+words = Topic("words", key=str, value=str)
 closed = Topic("closed", key=time_windowed(str, minutes(10)), value=int)
 EARLIER = [(clicks, "ann", 5, 0), (clicks, "bob", 7, 1)]
 LATER = [(clicks, "ann", 1, 2)]
@@ -131,6 +142,56 @@ def test_a_renamed_store_starts_empty_and_its_old_name_is_advised(life):
     assert 'store="counts"' in said(found)
     life.run(counting("counts"), *EARLIER)
     assert life.run(counting("clicks-by-user"), *LATER) == {"clicks-by-user": {"ann": 1}}
+
+
+def joined(name: str | None = None, store: str | None = None, held: str | None = None):
+    """Return a topology with a join of streams and a table whose changes are held back."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        stream = builder.stream(clicks)
+        stream.join(builder.stream(views), lambda one, two: one, JoinWindows.of(minutes(1)), name=name, store=store)
+        table = stream.group_by_key().windowed_by(TimeWindows.of(minutes(1))).count("counts-store")
+        table.suppress(Suppressed.until_window_closes(), held)
+
+    return topology
+
+
+def test_the_advice_knows_how_operators_call_their_stores():
+    """A join adds to the name that it is given, and so does what holds changes back."""
+    renamed = said(verdict(joined("j", "pairs", "held"), joined("j", "couples", "kept")))
+
+    assert 'give the operator j-this-windowed store="pairs"' in renamed
+    assert 'give the operator kept name="held"' in renamed
+    assert "counts-store" not in renamed
+    shifted = said(verdict(counting("counts-store"), counting("clicks-store")))
+    assert 'give the operator clicks-store store="counts-store"' in shifted
+    numbered = said(verdict(joined(), lambda builder: (builder.stream(words).peek(print), joined()(builder))[1]))
+    assert "it has a number that no argument can bring back" in numbered
+
+
+def grouped(*functions: Any):
+    """Return a topology that groups clicks anew and counts them, once for each function."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        stream = builder.stream(clicks)
+        for function in functions:
+            stream.group_by(function).count()
+
+    return topology
+
+
+def test_a_repartition_topic_that_another_operator_reads_is_told():
+    """A grouping in front takes the number, and so the topic, of the one that was first."""
+    by_value, by_key, by_both = (
+        lambda key, value: str(value),
+        lambda key, value: key[:1],
+        lambda key, value: f"{key}{value}",
+    )
+    found = verdict(grouped(by_value, by_key), grouped(by_both, by_value, by_key))
+
+    assert "repartition topic app-KSTREAM-AGGREGATE-STATE-STORE-" in said(found)
+    assert "is read by another operator in NEW" in said(found)
+    assert found.level is Level.CANNOT
 
 
 def test_new_stores_start_empty_and_those_that_are_gone_are_left_behind(life):
