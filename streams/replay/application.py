@@ -24,6 +24,7 @@ from streams.core.config import StreamsConfig
 from streams.core.records import TopicPartition
 from streams.dsl.builder import TopologySource, build_topology
 from streams.replay.errors import ReplayError
+from streams.replay.structs import is_struct, reduced_struct
 from streams.runtime.plan import ApplicationPlan
 from streams.topology.describe import describe
 from streams.topology.graph import Topology
@@ -98,6 +99,8 @@ def _dumped(thing: object) -> bytes:
             if isinstance(found, type) and _DECODERS_OWN in vars(found):
                 delattr(found, _DECODERS_OWN)  # It is made again when it is next needed.
             reduced = super().reducer_override(found)
+            if is_struct(found) and isinstance(reduced, tuple):
+                return reduced_struct(found)
             if isinstance(found, FunctionType) and isinstance(reduced, tuple) and len(reduced) == 6:
                 taken = reduced[2][1]["__globals__"]
                 for name in _names_of_bodies(found.__code__):

@@ -1,0 +1,146 @@
+"""Classes of msgspec on their way to other processes, made anew from their fields where they arrive.
+
+Beside ``application``, which pickles topologies.  cloudpickle makes a class first and gives it its
+annotations later; one of msgspec takes its fields from them when it is made, and would have none.
+Imports msgspec only.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import msgspec
+
+_StructMeta: Any = type(msgspec.Struct)
+#: What a default that is made for each object is kept in.
+_Factory = type(
+    msgspec.defstruct("Example", [("one", list, msgspec.field(default_factory=list))]).__struct_defaults__[0]
+)
+#: What a class says of itself when it is declared, beside its fields.
+_OPTIONS = (
+    "frozen",
+    "eq",
+    "order",
+    "array_like",
+    "gc",
+    "repr_omit_defaults",
+    "omit_defaults",
+    "forbid_unknown_fields",
+    "weakref",
+    "dict",
+    "cache_hash",
+    "tag",
+    "tag_field",
+)
+#: What msgspec and Python make themselves, and what is given when the class is made.
+_MADE = {
+    "__annotations__",
+    "__dict__",
+    "__match_args__",
+    "__module__",
+    "__msgspec_cache__",
+    "__orig_bases__",
+    "__post_init__",
+    "__qualname__",
+    "__rename__",
+    "__signature__",
+    "__slots__",
+    "__weakref__",
+}
+
+#: One class for one class, however often it is sent: by the name that it gets when it is first sent.
+_names: "WeakKeyDictionary[type, str]" = WeakKeyDictionary()
+_known: "WeakValueDictionary[str, type]" = WeakValueDictionary()
+
+
+def is_struct(found: object) -> bool:
+    """Whether something is a class of msgspec."""
+    return isinstance(found, _StructMeta)
+
+
+def reduced_struct(struct: Any) -> tuple[Any, ...]:
+    """Return how pickle makes a class anew: what it is made of, then what may speak of the class itself."""
+    own = _own_fields(struct)
+    defaults = dict(zip(reversed(struct.__struct_fields__), reversed(struct.__struct_defaults__), strict=False))
+    namespace = {"__module__": struct.__module__, "__qualname__": struct.__qualname__}
+    given = {name: defaults[name] for name in own if defaults.get(name, msgspec.NODEFAULT) is not msgspec.NODEFAULT}
+    factories = {name: value.factory for name, value in given.items() if type(value) is _Factory}
+    namespace |= {name: value for name, value in given.items() if name not in factories}
+    if "__orig_bases__" in vars(struct):
+        namespace["__orig_bases__"] = struct.__orig_bases__
+    options = {name: getattr(struct.__struct_config__, name) for name in _OPTIONS}
+    encoded = dict(zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True))
+    options["rename"] = {name: text for name, text in encoded.items() if name != text} or None
+    parameters = inspect.signature(struct).parameters
+    options["kw_only"] = any(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in own)
+    post_init = vars(struct).get("__post_init__")
+    later = {name: value for name, value in vars(struct).items() if _is_carried(name, own)}
+    name = _names.setdefault(struct, uuid4().hex)
+    making = (name, struct.__name__, struct.__bases__, namespace, factories, options, own, post_init is not None)
+    return _made, making, (_annotations(struct), later, post_init), None, None, _completed
+
+
+def _own_fields(struct: Any) -> tuple[str, ...]:
+    """Return the fields that a class declares itself."""
+    declared = vars(struct).get("__annotations__", {})
+    return tuple(name for name in declared if name in struct.__struct_fields__)
+
+
+def _is_carried(name: str, own: tuple[str, ...]) -> bool:
+    return name not in _MADE and name not in own and not name.startswith("__struct_")
+
+
+def _annotations(struct: Any) -> dict[str, Any]:
+    """Return the types of a class's own fields; as text, they would be looked up in a module that is not there."""
+    declared = dict(vars(struct).get("__annotations__", {}))
+    if any(isinstance(kind, str) for kind in declared.values()):
+        try:
+            known = typing.get_type_hints(struct, include_extras=True)
+        except (NameError, TypeError):
+            return declared
+        declared = {name: known.get(name, kind) for name, kind in declared.items()}
+    return declared
+
+
+def _made(
+    name: str,
+    title: str,
+    bases: tuple[type, ...],
+    namespace: dict[str, Any],
+    factories: dict[str, Callable[[], Any]],
+    options: dict[str, Any],
+    own: tuple[str, ...],
+    has_post_init: bool,
+) -> type:
+    known = _known.get(name)
+    if known is None:
+        content = namespace | {"__annotations__": dict.fromkeys(own, Any)}
+        content |= {field: msgspec.field(default_factory=factory) for field, factory in factories.items()}
+        if has_post_init:
+            content["__post_init__"] = _PostInit()
+        known = _known[name] = _StructMeta(title, bases, content, **options)
+    return known
+
+
+def _completed(struct: Any, state: tuple[dict[str, Any], dict[str, Any], Callable[[Any], None] | None]) -> None:
+    annotations, later, post_init = state
+    struct.__annotations__ = annotations
+    for name, value in later.items():
+        setattr(struct, name, value)
+    if post_init is not None:
+        vars(struct)["__post_init__"].function = post_init
+
+
+class _PostInit:
+    """What msgspec is given as ``__post_init__`` when it makes a class: it looks for it then, and never again."""
+
+    function: Callable[[Any], None]
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else self.function.__get__(instance, owner)
+
+    def __call__(self, instance: Any) -> None:
+        self.function(instance)
