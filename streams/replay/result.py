@@ -12,12 +12,12 @@ from streams.core.errors import StreamsError
 from streams.core.records import Block, Record
 from streams.core.topic import Topic
 from streams.files.arrow import arrow_column
-from streams.replay.drive import open_contents
 from streams.replay.outputs import counts, output_topics, read_topic
 from streams.replay.places import Place
 from streams.replay.segments import headers_array, schema
 from streams.replay.session import ReplaySession
 from streams.replay.snapshot import Snapshot
+from streams.replay.stores import open_contents
 from streams.topology.graph import SinkNode, Topology
 
 #: A topic, or its name.

@@ -88,3 +88,21 @@ def test_times_of_appending_drive_the_clock(history, slices):
 def test_times_of_appending_are_the_time_of_day(history):
     with replay(asking, history, executor="local", processes=1, wall_clock="append_time") as result:
         assert [record.value for record in result.rows(out)] == [0, 0, 0, 200, 0]
+
+
+def test_times_of_appending_drive_the_clock_of_a_stage_that_feeds_itself(tmp_path):
+    """A foreign-key join is a cycle: what one task sends another of the stage has times too."""
+    path = tmp_path / "ticks.records.jsonl"
+    path.write_text("".join(json.dumps({"key": f"k{at}", "value": at, "timestamp": at}) + "\n" for at in range(6)))
+
+    def topology(builder: StreamsBuilder) -> None:
+        left = builder.table(ticks)
+        right = builder.table(Topic("rates", key=int, value=int))
+        left.join(right, lambda one, two: one + two, foreign_key=lambda key, value: value).to_stream().to(out)
+
+    rates = tmp_path / "rates.records.jsonl"
+    rates.write_text("".join(json.dumps({"key": at, "value": 10, "timestamp": at}) + "\n" for at in range(6)))
+    history = {"ticks": path, "rates": rates}
+    with replay(topology, history, executor="local", wall_clock="append_time", partitions=2) as result:
+        found = sorted(record.value for record in result.rows(out))
+    assert found == [10, 11, 12, 13, 14, 15]

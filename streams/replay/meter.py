@@ -1,0 +1,37 @@
+"""What a call of a replay has used: time, processor, memory."""
+
+import resource
+from uuid import uuid4
+
+from attrs import define, field
+
+from streams.core.clock import SystemClock
+
+
+@define
+class Meter:
+    """Measures from when it is made; ``attempt`` is a name that no other call has."""
+
+    attempt: str = field(factory=lambda: uuid4().hex[:12])
+    _started_ms: int = field(factory=lambda: SystemClock().monotonic_ms())
+    _cpu_before_ms: int = field(factory=lambda: _cpu_ms())
+
+    @property
+    def elapsed_ms(self) -> int:
+        """Time since the start."""
+        return SystemClock().monotonic_ms() - self._started_ms
+
+    @property
+    def cpu_ms(self) -> int:
+        """Processor time of this process since the start."""
+        return _cpu_ms() - self._cpu_before_ms
+
+    @property
+    def peak_bytes(self) -> int:
+        """Highest resident memory that this process ever had."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _cpu_ms() -> int:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return int((used.ru_utime + used.ru_stime) * 1000)
