@@ -9,6 +9,7 @@ import inspect
 import io
 import sys
 import sysconfig
+import typing
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dis import get_instructions
@@ -90,7 +91,8 @@ def _dumped(thing: object) -> bytes:
     """Pickle with what a class has been given by others left out: decoders keep what they know of it there.
 
     With what the bodies of classes in functions take from their module, such as stores: cloudpickle only
-    looks at what functions do.
+    looks at what functions do.  With types instead of their names: a module in which these could be looked up
+    is not there.
     """
     import cloudpickle
 
@@ -101,16 +103,31 @@ def _dumped(thing: object) -> bytes:
             reduced = super().reducer_override(found)
             if is_struct(found) and isinstance(reduced, tuple):
                 return reduced_struct(found)
-            if isinstance(found, FunctionType) and isinstance(reduced, tuple) and len(reduced) == 6:
-                taken = reduced[2][1]["__globals__"]
+            if not isinstance(reduced, tuple) or len(reduced) != 6:
+                return reduced
+            if isinstance(found, FunctionType):
+                state = reduced[2][1]
+                state["__annotations__"] = _types_of(found)
                 for name in _names_of_bodies(found.__code__):
                     if name in found.__globals__:
-                        taken.setdefault(name, found.__globals__[name])
+                        state["__globals__"].setdefault(name, found.__globals__[name])
+            elif isinstance(found, type) and "__annotations__" in vars(found):
+                reduced[2][0]["__annotations__"] = _types_of(found)
             return reduced
 
     stream = io.BytesIO()
     Pickler(stream).dump(thing)
     return stream.getvalue()
+
+
+def _types_of(found: Any) -> dict[str, Any]:
+    """Return the annotations of a function or class, those that are text as what they name."""
+    declared: dict[str, Any] = found.__annotations__
+    try:
+        known = typing.get_type_hints(found, include_extras=True) if declared else {}
+    except (NameError, TypeError):
+        return declared  # Of names that only type checkers see nobody asks.
+    return {name: known.get(name, kind) for name, kind in declared.items()}
 
 
 def _names_of_bodies(code: CodeType) -> Iterator[str]:
