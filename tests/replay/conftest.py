@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _short_lived_java() -> Iterator[None]:
+    """Have Java compile quickly rather than well: no JVM of the tests lives long enough for the rest to pay."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
+
+
 @pytest.fixture(scope="session")
-def _spark_and_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int]]:
+def _spark_and_port(_short_lived_java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int]]:
     from streams.replay.spark.session import start_session
 
     with socket.socket() as probe:
@@ -30,14 +38,15 @@ def _spark_and_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
     session.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def spark(_spark_and_port: tuple[Any, int]) -> Any:
     """A classic session on four threads, each task of which is tried three times."""
     return _spark_and_port[0]
 
 
 @pytest.fixture(scope="session")
-def _connect(_spark_and_port: tuple[Any, int]) -> Iterator[Any]:
+def connect(_spark_and_port: tuple[Any, int]) -> Iterator[Any]:
+    """A session through Spark Connect, to the same Spark."""
     from pyspark.sql.connect.session import SparkSession
 
     session: Any = SparkSession.builder.remote(f"sc://127.0.0.1:{_spark_and_port[1]}").create()
@@ -45,13 +54,7 @@ def _connect(_spark_and_port: tuple[Any, int]) -> Iterator[Any]:
     session.stop()
 
 
-@pytest.fixture(params=["classic", "connect"])
-def any_spark(request: pytest.FixtureRequest, spark: Any, _connect: Any) -> Any:
-    """A classic session, and one that reaches the same Spark through Spark Connect."""
-    return spark if request.param == "classic" else _connect
-
-
-@pytest.fixture
-def connect(_connect: Any) -> Any:
-    """A session through Spark Connect."""
-    return _connect
+@pytest.fixture(scope="session", params=["classic", "connect"])
+def any_spark(request: pytest.FixtureRequest, spark: Any, connect: Any) -> Any:
+    """A classic session, and one through Spark Connect."""
+    return spark if request.param == "classic" else connect

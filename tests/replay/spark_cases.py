@@ -13,8 +13,8 @@ from streams.files import open_input
 from streams.replay import ReplayResult
 
 APPLICATION = "orders-app"
-#: More partitions than users, so that some have no rows.
-PARTITIONS = 4
+#: One of them gets no rows.
+PARTITIONS = 3
 
 orders = Topic("orders", key=str, value=dict, timestamp=lambda order: order["at"], key_from=lambda order: order["user"])
 per_item = Topic("per-item", key=str, value=int)
@@ -41,7 +41,7 @@ def topology(builder: StreamsBuilder) -> None:
     left.join(right, lambda item, user: f"{item} {user}", JoinWindows.of(timedelta(milliseconds=300))).to(pairs)
 
 
-def write_orders(path: Path, count: int = 400, users: int = 3) -> Path:
+def write_orders(path: Path, count: int = 400, users: int = 2) -> Path:
     """Write orders, some of which come late."""
     chance = random.Random(4)
     at = 100_000

@@ -1,15 +1,14 @@
 """Replay on Spark gives what a bounded live run gives, record for record, in classic sessions and in Connect."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streams import StreamsBuilder, Topic
-from streams.replay import ReplayProgress, replay
-from streams.replay.places import Place
-from streams.replay.spark import SparkExecutor
+from streams.replay import ReplayProgress, ReplayResult, replay
 from streams.replay.spark.tables import item_frame
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, Rows, live, orders, per_item, replayed, write_orders
 from tests.replay.spark_cases import topology as both
@@ -34,9 +33,55 @@ def expected(history: Path) -> tuple[Rows, int]:
     return found
 
 
-def test_replay_in_one_pass_equals_the_live_run(any_spark: Any, history: Path, expected: tuple[Rows, int]) -> None:
-    with replay(both, {orders: history}, spark=any_spark, partitions=PARTITIONS, application_id=APPLICATION) as result:
-        assert replayed(result) == expected
+@pytest.fixture(scope="module")
+def told() -> list[ReplayProgress]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def one_pass(any_spark: Any, history: Path, told: list[ReplayProgress]) -> Iterator[ReplayResult]:
+    """The whole history in one replay, in each kind of session."""
+    del told[:]
+    with replay(
+        both,
+        {orders: history},
+        spark=any_spark,
+        partitions=PARTITIONS,
+        application_id=APPLICATION,
+        progress=told.append,
+    ) as result:
+        yield result
+
+
+def test_replay_in_one_pass_equals_the_live_run(one_pass: ReplayResult, expected: tuple[Rows, int]) -> None:
+    assert replayed(one_pass) == expected
+
+
+def test_outputs_are_dataframes_of_the_topics_types(one_pass: ReplayResult, expected: tuple[Rows, int]) -> None:
+    frame = one_pass.outputs[per_item]
+    rows = [(*row[:3], *row[4:]) for row in frame.collect()]
+    local = [(row.key, row.value, row.timestamp_ms) for row in one_pass.rows(per_item)]
+
+    assert frame.dtypes == [
+        ("key", "string"),
+        ("value", "bigint"),
+        ("timestamp", "bigint"),
+        ("headers", "array<struct<name:string,value:binary>>"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+    ]
+    # As the topic has them: partition by partition, by offset.
+    assert [row[:3] for row in rows] == local
+    assert [row[3:] for row in rows] == [(row[0], row[1]) for row in expected[0]["per-item"]]
+    # Every action reads again, and gives the same.
+    assert frame.where("value > 3").count() == sum(value > 3 for _, value, _ in local)
+
+
+def test_progress_is_told_as_tasks_end(one_pass: ReplayResult, told: list[ReplayProgress]) -> None:
+    done = [progress.tasks_done for progress in told if progress.tasks == PARTITIONS]
+
+    assert {1, 2, 3} <= set(done)
+    assert told[-1].records == one_pass.records_in + told[-1].records_total  # Reading the file counts too.
 
 
 def test_replay_in_three_slices_equals_the_live_run(spark: Any, history: Path, expected: tuple[Rows, int]) -> None:
@@ -60,28 +105,6 @@ def test_replay_in_ten_slices_equals_the_live_run(spark: Any, history: Path, exp
     ) as result:
         assert result.slices == 10
         assert replayed(result) == expected
-
-
-def test_outputs_are_dataframes_of_the_topics_types(any_spark: Any, history: Path, expected: tuple[Rows, int]) -> None:
-    with replay(both, {orders: history}, spark=any_spark, partitions=PARTITIONS, application_id=APPLICATION) as result:
-        frame = result.outputs[per_item]
-        rows = [(*row[:3], *row[4:]) for row in frame.collect()]
-        local = [(row.key, row.value, row.timestamp_ms) for row in result.rows(per_item)]
-
-        assert frame.dtypes == [
-            ("key", "string"),
-            ("value", "bigint"),
-            ("timestamp", "bigint"),
-            ("headers", "array<struct<name:string,value:binary>>"),
-            ("partition", "int"),
-            ("offset", "bigint"),
-        ]
-        # As the topic has them: partition by partition, by offset.
-        assert [row[:3] for row in rows] == local
-        assert [row[3:] for row in rows] == [(row[0], row[1]) for row in expected[0]["per-item"]]
-        # Every action reads again, and gives the same.
-        assert frame.count() == result.outputs["per-item"].count() == len(rows)
-        assert frame.where("value > 3").count() == sum(value > 3 for _, value, _ in local)
 
 
 def test_output_without_records_is_an_empty_dataframe(any_spark: Any, tmp_path: Path) -> None:
@@ -141,32 +164,6 @@ def test_workers_are_used_again_and_keep_nothing_of_a_task(spark: Any, tmp_path:
 
     assert len(processes) <= 4
     assert os.getpid() not in processes
-
-
-def test_progress_is_told_as_tasks_end(any_spark: Any, history: Path) -> None:
-    told: list[ReplayProgress] = []
-
-    with replay(
-        both,
-        {orders: history},
-        spark=any_spark,
-        partitions=PARTITIONS,
-        application_id=APPLICATION,
-        progress=told.append,
-    ) as result:
-        last = told[-1]
-
-    assert {progress.tasks for progress in told} >= {1, PARTITIONS}
-    done = [progress.tasks_done for progress in told if progress.tasks == PARTITIONS]
-    assert {1, 2, 3, 4} <= set(done)
-    assert last.records == result.records_in + last.records_total  # Reading the file counts too.
-
-
-def test_answers_keep_the_order_of_the_calls(spark: Any, tmp_path: Path) -> None:
-    executor = SparkExecutor.of(spark, None, Place(str(tmp_path)))
-
-    assert executor.run([], lambda report: None) == []
-    assert executor.name == "spark"
 
 
 def _nothing(builder: StreamsBuilder) -> None:

@@ -37,9 +37,7 @@ def test_user_code_that_fails_once_is_run_again(spark: Any, tmp_path: Path) -> N
         builder.stream(orders).peek(fail_once)
         both(builder)
 
-    with replay(
-        topology, {orders: history}, spark=spark, partitions=PARTITIONS, application_id=APPLICATION, slices=2
-    ) as result:
+    with replay(topology, {orders: history}, spark=spark, partitions=PARTITIONS, application_id=APPLICATION) as result:
         assert (tries / "first").exists()
         assert replayed(result) == live(history)
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ def test_active_session_is_used_and_stays_open(spark: Any) -> None:
     lease.close()
     other.close()
 
+    assert spark.range(3).count() == 3
+
+
+def test_session_of_another_thread_is_used_and_stays_open(spark: Any) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        lease = pool.submit(SessionLease.of, None, None).result()
+        pool.submit(lease.close).result()
+
+    assert lease.session is spark
     assert spark.range(3).count() == 3
 
 

@@ -60,7 +60,7 @@ class SessionLease:
             found = _active_session(master)
             is_own = found is None or id(found) in cls._users
             if found is None:
-                found = start_session(master or DEFAULT_MASTER, with_ui=with_ui)
+                found = start_session(master or os.environ.get("SPARK_REMOTE") or None, with_ui=with_ui)
             if is_own:
                 cls._users[id(found)] = cls._users.get(id(found), 0) + 1
             return cls(found, is_own)
@@ -186,9 +186,12 @@ def _active_session(master: str | None) -> Any:
     Raises:
         ConfigError: it runs on another master than asked for.
     """
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     found = SparkSession.getActiveSession()
+    if found is None and SparkContext._active_spark_context is not None:
+        found = SparkSession.builder.getOrCreate()  # It is active in another thread.
     if found is None or master is None or master_of(found) == master:
         return found
     raise ConfigError(
@@ -197,9 +200,12 @@ def _active_session(master: str | None) -> Any:
     )
 
 
-def start_session(master: str, *, with_ui: bool = False, settings: Mapping[str, str] | None = None) -> Any:
+def start_session(
+    master: str | None = None, *, with_ui: bool = False, settings: Mapping[str, str] | None = None
+) -> Any:
     """Start a session for replays: on ``master``, a Connect server if it begins with ``sc://``.
 
+    Without one it is ``local[*]``, or what ``spark-submit`` was told where that runs the program.
     Everything that a session on this machine opens listens on its own address only.  ``settings``
     are Spark's, over those of ours.
 
@@ -212,6 +218,9 @@ def start_session(master: str, *, with_ui: bool = False, settings: Mapping[str, 
 
     builder = SparkSession.builder.appName("streams replay")
     try:
+        if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:
+            return builder.getOrCreate()
+        master = master or DEFAULT_MASTER
         if master.startswith("sc://"):
             return builder.remote(master).create()
         require_java(os.environ)
@@ -234,6 +243,9 @@ def _settings(master: str, with_ui: bool) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
         "spark.log.level": "ERROR",
     }
+    if is_local_master(master):
+        # Elsewhere the code reaches workers after their daemon.
+        settings["spark.python.daemon.module"] = "streams.replay.spark.daemon"
     if is_local_master(master) or master.startswith("local-cluster"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return settings
