@@ -20,8 +20,9 @@ from streams.core.records import Block, Headers, ProducerStamp, TopicPartition
 # A parcel carries at most so many records and bytes, unless one block alone has more.
 _MAX_PARCEL_RECORDS: Final = 100_000
 
-# What a record costs beside its key and value.
+# What a record costs beside its key and value, and a header beside its name and content.
 _RECORD_OVERHEAD_BYTES: Final = 32
+_HEADER_OVERHEAD_BYTES: Final = 4
 
 
 @define(eq=False)
@@ -212,11 +213,20 @@ class Accumulator:
     def add_block(
         self, partition: TopicPartition, block: Block, delivery: Delivery, now_ms: int, size_bytes: int
     ) -> None:
-        """Queue a whole block."""
-        batch = self._new_batch(partition, block, [delivery], now_ms, is_open=False)
-        batch.size_bytes = size_bytes
+        """Queue a whole block, in pieces that a request can take: brokers refuse larger batches."""
+        pieces = min(len(block), -(-size_bytes // self._max_parcel_bytes))
+        self._number += 1
+        self._unfinished[self._number] = pieces
         self.used_bytes += size_bytes
-        self._append(batch)
+        if pieces > 1:
+            delivery.divide(pieces)
+        for index in range(pieces):
+            start, stop = len(block) * index // pieces, len(block) * (index + 1) // pieces
+            piece = block if pieces == 1 else block.slice(start, stop)
+            batch = Batch(self._number, partition, now_ms, piece, [delivery], is_open=False)
+            # What is left of the division counts with the last piece.
+            batch.size_bytes = size_bytes * (index + 1) // pieces - size_bytes * index // pieces
+            self._append(batch)
 
     def add_record(
         self,
@@ -526,8 +536,11 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int
 
 
 def block_size(block: Block) -> int:
-    """Return about how many bytes a block has; of headers only the usual few."""
+    """Return about how many bytes a block has, rather too many than too few."""
     size = len(block) * _RECORD_OVERHEAD_BYTES
     for column in (block.keys, block.values):
         size += sum(map(len, filter(None, column)))
+    for headers in block.headers or ():
+        for name, content in headers:
+            size += _HEADER_OVERHEAD_BYTES + len(name) + len(content or b"")
     return size

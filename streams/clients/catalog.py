@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from attrs import define, field
 
+from streams.clients.errors import RETRIABLE
 from streams.core.records import TopicPartition
 from streams.protocol.messages import ErrorCode, MetadataResponse, TopicMetadata
 
@@ -14,13 +15,26 @@ class Catalog:
 
     topics: dict[str, TopicMetadata] = field(factory=dict)
     brokers: dict[int, str] = field(factory=dict)
+    #: Why topics that were asked for are not known.
+    refused: dict[str, ErrorCode] = field(factory=dict)
 
     def update(self, response: MetadataResponse, asked: Sequence[str] | None) -> None:
-        """Take an answer to a request for these topics; None = all."""
+        """Take an answer to a request for these topics; None = all.
+
+        What a broker cannot tell for the moment stays as it was.
+        """
         self.brokers = dict(response.brokers)
+        refused = {topic.name: topic.error for topic in response.topics if topic.error is not ErrorCode.NONE}
         for name in list(self.topics) if asked is None else asked:
-            self.topics.pop(name, None)
+            if refused.get(name) not in RETRIABLE:
+                self.topics.pop(name, None)
+            self.refused.pop(name, None)
+        self.refused.update(refused)
         self.topics.update((topic.name, topic) for topic in response.topics if topic.error is ErrorCode.NONE)
+
+    def why_unknown(self, topic: str) -> ErrorCode:
+        """Return why a topic is not known."""
+        return self.refused.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def partition_count(self, topic: str) -> int | None:
         """Return how many partitions a topic has, None where it is not known."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from streams.clients.catalog import Catalog
-from streams.clients.errors import RETRIABLE, RequestTimeoutError, WakeupError, error_for
+from streams.clients.errors import RequestTimeoutError, WakeupError, error_for
 from streams.clients.fetcher import Fetcher
 from streams.clients.heartbeat import BackgroundHeartbeat, Guard, exclusive
 from streams.clients.interest import Interest, Topics
@@ -22,6 +22,7 @@ from streams.clients.records import BadRecord, ConsumerRecord, GroupMetadata, Of
 from streams.clients.session import CommitCallback, GroupSession, RebalanceListener
 from streams.clients.settings import IsolationLevel, check_consumer, isolation_level_of, reset_policy_of
 from streams.clients.subscription import PartitionState, SubscriptionState
+from streams.clients.tcp import Security, cluster_of
 from streams.clients.unread import Unread
 from streams.clients.watch import TopicWatch
 from streams.core.clock import Clock, SystemClock
@@ -35,7 +36,6 @@ from streams.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     READ_COMMITTED,
-    ErrorCode,
     OffsetAndMetadata,
 )
 from streams.protocol.transport import Cluster
@@ -52,6 +52,7 @@ class Consumer:
 
     Args:
         broker: the embedded broker, or whatever else opens connections.
+        bootstrap_servers: in its place, host:port of brokers of a Kafka cluster; ``security`` says how to connect.
         assignors: in order of preference; all members of a group need one in common.
         auto_offset_reset: where to begin without a committed offset: earliest, latest or none.
         max_poll_records: the most that one ``poll`` returns.
@@ -70,6 +71,8 @@ class Consumer:
         broker: Cluster | None = None,
         group_id: str | None = None,
         *,
+        bootstrap_servers: str | Iterable[str] = "",
+        security: Security | None = None,
         client_id: str = "consumer",
         assignors: Sequence[Assignor] | None = None,
         auto_offset_reset: str = "latest",
@@ -92,8 +95,7 @@ class Consumer:
         clock: Clock | None = None,
         threads: Threads | None = None,
     ) -> None:
-        if broker is None:
-            raise ConfigError("a consumer needs a broker to read from; pass broker=EmbeddedBroker() or another cluster")
+        broker = cluster_of(broker, bootstrap_servers, security, "a consumer")
         check_consumer(group_id, heartbeat_interval_ms, session_timeout_ms, max_poll_records, fetch_max_records)
         reset_policy = reset_policy_of(auto_offset_reset)
         self._isolation_level = isolation_level_of(isolation_level)
@@ -120,7 +122,7 @@ class Consumer:
         self._session: GroupSession | None = None
         if group_id is not None:
             times = session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, retry_backoff_ms
-            config = MemberConfig(group_id, client_id, group_instance_id, *times)
+            config = MemberConfig(group_id, client_id, group_instance_id, *times, self._network.traits.is_lossy)
             self._session = GroupSession(
                 self._network,
                 self._clock,
@@ -155,6 +157,8 @@ class Consumer:
             allow_auto_create_topics=allow_auto_create_topics,
         )
         self._absent: list[TopicPartition] = []
+        #: Until then a broker may not know yet of what is assigned.
+        self._settled_ms = 0
         self._unread = Unread()
         self._is_woken = False
         self._is_closed = False
@@ -202,6 +206,7 @@ class Consumer:
         self._state.replace(dict.fromkeys(partitions))
         self._unread.take_all()
         self._watch.refresh()
+        self._settled_ms = self._clock.monotonic_ms() + self._network.traits.settling_ms
 
     @exclusive
     def unsubscribe(self) -> None:
@@ -421,7 +426,7 @@ class Consumer:
             RebalanceInProgressError: the group is settling who owns what; poll, then retry.
         """
         session = self._require_session("commit_sync")
-        session.commit_now(self._to_commit(offsets), self._patience(timeout_ms), RETRIABLE)
+        session.commit_now(self._to_commit(offsets), self._patience(timeout_ms))
 
     @exclusive
     def commit_async(self, offsets: OffsetsToCommit | None = None, callback: CommitCallback | None = None) -> None:
@@ -501,7 +506,7 @@ class Consumer:
             absent, self._absent = self._absent, []
             names = ", ".join(str(p) for p in absent if p in self._state.partitions)
             if names:
-                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"assigned {names}")
+                raise error_for(self._catalog.why_unknown(absent[0].topic), f"assigned {names}")
         if self._session is not None:
             has_progress = self._session.poll() or has_progress
         has_progress = self._positions.update() or has_progress
@@ -530,7 +535,8 @@ class Consumer:
         session, interest = self._session, self._interest
         if session is None or (session.is_manual and interest.pattern is None):
             # Group members wait for their topics to be made; who names a partition means one that is there.
-            self._absent = [p for p in self._state.partitions if not self._catalog.exists(p)]
+            if self._clock.monotonic_ms() >= self._settled_ms:
+                self._absent = [p for p in self._state.partitions if not self._catalog.exists(p)]
             return
         if interest.pattern is not None:
             interest.match(self._catalog)
@@ -550,7 +556,7 @@ class Consumer:
     def _before_revoke(self) -> None:
         session = self._session
         if session is not None and self._auto_commit_ms is not None:
-            session.commit_quietly(self._to_commit(None), self._patience(None), RETRIABLE)
+            session.commit_quietly(self._to_commit(None), self._patience(None))
         self._unread.drop([partition for partition, state in self._state.partitions.items() if state.is_leaving])
 
     def _to_commit(self, offsets: OffsetsToCommit | None) -> dict[TopicPartition, OffsetAndMetadata]:

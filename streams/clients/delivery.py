@@ -21,7 +21,7 @@ class Delivery:
     Waiting for the ``result`` drives the producer, so that no background work is needed.
     """
 
-    __slots__ = ("_callbacks", "_driver", "_error", "_is_done", "_offset", "partition", "sequence")
+    __slots__ = ("_callbacks", "_driver", "_error", "_is_done", "_offset", "_parts", "partition", "sequence")
 
     def __init__(self, driver: DeliveryDriver, partition: TopicPartition, sequence: int) -> None:
         self.partition = partition
@@ -31,6 +31,7 @@ class Delivery:
         self._error: BrokerError | None = None
         self._is_done = False
         self._callbacks: list[Callable[[Delivery], None]] | None = None
+        self._parts = 1
 
     def done(self) -> bool:
         """Whether it is acknowledged or has failed."""
@@ -67,15 +68,27 @@ class Delivery:
         if self._is_done:
             self._call_back()
 
+    def divide(self, parts: int) -> None:
+        """Tell that it is acknowledged in so many parts, which were one; the producer's to call."""
+        self._parts += parts - 1
+
     def fulfil(self, offset: int) -> None:
-        """Tell that it is acknowledged at an offset; the producer's to call."""
-        self._offset = offset
+        """Tell that it, or a part of it, is acknowledged at an offset; the producer's to call."""
+        if self._is_done:
+            return
+        # The first record's place is that of the block; parts may be acknowledged in any order.
+        self._offset = offset if self._offset < 0 else min(self._offset, offset)
+        self._parts -= 1
+        if self._parts:
+            return
         self._is_done = True
         if self._callbacks is not None:
             self._call_back()
 
     def fail(self, error: BrokerError) -> None:
-        """Tell that it has failed; the producer's to call."""
+        """Tell that it, or a part of it, has failed; the producer's to call."""
+        if self._is_done:
+            return
         self._error = error
         self._is_done = True
         if self._callbacks is not None:

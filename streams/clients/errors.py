@@ -1,5 +1,7 @@
 """Errors of clients, and which error stands for which code.  Imports core and protocol."""
 
+from typing import Final
+
 from streams.core.errors import (
     BrokerError,
     MemberFencedError,
@@ -11,10 +13,25 @@ from streams.core.errors import (
 )
 from streams.core.records import TopicPartition
 from streams.protocol.messages import ErrorCode
+from streams.protocol.wire.errors import EncodingError, UnsupportedVersionError
 
 
 class RequestTimeoutError(BrokerError, TimeoutError):
     """No answer within the time; whether the broker has acted is not known."""
+
+
+class DisconnectedError(RequestTimeoutError):
+    """A broker cannot be reached, or was lost before its answer; whether it has acted is not known."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=ErrorCode.NETWORK_EXCEPTION)
+
+
+class AuthenticationError(BrokerError):
+    """The broker does not believe who the client is, or the client not who the broker is; repeating is useless."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=ErrorCode.SASL_AUTHENTICATION_FAILED)
 
 
 class WakeupError(StreamsError):
@@ -74,11 +91,51 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.STORAGE_ERROR: "the broker could not write; see its log and disk",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "shorten the metadata of the commit",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not do that; have the broker allow it (ACL)",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user may not do that; have the broker allow it (ACL)",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user may not do that; have the broker allow it (ACL)",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user may not do that; have the broker allow it (ACL)",
     ErrorCode.INVALID_PARTITIONS: "the number of partitions can only grow and must be at least 1",
 }
 
+#: Codes after which another broker may coordinate a group or a transactional id, or the same one be ready.
+COORDINATOR_MOVED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+#: Codes after which no other answer will come: the client is not allowed.
+FORBIDDEN: Final = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+#: Codes after which another broker may lead a partition: metadata will tell.
+LEADER_MOVED: Final = frozenset(
+    {
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
 #: Codes after which the same request may succeed a little later.
-RETRIABLE = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.CORRUPT_MESSAGE})
+RETRIABLE: Final = frozenset(
+    {
+        *COORDINATOR_MOVED,
+        *LEADER_MOVED,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
 
 
 def is_transient(error: Exception) -> bool:
@@ -86,6 +143,12 @@ def is_transient(error: Exception) -> bool:
     if isinstance(error, BrokerError) and error.code in RETRIABLE:
         return True
     return isinstance(error, (RequestTimeoutError, OSError)) or isinstance(error.__cause__, OSError)
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether repeating is useless: the request cannot be said, or the client is not let in."""
+    kinds = (AuthenticationError, EncodingError, UnsupportedVersionError)
+    return isinstance(error, kinds) or isinstance(error.__cause__, kinds)
 
 
 def error_for(code: ErrorCode, what: str, detail: str = "") -> BrokerError:
@@ -100,6 +163,10 @@ def as_error(failure: Exception, what: str) -> BrokerError:
     """Return what a connection failed with as an error of ours."""
     if isinstance(failure, BrokerError):
         return failure
+    if isinstance(failure, (EncodingError, UnsupportedVersionError)):
+        refused = BrokerError(f"{what}: {failure}", code=ErrorCode.UNSUPPORTED_VERSION)
+        refused.__cause__ = failure
+        return refused
     error = BrokerError(f"{what}: {failure or type(failure).__name__}; is the broker there?")
     error.__cause__ = failure
     return error

@@ -29,6 +29,7 @@ from streams.protocol.messages import (
     FetchResponse,
     Response,
 )
+from streams.protocol.wire import EncodedBlock
 
 
 @define(eq=False)
@@ -190,15 +191,15 @@ class Fetcher:
                 state.known_end = fetched.last_stable_offset
             state.log_start_offset = fetched.log_start_offset
             entry = _Prefetched(state, position, deque())
-            for block, is_read in _marked(_from_position(fetched.blocks, position), fetched.aborted):
+            for block, end, is_read in _marked(_from_position(fetched.blocks, position), fetched.aborted):
                 if is_read:
                     entry.blocks.append(block)
-                    entry.ends.append(block.offsets[-1] + 1)
+                    entry.ends.append(end)
                 elif entry.ends:
-                    entry.ends[-1] = block.offsets[-1] + 1
+                    entry.ends[-1] = end
                 else:
                     # Nothing of it is handed out: the position moves past it at once.
-                    entry.position = state.position = block.offsets[-1] + 1
+                    entry.position = state.position = end
             if entry.blocks:
                 self._prefetched[partition] = entry
         elif fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -207,41 +208,55 @@ class Fetcher:
             else:
                 error = error_for(fetched.error, f"fetch of {partition} at {position}")
                 self._errors.append((partition, state, position, error))
-        elif fetched.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        elif fetched.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or self._is_passing(fetched.error):
             self._retry_later(node)
         else:
             self._retry_later(node)
             error = error_for(fetched.error, f"fetch of {partition} at {position}")
             self._errors.append((partition, state, position, error))
 
+    def _is_passing(self, code: ErrorCode) -> bool:
+        """Whether it may be well a little later, or elsewhere; what is damaged stays so."""
+        return code in self._network.traits.retriable and code is not ErrorCode.CORRUPT_MESSAGE
+
     def _retry_later(self, node: int) -> None:
         self.needs_metadata = True
         self._retry_at_ms[node] = self._clock.monotonic_ms() + self._retry_backoff_ms
 
 
-def _from_position(blocks: Iterable[Block], position: int) -> Iterable[Block]:
-    """Yield what lies at or after the position: a stored batch may begin before it."""
+def _end_of(block: Block) -> int:
+    """Return the offset after a block; of a stored batch it counts what compaction has taken away, be it all."""
+    if isinstance(block, EncodedBlock):
+        return block.next_offset
+    return block.offsets[-1] + 1 if len(block) else 0
+
+
+def _from_position(blocks: Iterable[Block], position: int) -> Iterable[tuple[Block, int]]:
+    """Yield what lies at or after the position, and where it ends: a stored batch may begin before it."""
     for block in blocks:
-        if not len(block) or block.offsets[-1] < position:
+        end = _end_of(block)
+        if end <= position:
             continue
-        if block.offsets[0] < position:
-            yield block.slice(bisect_left(block.offsets, position))
-        else:
-            yield block
+        if len(block) and block.offsets[0] < position:
+            block = block.slice(bisect_left(block.offsets, position))
+        yield block, end
 
 
-def _marked(blocks: Iterable[Block], aborted: Sequence[AbortedTransaction]) -> Iterable[tuple[Block, bool]]:
-    """Yield each block and whether it is to be read: markers are not, nor what was aborted (KIP-98)."""
+def _marked(
+    blocks: Iterable[tuple[Block, int]], aborted: Sequence[AbortedTransaction]
+) -> Iterable[tuple[Block, int, bool]]:
+    """Yield each block, its end, and whether it is to be read: markers are not, nor what was aborted (KIP-98)."""
     due = deque(sorted(aborted, key=attrgetter("first_offset")))
     open_ids: set[int] = set()
-    for block in blocks:
+    for block, end in blocks:
         stamp = block.producer
         if stamp is None:
-            yield block, True
+            yield block, end, bool(len(block))
             continue
-        while due and due[0].first_offset <= block.offsets[-1]:
+        while due and due[0].first_offset < end:
             open_ids.add(due.popleft().producer_id)
         if stamp.is_control:
             # The one marker that ends what is aborted; of others its producer has nothing open.
             open_ids.discard(stamp.producer_id)
-        yield block, not stamp.is_control and not (stamp.is_transactional and stamp.producer_id in open_ids)
+        is_aborted = stamp.is_transactional and stamp.producer_id in open_ids
+        yield block, end, bool(len(block)) and not stamp.is_control and not is_aborted

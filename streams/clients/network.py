@@ -7,11 +7,12 @@ which callbacks run.  Imports protocol and core.
 from collections.abc import Callable
 from typing import Final, TypeAlias, TypeVar
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
-from streams.clients.errors import RequestTimeoutError, as_error
+from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error
 from streams.core.clock import Clock
-from streams.protocol.messages import Request, Response
+from streams.core.errors import BrokerError
+from streams.protocol.messages import ErrorCode, Request, Response
 from streams.protocol.transport import Connection
 
 R = TypeVar("R", bound=Response)
@@ -60,6 +61,20 @@ class Backoff:
         return min(max(self.base_ms, self.max_ms), self.base_ms << min(max(0, attempts - 1), 20))
 
 
+@frozen
+class Traits:
+    """What is to be expected of a way to brokers.
+
+    ``is_lossy``: a message may vanish, and be late or twice, without an error: it is to be repeated when no answer
+    comes.  ``settling_ms``: for how long some broker may not know of what another has made.  ``retriable`` are the
+    codes after which the same request may succeed a little later.
+    """
+
+    is_lossy: bool = True
+    settling_ms: int = 0
+    retriable: frozenset[ErrorCode] = RETRIABLE
+
+
 @define(eq=False)
 class _Pending:
     request: Request
@@ -73,6 +88,8 @@ class Network:
 
     def __init__(self, connection: Connection, clock: Clock, *, request_timeout_ms: int = 30_000) -> None:
         self._connection = connection
+        #: What its connection says of itself; the default is that of a broker in this process.
+        self.traits: Traits = getattr(connection, "traits", Traits())
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
         self._pending: dict[int, _Pending] = {}
@@ -83,6 +100,10 @@ class Network:
     def in_flight(self) -> int:
         """How many requests wait for an answer."""
         return len(self._pending) + len(self._unsent)
+
+    def now_ms(self) -> int:
+        """Return the time by which requests expire."""
+        return self._clock.monotonic_ms()
 
     def send(
         self, node_id: int, request: Request, on_done: Callback | None = None, *, timeout_ms: int | None = None
@@ -169,3 +190,19 @@ class Network:
     def _timeout(request: Request, node_id: int) -> RequestTimeoutError:
         node = "any broker" if node_id == ANY_NODE else f"broker {node_id}"
         return RequestTimeoutError(f"{type(request).__name__} to {node}: no answer in time; is it there and not stuck?")
+
+
+@define(eq=False)
+class Settling:
+    """Bears with brokers that do not know yet of what another of them has made; where there is one, with none."""
+
+    _network: Network
+    _until_ms: int = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._until_ms = self._network.now_ms() + self._network.traits.settling_ms
+
+    def excuses(self, error: Exception) -> bool:
+        """Whether a topic or partition that is not known may be known in a moment."""
+        is_unknown = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return is_unknown and self._network.now_ms() < self._until_ms

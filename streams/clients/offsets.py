@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from streams.clients.catalog import Catalog
-from streams.clients.errors import error_for, is_transient
-from streams.clients.network import ANY_NODE, Backoff, Network, Patience
+from streams.clients.errors import LEADER_MOVED, DisconnectedError, error_for, is_final, is_transient
+from streams.clients.network import ANY_NODE, Backoff, Network, Patience, Settling
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.messages import (
@@ -35,13 +35,19 @@ def list_offsets(
         RequestTimeoutError: no answer in time.
     """
     failures = 0
+    settled = Settling(network)
     while True:
         try:
             return _list_once(network, catalog, times, patience, isolation_level)
         except BrokerError as error:
             remaining_ms = patience.remaining_ms(has_progress=False)
-            if not remaining_ms or not is_transient(error):
+            is_passing = is_transient(error) or error.code in network.traits.retriable or settled.excuses(error)
+            if not remaining_ms or not is_passing or is_final(error):
                 raise
+            if isinstance(error, DisconnectedError) or error.code in LEADER_MOVED:
+                # Who leads them may be another by now.
+                for partition in times:
+                    catalog.topics.pop(partition.topic, None)
             # It only reads: to ask again does no harm.
             failures += 1
             network.poll(min(remaining_ms, _BACKOFF.after(failures)))
@@ -63,7 +69,9 @@ def _list_once(
     for partition, time_ms in times.items():
         node = catalog.leader(partition)
         if node is None:
-            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offsets of {partition}")
+            is_known = catalog.exists(partition)
+            code = ErrorCode.LEADER_NOT_AVAILABLE if is_known else catalog.why_unknown(partition.topic)
+            raise error_for(code, f"offsets of {partition}")
         by_node.setdefault(node, {})[partition] = time_ms
     found: dict[TopicPartition, tuple[int, int]] = {}
     for node, asked in by_node.items():
@@ -93,7 +101,7 @@ def partitions_of(
             response = network.request(ANY_NODE, Metadata((topic,), allow_auto_create), MetadataResponse, remaining_ms)
         except BrokerError as error:
             remaining_ms = patience.remaining_ms(has_progress=False)
-            if not remaining_ms or not is_transient(error):
+            if not remaining_ms or not is_transient(error) or is_final(error):
                 raise
             failures += 1
             network.poll(min(remaining_ms, _BACKOFF.after(failures)))

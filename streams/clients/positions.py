@@ -13,7 +13,7 @@ waiting.  Imports protocol and core.
 from collections.abc import Callable, Mapping
 
 from streams.clients.catalog import Catalog
-from streams.clients.errors import NoOffsetError, error_for
+from streams.clients.errors import FORBIDDEN, NoOffsetError, error_for
 from streams.clients.network import Network
 from streams.clients.session import GroupSession
 from streams.clients.subscription import PartitionState, SubscriptionState
@@ -108,9 +108,10 @@ class Positions:
             self._mark(states, is_looked_up=False)
             if not isinstance(response, OffsetFetchResponse) or response.error is not ErrorCode.NONE:
                 self._retry_later()
-                is_unstable = (
-                    isinstance(response, OffsetFetchResponse) and response.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
-                )
+                code = response.error if isinstance(response, OffsetFetchResponse) else ErrorCode.NONE
+                if code in FORBIDDEN:
+                    self._errors.append(error_for(code, f"committed offsets of group {self._group_id!r}"))
+                is_unstable = code is ErrorCode.UNSTABLE_OFFSET_COMMIT
                 if self._session is not None and not is_unstable:
                     self._session.member.on_commit_error(ErrorCode.NOT_COORDINATOR)
                 return
@@ -187,7 +188,7 @@ class Positions:
                 error, _, offset = response.partitions[partition]
                 if error is ErrorCode.NONE and state.reset_to == asked[partition]:
                     state.seek(offset)
-                elif error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                elif error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or error in self._network.traits.retriable:
                     self._retry_later()
                 elif error is not ErrorCode.NONE:
                     self._retry_later()

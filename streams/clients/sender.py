@@ -17,7 +17,7 @@ from attrs import define, field
 
 from streams.clients.accumulator import Accumulator, Parcel, PartitionQueue
 from streams.clients.catalog import Catalog
-from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error, error_for, is_transient
+from streams.clients.errors import LEADER_MOVED, RequestTimeoutError, as_error, error_for, is_final, is_transient
 from streams.clients.network import ANY_NODE, Backoff, Callback, Network
 from streams.clients.transaction import FENCED, Identity, Transaction
 from streams.core.clock import Clock
@@ -46,6 +46,9 @@ LookUp = Callable[[BrokerError | None], None]
 
 # Numbers that a producer id's sequence counts through.
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
+
+# How long it takes to end a transaction, at first: the next one begins when its markers are written.
+_MARKERS_MS: Final = 5
 
 # After these answers the numbers begin anew (KIP-360): the broker has lost what it knew.
 _LOST_STATE: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
@@ -95,6 +98,8 @@ class Sender:
     coordinator: int | None = None
     _outgoing: deque[tuple[int, Request, Callback]] = field(factory=deque)
     _look_ups: dict[str, list[LookUp]] = field(factory=dict)
+    #: Since when topics are asked for that nobody knows.
+    _settling: dict[str, int] = field(factory=dict)
     _metadata: _Question = field(factory=_Question)
     _producer_id: _Question = field(factory=_Question)
     _partitions: _Question = field(factory=_Question)
@@ -226,6 +231,9 @@ class Sender:
                 if isinstance(response, ProduceResponse):
                     code, base_offset, detail = response.partitions[parcel.partition]
                     self._take(parcel, code, base_offset, detail)
+                elif isinstance(response, Exception) and is_final(response):
+                    self.accumulator.finish(parcel)
+                    self._give_up(parcel, as_error(response, f"produce to {parcel.partition}"))
                 else:
                     log.debug("produce to %s: %s; will be tried again", parcel.partition, response)
                     self.catalog.topics.pop(parcel.partition.topic, None)
@@ -237,10 +245,12 @@ class Sender:
             self.accumulator.finish(parcel, is_acknowledged=True)
             self.finished.append((parcel, base_offset if code is ErrorCode.NONE else -1, None))
         elif (
-            code in RETRIABLE
+            code in self.network.traits.retriable
             or code is ErrorCode.CONCURRENT_TRANSACTIONS
             or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not parcel.was_next)
         ):
+            if code in LEADER_MOVED:
+                self.catalog.topics.pop(partition.topic, None)
             # Out of order behind one that is still to be repeated: it goes after that.
             self._retry(parcel)
         elif code is ErrorCode.MESSAGE_TOO_LARGE and self.accumulator.split(parcel):
@@ -309,6 +319,14 @@ class Sender:
             self.transaction.begin()
             self._partitions = _Question()
 
+    def pause_ms(self, code: ErrorCode, failures: int) -> int:
+        """Return how long to wait before a coordinator is asked again."""
+        pause_ms = self.backoff.after(failures)
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS and not self.network.traits.is_lossy:
+            # The markers of the transaction before are being written: that is a matter of moments.
+            pause_ms = min(pause_ms, _MARKERS_MS << min(failures - 1, 5))
+        return pause_ms
+
     @property
     def is_adding(self) -> bool:
         """Whether it is not known yet if a partition was added."""
@@ -348,7 +366,7 @@ class Sender:
         with self.lock:
             if not isinstance(response, MetadataResponse):
                 self._settle(self._metadata, is_answered=False)
-                if not isinstance(response, Exception) or is_transient(response):
+                if not isinstance(response, Exception) or (is_transient(response) and not is_final(response)):
                     # Who asked waits on for the next answer.
                     return
                 error = as_error(response, "metadata")
@@ -358,16 +376,35 @@ class Sender:
                         callback(error)
                 return
             self.catalog.update(response, topics)
-            self._settle(self._metadata, is_answered=True)
+            unsettled = {topic for topic in topics if self._may_come(topic)}
+            self._settle(self._metadata, is_answered=not unsettled)
             for topic in topics:
-                self._on_topic(topic)
+                if topic not in unsettled:
+                    self._on_topic(topic)
+
+    def _may_come(self, topic: str) -> bool:
+        """Whether a topic that is not known may be known in a moment: being made, or not heard of everywhere."""
+        if topic in self.catalog.topics:
+            self._settling.pop(topic, None)
+            return False
+        code = self.catalog.why_unknown(topic)
+        if code in self.network.traits.retriable:
+            return True
+        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return False
+        now = self.clock.monotonic_ms()
+        since_ms = self._settling.setdefault(topic, now)
+        if now - since_ms < self.network.traits.settling_ms:
+            return True
+        del self._settling[topic]
+        return False
 
     def _on_topic(self, topic: str) -> None:
         callbacks = self._look_ups.pop(topic, [])
         count = self.catalog.partition_count(topic)
         error: BrokerError | None = None
         if count is None:
-            error = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}")
+            error = error_for(self.catalog.why_unknown(topic), f"topic {topic!r}")
         else:
             self.known_since_ms[topic] = self.clock.monotonic_ms()
         for callback in callbacks:
@@ -375,7 +412,8 @@ class Sender:
         for partition in self.accumulator.waiting_partitions(topic):
             if count is None or not 0 <= partition.partition < count:
                 detail = "" if count is None else f"the topic has {count} partitions"
-                refused = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition), detail)
+                code = self.catalog.why_unknown(topic) if count is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                refused = error_for(code, str(partition), detail)
                 for parcel in self.accumulator.take_waiting((partition,)):
                     self._give_up(parcel, refused)
             elif self.catalog.leader(partition) is None:
@@ -388,9 +426,11 @@ class Sender:
             is_answered = isinstance(response, InitProducerIdResponse) and response.error is ErrorCode.NONE
             if isinstance(response, InitProducerIdResponse) and is_answered:
                 self.identity.set(response.producer_id, response.producer_epoch)
-            elif isinstance(response, InitProducerIdResponse) and response.error not in RETRIABLE:
+            elif isinstance(response, InitProducerIdResponse) and response.error not in self.network.traits.retriable:
                 error = error_for(response.error, "producer id")
                 self.drop_waiting(error)
+            elif isinstance(response, Exception) and is_final(response):
+                self.drop_waiting(as_error(response, "producer id"))
             self._settle(self._producer_id, is_answered=is_answered)
 
     def _on_coordinator(self, response: Response | Exception) -> None:
@@ -410,6 +450,8 @@ class Sender:
             if not isinstance(response, AddPartitionsToTxnResponse):
                 self.coordinator = None
                 self._settle(question, is_answered=False)
+                if isinstance(response, Exception) and is_final(response):
+                    self.fail_transaction(as_error(response, "adding partitions"), "partitions could not be added")
                 return
             refused = {p: code for p, code in response.errors.items() if code is not ErrorCode.NONE}
             if not refused:
@@ -419,8 +461,10 @@ class Sender:
             self._settle(question, is_answered=False)
             codes = [code for code in refused.values() if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
             code = codes[0] if codes else ErrorCode.OPERATION_NOT_ATTEMPTED
-            if code in RETRIABLE:
+            if code in self.network.traits.retriable:
                 self.coordinator = None
-            elif code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+            elif code is ErrorCode.CONCURRENT_TRANSACTIONS:
+                question.retry_at_ms = self.clock.monotonic_ms() + self.pause_ms(code, question.failures)
+            else:
                 names = ", ".join(f"{partition}" for partition, found in refused.items() if found is code)
                 self.fail_transaction(error_for(code, f"adding {names}"), "partitions could not be added")

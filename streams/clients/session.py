@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from streams.clients.catalog import Catalog
-from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error, error_for, is_transient
+from streams.clients.errors import FORBIDDEN, RequestTimeoutError, as_error, error_for, is_final, is_transient
 from streams.clients.fetcher import Fetcher
 from streams.clients.network import ANY_NODE, Network, Patience
 from streams.clients.subscription import SubscriptionState
@@ -311,12 +311,16 @@ class GroupSession:
                     ANY_NODE, FindCoordinator(self._config.group_id), FindCoordinatorResponse, remaining_ms, what=what
                 )
             except BrokerError as failure:
+                if is_final(failure):
+                    raise
                 error = failure
                 has_progress = False
                 continue
             has_progress = False
             if found.error is ErrorCode.NONE:
                 self.member.coordinator = found.node_id
+            elif found.error in FORBIDDEN:
+                raise error_for(found.error, what)
             else:
                 self._network.poll(min(remaining_ms, self._config.retry_backoff_ms))
         return self.member.coordinator
@@ -340,9 +344,9 @@ class GroupSession:
                 if response.error is ErrorCode.NONE:
                     return dict(response.offsets)
                 failure: BrokerError = error_for(response.error, what)
-                if response.error is not ErrorCode.UNSTABLE_OFFSET_COMMIT and response.error not in RETRIABLE:
+                is_moved = response.error in self._network.traits.retriable
+                if response.error is not ErrorCode.UNSTABLE_OFFSET_COMMIT and not is_moved:
                     raise failure
-                is_moved = response.error in RETRIABLE
             except RequestTimeoutError as error:
                 failure, is_moved = error, True
             if is_moved:
@@ -393,7 +397,7 @@ class GroupSession:
             return error_for(code, f"{what}, {partition} at {request.offsets[partition].offset}")
         return None
 
-    def commit_now(self, offsets: Offsets, patience: Patience, retriable: frozenset[ErrorCode]) -> None:
+    def commit_now(self, offsets: Offsets, patience: Patience) -> None:
         """Commit and wait.
 
         Raises:
@@ -413,7 +417,7 @@ class GroupSession:
             if error is None:
                 return
             remaining_ms = patience.remaining_ms(has_progress=False)
-            if not remaining_ms or not (error.code in retriable or is_transient(error)):
+            if not remaining_ms or not (error.code in self._network.traits.retriable or is_transient(error)):
                 raise error
             # The same offsets once more: a commit that was heard and not answered is repeated without harm.
             self._network.poll(min(remaining_ms, self._config.retry_backoff_ms))
@@ -428,9 +432,9 @@ class GroupSession:
                 break
         return bool(done)
 
-    def commit_quietly(self, offsets: Offsets, patience: Patience, retriable: frozenset[ErrorCode]) -> None:
+    def commit_quietly(self, offsets: Offsets, patience: Patience) -> None:
         """Commit and wait; a refusal is logged: the records come again."""
         try:
-            self.commit_now(offsets, patience, retriable)
+            self.commit_now(offsets, patience)
         except StreamsError as error:
             log.warning("auto-commit before giving partitions up: %s", error)

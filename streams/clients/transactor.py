@@ -9,7 +9,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from attrs import define, field
 
-from streams.clients.errors import RequestTimeoutError, as_error, error_for
+from streams.clients.errors import RequestTimeoutError, as_error, error_for, is_final
 from streams.clients.network import ANY_NODE, Patience
 from streams.clients.offsets import with_metadata
 from streams.clients.records import GroupMetadata
@@ -42,7 +42,6 @@ R = TypeVar("R", bound=Response)
 #: Offsets to commit; an int is an offset without metadata.
 Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
 
-_MOVED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 _BUSY: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT})
 # How long one turn of driving waits.
 _TURN_MS: Final = 50
@@ -179,22 +178,26 @@ class Transactor:
     def _call(self, group_id: str | None, request: Request, kind: type[R], what: str) -> R:
         """Ask the coordinator of a group, None = of the transaction, until it answers for good."""
         patience = self._patience()
+        retriable = self.sender.network.traits.retriable
         failures = 0
         while True:
             response = self._attempt(group_id, request, patience, what)
+            code = ErrorCode.NETWORK_EXCEPTION
             if not isinstance(response, Exception):
                 assert isinstance(response, kind), f"{type(request).__name__} was answered by {type(response).__name__}"
                 code = _code_of(response)
-                if code not in _MOVED and code not in _BUSY:
+                if code not in retriable and code not in _BUSY:
                     return response
-            if isinstance(response, Exception) or code in _MOVED:
+            elif is_final(response):
+                raise as_error(response, what)
+            if isinstance(response, Exception) or code in retriable:
                 self._forget_coordinator(group_id)
             failures += 1
             if not patience.remaining_ms(has_progress=False):
                 self.transaction.needs_new_epoch = True
                 cause = response if isinstance(response, Exception) else error_for(code, what)
                 raise RequestTimeoutError(f"{what}: not done in time; try again") from cause
-            self._pause(self.sender.backoff.after(failures), patience)
+            self._pause(self.sender.pause_ms(code, failures), patience)
 
     def _attempt(self, group_id: str | None, request: Request, patience: Patience, what: str) -> Response | Exception:
         node = self.sender.coordinator if group_id is None else self._group_coordinators.get(group_id)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from streams.clients.catalog import Catalog
+from streams.clients.errors import as_error, is_final
 from streams.clients.network import ANY_NODE, Network
 from streams.core.clock import Clock
 from streams.protocol.messages import Metadata, MetadataResponse, Response
@@ -32,6 +33,7 @@ class TopicWatch:
         self._due_ms = 0
         self._earliest_ms = 0
         self._is_asking = False
+        self._failure: Exception | None = None
 
     def refresh(self) -> None:
         """What is wanted has changed: ask at the next ``poll``."""
@@ -42,7 +44,14 @@ class TopicWatch:
         self._due_ms = min(self._due_ms, self._earliest_ms)
 
     def poll(self, topics: set[str] | None) -> bool:
-        """Ask for these topics, None = all, if that is due; return whether it was."""
+        """Ask for these topics, None = all, if that is due; return whether it was.
+
+        Raises:
+            AuthenticationError, BrokerError: there is no asking; said each time.
+        """
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise as_error(failure, "topics") from failure
         if self._is_asking or self._clock.monotonic_ms() < self._due_ms or topics == set():
             return False
         asked = None if topics is None else tuple(sorted(topics))
@@ -62,6 +71,8 @@ class TopicWatch:
         self._earliest_ms = now + self._retry_backoff_ms
         if not isinstance(response, MetadataResponse):
             self._due_ms = self._earliest_ms
+            if isinstance(response, Exception) and is_final(response):
+                self._failure = response
             return
         self._catalog.update(response, asked)
         is_complete = asked is None or all(topic in self._catalog.topics for topic in asked)

@@ -48,6 +48,9 @@ class MemberConfig:
     heartbeat_interval_ms: int = field(default=3_000, validator=ge(1))
     max_poll_interval_ms: int = field(default=300_000, validator=ge(1))
     retry_backoff_ms: int = field(default=100, validator=ge(0))
+    #: Whether what is not answered is asked anew.  Not where the transport says what it has lost (TCP does): the
+    #: answer is still to come then, and a second request would wait behind the first.
+    is_resending: bool = True
 
 
 class MemberState(Enum):
@@ -143,6 +146,8 @@ _HEARTBEATS_UNDER_WAY = 8
 
 #: Errors after which another broker may coordinate the group.
 _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+#: Errors after which the same coordinator may do a little later; to look for it takes that long.
+_PASSING = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 
 
 class Member:
@@ -388,7 +393,7 @@ class Member:
         if is_first:
             # It is answered at once, with the member id; longer each time, for the way may be a slow one.
             wait_ms = min(wait_ms, self.heartbeat_interval_ms << min(self._joins - 1, 20))
-        self._resend_at_ms = now_ms + wait_ms
+        self._resend_at_ms = now_ms + wait_ms if self.config.is_resending else None
 
     def _on_synced(self, response: SyncGroupResponse, now_ms: int) -> None:
         if response.error is not ErrorCode.NONE:
@@ -415,7 +420,7 @@ class Member:
 
     def _on_error(self, error: ErrorCode, doing: str, now_ms: int) -> None:
         """What follows from an error code is the same wherever it comes from."""
-        if error in _MOVED:
+        if error in _MOVED or error in _PASSING:
             self._coordinator_lost(now_ms)
         elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._reset(keep_member_id=error is ErrorCode.ILLEGAL_GENERATION)
@@ -483,5 +488,6 @@ _ADVICE: Mapping[ErrorCode, str] = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "its members share no assignor with this one, or are no consumers: "
     "use one assignor in all of them, or another group id",
     ErrorCode.INVALID_SESSION_TIMEOUT: "choose session_timeout_ms within the broker's bounds",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "have the broker allow this user to read the group (ACL)",
     ErrorCode.INVALID_GROUP_ID: "a group id must not be empty",
 }

@@ -1,0 +1,186 @@
+"""A cluster of Kafka's, or whatever else speaks its protocol, as ``broker=`` of clients and applications.
+
+Reads addresses, holds what all its connections have in common.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import Final
+
+from streams.clients.errors import RETRIABLE, DisconnectedError, error_for
+from streams.clients.network import ANY_NODE, Backoff, Patience, Traits
+from streams.clients.tcp.channel import Address, Answer, ChannelConfig
+from streams.clients.tcp.connection import ConnectionConfig, TcpConnection, describe_configs
+from streams.clients.tcp.security import Security
+from streams.core.clock import Clock, SystemClock
+from streams.core.config import StreamsConfig
+from streams.core.errors import ConfigError
+from streams.protocol.error_codes import error_code
+from streams.protocol.messages import ErrorCode
+from streams.protocol.transport import Cluster
+
+#: For how long some broker may not know of a topic that another has made.
+SETTLING_MS: Final = 5_000
+_NO_SECURITY: Final = Security()
+
+
+class TcpCluster:
+    """Opens connections to brokers over TCP.  Times are milliseconds; defaults are Kafka's.
+
+    Kafka 2.4 and later does all that clients and applications need; what an older one lacks is refused with
+    its name.  The servers are tried in turn until one tells who the brokers are.
+
+    Args:
+        bootstrap_servers: where to begin: "host:port", several of them with commas between, or a sequence.
+        security: TLS and authentication; none by default.
+        request_timeout_ms: without any answer for so long a connection counts as cut; a request that may
+            rightly wait at the broker has its own time on top.
+        connect_timeout_ms: for a connection, greeting included.
+        hold_ms: how long a request that any broker can answer waits for one that can be reached.
+        reconnect_backoff_ms: the rest that an address gets when it cannot be reached, doubled each time up
+            to ``reconnect_backoff_max_ms``.
+        connections_max_idle_ms: an unused connection is replaced after that; brokers close theirs after 600,000.
+
+    Raises:
+        ConfigError: an address cannot be read, or a file of certificates not used.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str],
+        security: Security = _NO_SECURITY,
+        *,
+        request_timeout_ms: int = 30_000,
+        connect_timeout_ms: int = 10_000,
+        hold_ms: int = 15_000,
+        reconnect_backoff_ms: int = 50,
+        reconnect_backoff_max_ms: int = 1_000,
+        connections_max_idle_ms: int = 540_000,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self.bootstrap: Sequence[Address] = addresses(bootstrap_servers)
+        self._security = security
+        self._context = security.context()
+        self._request_timeout_ms = request_timeout_ms
+        self._connect_timeout_ms = connect_timeout_ms
+        self._hold_ms = hold_ms
+        self._backoff = Backoff(reconnect_backoff_ms, reconnect_backoff_max_ms)
+        self._max_idle_ms = connections_max_idle_ms
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._rng = rng or Random()
+        # Where a disk has failed another broker may lead its partitions.
+        self.traits = Traits(False, SETTLING_MS, RETRIABLE | {ErrorCode.STORAGE_ERROR})
+
+    @classmethod
+    def of(cls, config: StreamsConfig) -> "TcpCluster":
+        """Return the cluster that an application's settings name."""
+        return cls(
+            config.bootstrap_servers,
+            Security.of(config),
+            request_timeout_ms=config.request_timeout_ms,
+            reconnect_backoff_ms=config.reconnect_backoff_ms,
+            reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+            connections_max_idle_ms=config.connections_max_idle_ms,
+        )
+
+    def __repr__(self) -> str:
+        return f"TcpCluster({','.join(map(str, self.bootstrap))!r})"
+
+    def connect(self, client_id: str) -> TcpConnection:
+        """Open a connection for one client; sockets follow when there is something to send."""
+        channels = ChannelConfig(
+            client_id,
+            self._security,
+            self._context,
+            self._request_timeout_ms,
+            self._connect_timeout_ms,
+            self._max_idle_ms,
+        )
+        config = ConnectionConfig(tuple(self.bootstrap), channels, self._backoff, self._hold_ms, self.traits)
+        return TcpConnection(config, self._clock, Random(self._rng.getrandbits(64)))
+
+    def topic_configs(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
+        """Return all settings of topics, defaults included; those that the broker does not tell are left out.
+
+        Raises:
+            UnknownTopicError: one does not exist.
+            BrokerError: the broker refuses, or does not answer in time.
+        """
+        names = list(dict.fromkeys(topics))
+        if not names:
+            return {}
+        connection = self.connect("topic-configs")
+        try:
+            number = connection.send(ANY_NODE, describe_configs(names))
+            patience = Patience(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
+            while remaining_ms := patience.remaining_ms(has_progress=True):
+                for arrived, outcome in connection.poll(remaining_ms):
+                    if arrived == number:
+                        if isinstance(outcome, Exception):
+                            raise outcome
+                        return _settings(outcome)
+            raise DisconnectedError(f"settings of topics {', '.join(names)}: no answer in time; is the broker there?")
+        finally:
+            connection.close()
+
+
+def _settings(outcome: object) -> dict[str, Mapping[str, str]]:
+    assert isinstance(outcome, Answer)
+    found: dict[str, Mapping[str, str]] = {}
+    for row in outcome.message["results"]:
+        name, code = row["resource_name"], error_code(row["error_code"])
+        if code is not ErrorCode.NONE:
+            raise error_for(code, f"settings of topic {name!r}", row["error_message"] or "")
+        found[name] = {item["name"]: item["value"] for item in row["configs"] if item["value"] is not None}
+    return found
+
+
+def addresses(servers: str | Iterable[str]) -> tuple[Address, ...]:
+    """Return where to begin.
+
+    Raises:
+        ConfigError: there is nothing, or something that is no address.
+
+    >>> [str(found) for found in addresses("kafka-1:9092, [::1]:9093")]
+    ['kafka-1:9092', '[::1]:9093']
+    """
+    texts = servers.split(",") if isinstance(servers, str) else list(servers)
+    found = tuple(_address(text.strip()) for text in texts if text.strip())
+    if not found:
+        raise ConfigError("bootstrap_servers is empty: give host:port of a broker, several with commas between")
+    return found
+
+
+def _address(text: str) -> Address:
+    # Kafka lets the name of a listener stand before it.
+    host, colon, port = text.rpartition("://")[2].rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
+        raise ConfigError(f"bootstrap_servers: {text!r} is no host:port, such as localhost:9092 or [::1]:9092")
+    return Address(host, int(port))
+
+
+def cluster_of(
+    broker: Cluster | None, bootstrap_servers: str | Iterable[str], security: Security | None, who: str
+) -> Cluster:
+    """Return the cluster that a client is to use: the one that it is given, or the one at an address.
+
+    Raises:
+        ConfigError: there is none, or two.
+    """
+    servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
+    if broker is not None and servers:
+        raise ConfigError(f"{who}: both broker= and bootstrap_servers= are given; give one of them")
+    if broker is not None:
+        if security is not None:
+            raise ConfigError(f"{who}: security= goes with bootstrap_servers=; broker= is connected to as it is")
+        return broker
+    if not servers:
+        raise ConfigError(
+            f"{who} needs a broker: pass broker=EmbeddedBroker(), or bootstrap_servers='host:9092' of a Kafka cluster"
+        )
+    return TcpCluster(servers, security or _NO_SECURITY)
