@@ -44,9 +44,17 @@ class Application:
     #: Topology and settings as they were given, for calls in the process of the driver: a class that is unpickled
     #: beside itself would get the copies of its own methods.  They do not travel.
     given: tuple[TopologySource, Mapping[str, Any]] | None = field(default=None, repr=False, eq=False)
+    #: Partitions of topics that only a record or a handler names, such as that of dead letters.
+    default_partitions: int = 1
 
     @classmethod
-    def of(cls, topology: TopologySource, settings: Mapping[str, Any], partitions: Mapping[str, int]) -> "Application":
+    def of(
+        cls,
+        topology: TopologySource,
+        settings: Mapping[str, Any],
+        partitions: Mapping[str, int],
+        default_partitions: int = 1,
+    ) -> "Application":
         """Return an application as it travels.
 
         Raises:
@@ -57,10 +65,11 @@ class Application:
             pickled(dict(settings), "the settings"),
             dict(partitions),
             (topology, dict(settings)),
+            default_partitions,
         )
 
     def __reduce__(self) -> Any:
-        return Application, (self.topology, self.settings, self.partitions)
+        return Application, (self.topology, self.settings, self.partitions, None, self.default_partitions)
 
     def plan(self, clock: Clock) -> ApplicationPlan:
         """Build the topology and plan its tasks."""

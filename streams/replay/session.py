@@ -323,7 +323,7 @@ class ReplaySession:
             counts[name] = own or fixed or self.request.partitions or 1
         if self._parent is not None:
             self._parent.check_partitions(counts)
-        return Application.of(self.request.topology, self.request.settings, counts)
+        return Application.of(self.request.topology, self.request.settings, counts, self.request.partitions or 1)
 
     def _external_topics(self) -> list[str]:
         names: dict[str, None] = {}

@@ -92,7 +92,7 @@ class TaskRun:
                 carries_cancelled=True,
             ),
             metrics,
-            partitions_of=lambda topic: plan.partition_count(topic) or 1,
+            partitions_of=lambda topic: plan.partition_count(topic) or work.application.default_partitions,
             cache=RecordCache(config.cache_max_bytes) if config.cache_max_bytes > 0 else None,
             is_bounded=True,
         )
