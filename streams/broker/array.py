@@ -1,17 +1,20 @@
 """Log storage in memory: blocks as they were appended.
 
 Large blocks are kept without a copy; small ones flow into one growing chunk, so that a
-million appends of one record stay fast and a reader gets few large blocks.  Sizes and
-times are computed on first need, which for most logs never comes.  Under ``log``.
+million appends of one record stay fast and a reader gets few large blocks.  Batches that come
+encoded stay so, each by itself; what was not is encoded when it first leaves the process.  Sizes
+and times are computed on first need, which for most logs never comes.  Under ``log``.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from attrs import define, field
 
+from streams.broker.batches import EncodedRun, encoded_blocks, is_gapless, pieces, run_of
 from streams.broker.storage import RECORD_OVERHEAD, Extent, StorageContext, continues, payload_size
 from streams.core.records import NO_TIMESTAMP, Block, Headers, ProducerStamp
+from streams.protocol.wire import EncodedBlock
 
 #: Blocks of at least this many records are kept as they came.
 KEEP_RECORDS = 256
@@ -37,7 +40,7 @@ class ArrayStorage:
     def append(self, block: Block) -> int:
         """Add the records; see ``LogStorage.append``."""
         base, count = self.end_offset, len(block)
-        if count >= KEEP_RECORDS:
+        if count >= KEEP_RECORDS or (count and isinstance(block, EncodedBlock)):
             self._seal()
             self._bases.append(base)
             self._blocks.append(numbered(block, base))
@@ -72,7 +75,22 @@ class ArrayStorage:
             tail = self._open.block(position, max_records)
             if tail is not None:
                 result.append(tail)
-        return result
+        # Batches of single records, as they came, are no blocks to work with.
+        is_split = len(result) > 1 and any(isinstance(block, EncodedBlock) for block in result)
+        return list(joined(result)) if is_split else result
+
+    def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
+        """Return whole batches; see ``EncodedStorage.read_encoded``."""
+        position = max(offset, self.start_offset)
+        return run_of(self._encoded_from(position), position, max_bytes, upto, is_first=is_first)
+
+    def kept_encoded(self, offset: int) -> Iterator[EncodedBlock]:
+        """Yield the batches from the one that holds ``offset`` on up to the first that did not come encoded."""
+        for index in range(max(bisect_right(self._bases, offset) - 1, 0), len(self._blocks)):
+            block = self._blocks[index]
+            if not isinstance(block, EncodedBlock):
+                return
+            yield block
 
     def truncate_before(self, offset: int) -> None:
         """Forget chunks that lie wholly below ``offset``."""
@@ -142,6 +160,27 @@ class ArrayStorage:
         self.start_offset = self.end_offset = 0
         self.close()
 
+    def _encoded_from(self, offset: int) -> Iterator[EncodedBlock]:
+        """Yield all batches from the one that holds ``offset`` on; what is encoded for it is kept."""
+        index = max(bisect_right(self._bases, offset) - 1, 0)
+        while index < len(self._blocks):
+            block = self._blocks[index]
+            if not isinstance(block, EncodedBlock):
+                parts = pieces(block)
+                if len(parts) > 1:
+                    self._extents.pop(block.offsets[0], None)
+                    self._blocks[index : index + 1] = parts
+                    self._bases[index : index + 1] = [part.offsets[0] for part in parts]
+                    index = max(bisect_right(self._bases, offset) - 1, index)
+                    block = self._blocks[index]
+                block = self._blocks[index] = EncodedBlock.of(block, block.offsets[0])
+            yield block
+            index += 1
+        # The open chunk goes on growing: only what is asked for of it, and not kept.
+        tail = self._open.block(offset, CHUNK_RECORDS)
+        if tail is not None:
+            yield from encoded_blocks((tail,))
+
     def _seal(self) -> None:
         chunk = self._open
         if chunk.values:
@@ -152,6 +191,10 @@ class ArrayStorage:
     def _extent(self, block: Block) -> Extent:
         base = block.offsets[0]
         extent = self._extents.get(base)
+        if extent is None and isinstance(block, EncodedBlock):
+            header = block.header
+            extent = Extent(base, header.next_offset, header.size, header.max_timestamp)
+            self._extents[base] = extent
         if extent is None:
             size = payload_size(block) + RECORD_OVERHEAD * len(block)
             latest = max(block.timestamps, default=NO_TIMESTAMP)
@@ -209,7 +252,10 @@ class _OpenChunk:
 
 
 def numbered(block: Block, base_offset: int) -> Block:
-    """Return the block's columns with the offsets from ``base_offset`` on."""
+    """Return the block's columns with the offsets from ``base_offset`` on; a batch stays one."""
+    if isinstance(block, EncodedBlock) and is_gapless(block):
+        is_there = block.header.base_offset == base_offset and block.header.leader_epoch == 0
+        return block if is_there else EncodedBlock.of(block, base_offset)
     offsets = range(base_offset, base_offset + len(block))
     return Block(block.keys, block.values, block.timestamps, block.headers, offsets, block.producer, block.compression)
 

@@ -8,38 +8,34 @@ Locking, stated here and nowhere else:
   and every helper runs under it from beginning to end.
 - Each connection has a condition that guards its inbox.  It is taken while the broker's
   lock is held (to deliver), never the other way round, so the two cannot deadlock.
-- There is no thread of the broker's own.  Timers are driven by whoever polls: one of the
-  waiting connections is the *keeper*; it sleeps no longer than until the machine's next
-  deadline, is nudged when that comes nearer, and hands the duty on when it returns.
+- There is no thread of the broker's own, unless it is served over TCP.  Timers are driven by
+  whoever polls: one of the waiting connections is the *keeper*; it sleeps no longer than until
+  the machine's next deadline, is nudged when that comes nearer, and hands the duty on when it
+  returns.  A server takes the duty over for as long as it listens.
 """
 
-import fcntl
 import os
-import threading
-from collections import deque
 from collections.abc import Mapping
-from functools import partial
-from itertools import count
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Self
 
 from streams.broker.config import PARTITIONER, RECORD_TTL
+from streams.broker.directory import cluster_id, locked
+from streams.broker.driver import Driver, LocalConnection
 from streams.broker.file import FsyncPolicy
 from streams.broker.serialization import Serialization
 from streams.broker.service import Broker, BrokerConfig
+from streams.broker.tcp import BrokerServer, Limits, Users, parse_address, tls_context
 from streams.broker.topics import StorageChoice, Storages, Topics
 from streams.clients.partitioners import Strategy
-from streams.core.clock import Clock, SystemClock, VirtualClock
-from streams.core.errors import BrokerError, ClientClosedError, StateLockedError
+from streams.core.clock import Clock, SystemClock
+from streams.core.errors import BrokerError, ConfigError
 from streams.core.partitioning import Partitioner
 from streams.core.records import Block, TopicPartition
 from streams.group.coordinator import Coordinator, CoordinatorConfig
-from streams.protocol.messages import ErrorCode, Request, Response, TopicMetadata
-
-#: Whoever holds the lock on it has the data directory.
-LOCK_FILE = "broker.lock"
+from streams.protocol.messages import TopicMetadata
 
 
 class EmbeddedBroker:
@@ -95,33 +91,22 @@ class EmbeddedBroker:
         directory = None if data_dir is None else Path(data_dir)
         if storage is None:
             storage = "array" if directory is None else "file"
-        self._clock = SystemClock() if clock is None else clock
-        self._never_waits = isinstance(self._clock, VirtualClock)
-        self._last_ms = self._clock.now_ms()
-        self._last_monotonic_ms = self._clock.monotonic_ms()
-        self._lock = threading.Lock()
-        self._connections: set[_Connection] = set()
-        self._waiting: dict[_Connection, None] = {}
-        self._keeper: _Connection | None = None
-        self._armed_ms: int | None = None
-        self._is_closed = False
         self._config = BrokerConfig(
             auto_create_topics=auto_create_topics,
             default_partitions=default_partitions,
             maintenance_interval_ms=maintenance_interval_ms,
         )
         own = Storages(storage, dict(storages or {}), directory, fsync, serializations or {}, partitioners or {})
-        self._machine = Broker(
-            Topics(own),
-            Coordinator(group_config or CoordinatorConfig(), rng or Random()),
-            self._config,
-        )
-        self._lock_descriptor = None if directory is None else _locked(directory)
+        machine = Broker(Topics(own), Coordinator(group_config or CoordinatorConfig(), rng or Random()), self._config)
+        self._lock_descriptor = None if directory is None else locked(directory)
         try:
-            self._machine.load(self._last_ms)
+            self._driver = Driver(machine, SystemClock() if clock is None else clock, cluster_id(directory))
+            machine.load(self._driver.now_ms())
         except BaseException:
             self._unlock()
             raise
+        self._machine, self._lock, self._clock = machine, self._driver.lock, self._driver.clock
+        self._servers: list[BrokerServer] = []
 
     def __enter__(self) -> Self:
         return self
@@ -131,30 +116,71 @@ class EmbeddedBroker:
     ) -> None:
         self.close()
 
-    def connect(self, client_id: str) -> "_Connection":
+    def connect(self, client_id: str) -> LocalConnection:
         """Open a connection for one client.
 
         Raises:
             BrokerError: the broker is closed.
         """
-        with self._lock:
-            self._check_open()
-            connection = _Connection(self, client_id)
-            self._connections.add(connection)
-            return connection
+        return self._driver.connect(client_id)
+
+    def serve(
+        self,
+        listen: str = "127.0.0.1:9092",
+        *,
+        advertise: str | None = None,
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        users: Users | Mapping[str, str] | str | os.PathLike[str] | None = None,
+        limits: Limits | None = None,
+    ) -> BrokerServer:
+        """Listen for clients of other processes, which speak Kafka's protocol; return the server, to be closed.
+
+        Clients in this process go on as before.  May be called several times, with an address each.
+
+        - ``listen``: HOST:PORT, port 0 = a free one.  Whoever reaches another address than the loopback's can
+          read and write everything, unless ``users`` are given.
+        - ``advertise``: the HOST:PORT that clients are told; None = the one listened on.
+        - ``tls_cert``, ``tls_key``: PEM files; with them TLS is spoken.
+        - ``users``: passwords by name, or a users' file (see ``Users``): clients have to prove who they are by
+          SASL (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512).
+        - ``limits``: of connections and requests.
+
+        Raises:
+            ConfigError: nobody can listen there, a file cannot be used, or the broker's clock is a virtual one.
+            BrokerError: the broker is closed.
+        """
+        if self._driver.never_waits:
+            raise ConfigError("a broker with a virtual clock cannot be served: its clients' time goes on")
+        if tls_key is not None and tls_cert is None:
+            raise ConfigError("a TLS key without its certificate: give tls_cert too")
+        if users is not None and not isinstance(users, Users):
+            users = Users(users) if isinstance(users, Mapping) else Users.read(users)
+        self._check_open()
+        server = BrokerServer(
+            self._driver,
+            parse_address(listen),
+            advertise=None if advertise is None else parse_address(advertise),
+            tls=None if tls_cert is None else tls_context(tls_cert, tls_key),
+            users=users,
+            limits=limits,
+        )
+        self._servers.append(server)
+        return server
 
     def close(self) -> None:
         """Flush and close everything; requests that still wait are answered with an error."""
+        for server in self._servers:
+            server.close()
         with self._lock:
-            if self._is_closed:
+            if self._driver.is_closed:
                 return
-            self._is_closed = True
+            self._driver.is_closed = True
             try:
                 self._machine.close()
             finally:
                 self._unlock()
-                for connection in self._connections:
-                    connection._fail_pending(_closed_error())
+                self._driver.fail_pending()
 
     # --- for drivers and tests: the verbs without a connection ------------------------------
 
@@ -231,7 +257,7 @@ class EmbeddedBroker:
         """
         with self._lock:
             self._check_open()
-            self._machine.delete_topic(name, self._now_ms())
+            self._machine.delete_topic(name, self._driver.now_ms())
 
     def topics(self, *, include_internal: bool = False) -> dict[str, int]:
         """Return the number of partitions per topic."""
@@ -261,8 +287,8 @@ class EmbeddedBroker:
         """
         with self._lock:
             self._check_open()
-            base = self._machine.append(partition, (block,), self._now_ms())
-            self._nudge_keeper()
+            base = self._machine.append(partition, (block,), self._driver.now_ms())
+            self._driver.nudge_keeper()
             return base
 
     def read(
@@ -280,7 +306,7 @@ class EmbeddedBroker:
         with self._lock:
             self._check_open()
             log = self._machine.topics.log(partition)
-            while blocks := log.fetch(offset, max_records, self._now_ms()):
+            while blocks := log.fetch(offset, max_records, self._driver.now_ms()):
                 records = [block for block in blocks if block.producer is None or not block.producer.is_control]
                 if committed_only:
                     records = list(log.committed(records))
@@ -330,7 +356,7 @@ class EmbeddedBroker:
         """Apply retention and compaction; ``now_ms`` None = by the clock."""
         with self._lock:
             self._check_open()
-            self._machine.maintain(self._now_ms() if now_ms is None else now_ms)
+            self._machine.maintain(self._driver.now_ms() if now_ms is None else now_ms)
 
     def flush(self) -> None:
         """Force files to disk, unless ``fsync`` is "never"."""
@@ -338,216 +364,10 @@ class EmbeddedBroker:
             self._check_open()
             self._machine.topics.flush()
 
-    # --- for connections ----------------------------------------------------------------------
-
-    def _handle(self, connection: "_Connection", correlation_id: int, node_id: int, request: Request) -> None:
-        with self._lock:
-            if self._is_closed:
-                connection._deliver(correlation_id, _closed_error())
-                return
-            connection._pending.add(correlation_id)
-            try:
-                if node_id not in (-1, self._config.node_id):
-                    raise BrokerError(f"node {node_id} is unknown: the embedded broker is node {self._config.node_id}")
-                now_ms = self._now_ms()
-                self._run_due(now_ms)
-                self._machine.handle(request, now_ms, partial(connection._deliver, correlation_id))
-            except Exception as error:  # noqa: BLE001
-                # The client learns of it where it waits for the answer, as over a network.
-                connection._deliver(correlation_id, error)
-            self._nudge_keeper()
-
-    def _tick(self) -> None:
-        """Run what is due."""
-        with self._lock:
-            if not self._is_closed:
-                self._run_due(self._now_ms())
-
-    def _enter_wait(self, connection: "_Connection", remaining_ms: int) -> int:
-        """Note that a connection waits; return for how long it may sleep."""
-        with self._lock:
-            self._waiting[connection] = None
-            if self._keeper is None:
-                self._keeper = connection
-            if self._keeper is not connection:
-                return remaining_ms
-            self._armed_ms = None if self._is_closed else self._machine.next_deadline_ms()
-            if self._armed_ms is None:
-                return remaining_ms
-            return max(0, min(remaining_ms, self._armed_ms - self._now_ms()))
-
-    def _leave_wait(self, connection: "_Connection") -> None:
-        """Note that a connection's poll returns; another one takes over the timers."""
-        with self._lock:
-            self._waiting.pop(connection, None)
-            if self._keeper is connection:
-                self._keeper = None
-                for other in self._waiting:
-                    other._nudge()
-                    break
-
-    def _forget(self, connection: "_Connection") -> None:
-        with self._lock:
-            self._connections.discard(connection)
-
-    # --- inside, under the lock ---------------------------------------------------------------
-
-    def _run_due(self, now_ms: int) -> None:
-        deadline_ms = self._machine.next_deadline_ms()
-        if deadline_ms is not None and deadline_ms <= now_ms:
-            self._machine.tick(now_ms)
-
-    def _nudge_keeper(self) -> None:
-        """Wake the keeper when a deadline comes before the one it sleeps for."""
-        if self._keeper is None:
-            return
-        deadline_ms = self._machine.next_deadline_ms()
-        if deadline_ms is not None and (self._armed_ms is None or deadline_ms < self._armed_ms):
-            self._armed_ms = deadline_ms
-            self._keeper._nudge()
-
-    def _now_ms(self) -> int:
-        """Return the wall-clock time, going on evenly where that is set back.
-
-        One time serves timestamps and deadlines; a clock set back must not stretch the latter.
-        """
-        monotonic_ms = self._clock.monotonic_ms()
-        steady_ms = self._last_ms + monotonic_ms - self._last_monotonic_ms
-        self._last_ms = max(steady_ms, self._clock.now_ms())
-        self._last_monotonic_ms = monotonic_ms
-        return self._last_ms
-
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise _closed_error()
+        self._driver.check_open()
 
     def _unlock(self) -> None:
         if self._lock_descriptor is not None:
             os.close(self._lock_descriptor)
             self._lock_descriptor = None
-
-
-class _Connection:
-    """One client's way to the embedded broker; see ``protocol.transport.Connection``."""
-
-    def __init__(self, broker: EmbeddedBroker, client_id: str) -> None:
-        self.client_id = client_id
-        self._broker = broker
-        self._ids = count()
-        self._condition = threading.Condition(threading.Lock())
-        self._inbox: deque[tuple[int, Response | Exception]] = deque()
-        self._is_woken = False
-        self._is_nudged = False
-        self._is_closed = False
-        # Changed under the broker's lock only.
-        self._pending: set[int] = set()
-
-    def send(self, node_id: int, request: Request) -> int:
-        """Perform a request and return its correlation id; the answer waits in ``poll``.
-
-        Raises:
-            ClientClosedError: the connection is closed.
-        """
-        if self._is_closed:
-            raise self._closed_error()
-        correlation_id = next(self._ids)
-        self._broker._handle(self, correlation_id, node_id, request)
-        return correlation_id
-
-    def poll(self, timeout_ms: int) -> list[tuple[int, Response | Exception]]:
-        """Return the answers that have come, waiting for the first up to the timeout.
-
-        Raises:
-            ClientClosedError: the connection is closed.
-        """
-        broker, clock = self._broker, self._broker._clock
-        answers = self._take()
-        if answers is not None:
-            return answers
-        until_ms = clock.monotonic_ms() + timeout_ms
-        has_entered = False
-        try:
-            while True:
-                broker._tick()
-                answers = self._take()
-                remaining_ms = until_ms - clock.monotonic_ms()
-                if answers is not None:
-                    return answers
-                if remaining_ms <= 0 or broker._never_waits:
-                    return []
-                has_entered = True
-                self._sleep(broker._enter_wait(self, remaining_ms))
-        finally:
-            if has_entered:
-                broker._leave_wait(self)
-
-    def wakeup(self) -> None:
-        """End a waiting ``poll``, or the next one, from another thread."""
-        with self._condition:
-            self._is_woken = True
-            self._condition.notify()
-
-    def close(self) -> None:
-        """Drop the connection; what is pending is never answered."""
-        with self._condition:
-            self._is_closed = True
-            self._inbox.clear()
-            self._condition.notify()
-        self._broker._forget(self)
-
-    def _take(self) -> list[tuple[int, Response | Exception]] | None:
-        """Return what is in the inbox, [] after a wakeup, None if the poll is to go on."""
-        with self._condition:
-            if self._is_closed:
-                raise self._closed_error()
-            if not self._inbox and not self._is_woken:
-                return None
-            self._is_woken = False
-            answers = list(self._inbox)
-            self._inbox.clear()
-            return answers
-
-    def _sleep(self, for_ms: int) -> None:
-        with self._condition:
-            # All that may have come since the last look is checked once more under the condition.
-            if not (self._inbox or self._is_woken or self._is_nudged or self._is_closed) and for_ms > 0:
-                self._condition.wait(for_ms / 1000)
-            self._is_nudged = False
-
-    def _deliver(self, correlation_id: int, answer: Response | Exception) -> None:
-        self._pending.discard(correlation_id)
-        with self._condition:
-            if not self._is_closed:
-                self._inbox.append((correlation_id, answer))
-                self._condition.notify()
-
-    def _nudge(self) -> None:
-        with self._condition:
-            self._is_nudged = True
-            self._condition.notify()
-
-    def _fail_pending(self, error: Exception) -> None:
-        for correlation_id in sorted(self._pending):
-            self._deliver(correlation_id, error)
-
-    def _closed_error(self) -> ClientClosedError:
-        return ClientClosedError(f"connection of client {self.client_id!r} is closed: open another one")
-
-
-def _closed_error() -> BrokerError:
-    return BrokerError("the embedded broker is closed: open another one", code=ErrorCode.UNKNOWN_SERVER_ERROR)
-
-
-def _locked(directory: Path) -> int:
-    """Take the directory for this broker; the lock goes with the process, however that ends."""
-    directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise StateLockedError(
-            f"data directory {directory} is in use by another broker, in this process or another one: "
-            "close that one or choose another directory"
-        ) from error
-    return descriptor

@@ -5,10 +5,11 @@ Pure: the time is an argument.  Under ``service``, which reads the logs and answ
 
 import heapq
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from attrs import define, field
 
+from streams.broker.reads import EncodedFetch
 from streams.core.records import TopicPartition
 from streams.protocol.messages import Fetch, Response
 
@@ -18,11 +19,11 @@ Answer: TypeAlias = Callable[[Response], None]
 
 @define(eq=False)
 class WaitingFetch:
-    """A fetch that found nothing yet; ``number`` is its place in the order of arrival."""
+    """A fetch that found too little yet; ``number`` is its place in the order of arrival."""
 
     number: int
-    request: Fetch
-    answer: Answer
+    request: Fetch | EncodedFetch
+    answer: Callable[[Any], None]
     is_done: bool = field(default=False, init=False)
 
 
@@ -37,13 +38,14 @@ class WaitingFetches:
     def __len__(self) -> int:
         return sum(1 for _, _, fetch in self._by_deadline if not fetch.is_done)
 
-    def add(self, request: Fetch, answer: Answer, deadline_ms: int) -> None:
+    def add(self, request: Fetch | EncodedFetch, answer: Callable[[Any], None], deadline_ms: int) -> WaitingFetch:
         """Let a fetch wait."""
         self._arrived += 1
         fetch = WaitingFetch(self._arrived, request, answer)
         for partition in request.positions:
             self._by_partition.setdefault(partition, {})[fetch.number] = fetch
         heapq.heappush(self._by_deadline, (deadline_ms, fetch.number, fetch))
+        return fetch
 
     def waiting(self, partitions: Iterable[TopicPartition]) -> list[WaitingFetch]:
         """Return the fetches that wait for any of the partitions, in order of arrival."""
@@ -71,7 +73,7 @@ class WaitingFetches:
         return heap[0][0] if heap else None
 
     def finish(self, fetch: WaitingFetch) -> None:
-        """Forget a fetch that is answered."""
+        """Forget a fetch that is answered, or for which nobody waits any more."""
         fetch.is_done = True
         for partition in fetch.request.positions:
             waiting = self._by_partition.get(partition)

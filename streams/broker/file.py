@@ -10,20 +10,23 @@ import os
 import shutil
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from attrs import define, field
 
 from streams.broker.array import ArrayStorage, joined, numbered
+from streams.broker.batches import EncodedRun, pieces, run_of
 from streams.broker.files import OpenFiles, sync_directory, write_atomically
 from streams.broker.segment import Segment
-from streams.broker.storage import Extent, Stamped, StorageContext, StorageFactory, advanced, payload_size
+from streams.broker.storage import Extent, Stamped, StorageContext, StorageFactory
 from streams.core.errors import ConfigError
 from streams.core.records import Block
 from streams.protocol import batch
+from streams.protocol.batch import BatchHeader
 from streams.protocol.compression import codec_number
+from streams.protocol.wire import EncodedBlock
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -31,8 +34,6 @@ _LOGGER = logging.getLogger(__name__)
 #: (the broker flushes with every commit of offsets), or with every append.
 FsyncPolicy: TypeAlias = Literal["never", "commit", "always"]
 
-#: Blocks above this size are written as several batches.
-BATCH_BYTES = 1_000_000
 #: Bytes of the newest batches whose blocks stay in memory.
 CACHE_BYTES = 4 << 20
 
@@ -82,12 +83,18 @@ class FileStorage:
         if not count:
             return base
         # What the writer numbered its records is not theirs to say: offsets follow each other here.
-        block = numbered(block, 0)
-        data = self._encoded(block, base)
+        block = numbered(block, base)
+        header: BatchHeader | None = None
+        if isinstance(block, EncodedBlock) and self.compression not in ("producer", block.compression):
+            block = block.slice(0)
+        if isinstance(block, EncodedBlock):
+            data, header = block.data, block.header
+        else:
+            data = self._encoded(block, base)
         active = self._segments[-1]
         if active.size and active.size + len(data) > self.segment_bytes:
             active = self._roll()
-        active.append(data)
+        active.append(data, header)
         try:
             if self.fsync == "always":
                 active.sync()
@@ -121,6 +128,20 @@ class FileStorage:
                 max_records -= len(block)
         # Batches of single records, as they were appended, are no blocks to work with.
         return list(joined(result)) if len(result) > 1 else result
+
+    def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
+        """Return whole batches, as they lie in memory or in a file; see ``EncodedStorage.read_encoded``."""
+        position = max(offset, self.start_offset)
+        if position >= self._cache.start_offset:
+            run = run_of(self._cache.kept_encoded(position), position, max_bytes, upto, is_first=is_first)
+            if run.chunks:
+                return run
+        run = EncodedRun([], 0, position)
+        for index in range(max(bisect_right(self._bases, position) - 1, 0), len(self._segments)):
+            run = self._segments[index].read_encoded(position, max_bytes, upto, is_first=is_first)
+            if run.chunks:
+                break
+        return run
 
     def stamped(self) -> Iterator[Stamped]:
         """Yield what producers have written, from the headers of the batches."""
@@ -156,6 +177,11 @@ class FileStorage:
             for segment, end in zip(self._segments, ends, strict=True)
             if segment.size
         ]
+
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Take ``segment.bytes`` and ``compression.type``; what is written stays as it is."""
+        self.segment_bytes = int(config.get("segment.bytes", _DEFAULT_SEGMENT_BYTES))
+        self.compression = config.get("compression.type", "producer")
 
     def flush(self) -> None:
         """Force to disk what was appended since the last flush, unless the policy is "never"."""
@@ -297,15 +323,11 @@ class FileStorage:
                 self.files.drop(segment.path)
 
     def _encoded(self, block: Block, base_offset: int) -> bytes:
-        if len(block) > 1 and payload_size(block) > BATCH_BYTES:
-            half = len(block) // 2
-            first, second = block.slice(0, half), block.slice(half)
-            gap = second.offsets[0] - first.offsets[0]
-            if block.producer is not None:
-                second.producer = advanced(block.producer, gap)
-            return self._encoded(first, base_offset) + self._encoded(second, base_offset + gap)
-        wanted = block.compression if self.compression == "producer" else self.compression
-        return batch.encode(block, base_offset, attributes=codec_number(wanted))
+        wanted = codec_number(block.compression if self.compression == "producer" else self.compression)
+        start = block.offsets[0]
+        return b"".join(
+            batch.encode(piece, base_offset + piece.offsets[0] - start, attributes=wanted) for piece in pieces(block)
+        )
 
     def _remember(self, block: Block, size: int) -> None:
         self._cache.append(block)
@@ -346,9 +368,8 @@ def file_storage(data_dir: Path, fsync: FsyncPolicy = "never") -> StorageFactory
     files = OpenFiles()
 
     def make(context: StorageContext) -> FileStorage:
-        segment_bytes = int(context.config.get("segment.bytes", _DEFAULT_SEGMENT_BYTES))
-        compression = context.config.get("compression.type", "producer")
-        directory = data_dir / str(context.partition)
-        return FileStorage(directory, segment_bytes, fsync, files, compression=compression)
+        storage = FileStorage(data_dir / str(context.partition), fsync=fsync, files=files)
+        storage.configure(context.config)
+        return storage
 
     return make

@@ -12,8 +12,10 @@ from typing import Final
 from attrs import define, field
 
 from streams.broker.array import index_of, joined, numbered
+from streams.broker.batches import EncodedRun, pieces, run_of
 from streams.broker.storage import RECORD_OVERHEAD, Extent, StorageContext, payload_size
 from streams.core.records import NO_TIMESTAMP, Block
+from streams.protocol.wire import EncodedBlock
 
 # Readers whose place is remembered.
 _MAX_CURSORS: Final = 64
@@ -70,6 +72,27 @@ class LinkedStorage:
         if node is not None and result:
             self._remember(position, node)
         return list(joined(result)) if len(result) > 1 else result
+
+    def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
+        """Return whole batches; see ``EncodedStorage.read_encoded``."""
+        position = max(offset, self.start_offset)
+        node: _Node | None = self._cursors.pop(position, self._head)
+        while node is not None and node.last_offset < position:
+            node = node.next
+        place = node
+
+        def batches() -> Iterator[EncodedBlock]:
+            nonlocal place
+            current = node
+            while current is not None:
+                place = current
+                yield self._encoded(current)
+                current = current.next
+
+        run = run_of(batches(), position, max_bytes, upto, is_first=is_first)
+        if run.chunks and place is not None:
+            self._remember(run.next_offset, place)
+        return run
 
     def truncate_before(self, offset: int) -> None:
         """Unlink the nodes that lie wholly below ``offset``."""
@@ -141,6 +164,18 @@ class LinkedStorage:
             self._tail.next = node
         self._tail = node
 
+    def _encoded(self, node: _Node) -> EncodedBlock:
+        """Return a node's batch, kept from now on; a large block becomes several nodes."""
+        if isinstance(node.block, EncodedBlock):
+            return node.block
+        first, *others = pieces(node.block)
+        block = node.block = EncodedBlock.of(first, first.offsets[0])
+        for part in reversed(others):
+            node.next = _Node(part, node.next)
+            if self._tail is node:
+                self._tail = node.next
+        return block
+
     def _nodes(self) -> Iterator[_Node]:
         node = self._head
         while node is not None:
@@ -154,6 +189,9 @@ class LinkedStorage:
 
 
 def _extent(block: Block) -> Extent:
+    if isinstance(block, EncodedBlock):
+        header = block.header
+        return Extent(header.base_offset, header.next_offset, header.size, header.max_timestamp)
     size = payload_size(block) + RECORD_OVERHEAD * len(block)
     return Extent(block.offsets[0], block.offsets[-1] + 1, size, max(block.timestamps, default=NO_TIMESTAMP))
 

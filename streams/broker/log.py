@@ -5,11 +5,13 @@ argument; nothing happens on its own.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from attrs import define, evolve, field
 
 from streams.broker import expiry
+from streams.broker.batches import EncodedRun, EncodedStorage, at_append_time, encoded_blocks, run_of
 from streams.broker.compaction import Cleaner
 from streams.broker.config import TopicConfig
 from streams.broker.producers import ProducerLedger
@@ -25,10 +27,15 @@ from streams.protocol.messages import (
     AbortedTransaction,
     ErrorCode,
 )
+from streams.protocol.wire import EncodedBlock
+
+T = TypeVar("T")
 
 #: Bytes that lengths, deltas and the batch header add to a record without headers, at most.
 _FRAME_BYTES = HEADER_SIZE + 32
 _COMPACTION_READ_RECORDS = 50_000
+# Records that are read and encoded at once where the storage cannot hand out batches.
+_ENCODED_READ_RECORDS = 4096
 #: After this time without a record a producer is forgotten (Kafka's producer.id.expiration.ms).
 _PRODUCER_EXPIRATION_MS = 86_400_000
 
@@ -47,9 +54,12 @@ class PartitionLog:
     _horizons: dict[int, int] = field(factory=dict, init=False)
     _next_expiry_ms: int | None = field(default=None, init=False)
     _producers: ProducerLedger = field(init=False)
+    # The storage, where it hands out batches.
+    _encoded: EncodedStorage | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._producers = ProducerLedger(self.partition)
+        self._encoded = self.storage if isinstance(self.storage, EncodedStorage) else None
 
     def load(self, now_ms: int) -> None:
         """Learn from a storage that held records before who wrote them."""
@@ -125,7 +135,10 @@ class PartitionLog:
     def _store(self, block: Block, now_ms: int) -> None:
         offset = self.storage.end_offset
         if self.config.timestamp_type == "LogAppendTime":
-            block = evolve(block, timestamps=[now_ms] * len(block))
+            if isinstance(block, EncodedBlock):
+                block = at_append_time(block, now_ms)
+            else:
+                block = evolve(block, timestamps=[now_ms] * len(block))
         try:
             self.storage.append(block)
         except BrokerError:
@@ -144,17 +157,24 @@ class PartitionLog:
             OffsetOutOfRangeError: the offset lies below the start or behind the end.
             BrokerError: the storage failed, or its bytes are damaged.
         """
-        storage = self.storage
-        if offset == storage.end_offset:
+        if offset == self.storage.end_offset:
             return []
-        if not storage.start_offset <= offset < storage.end_offset:
+        self._check_offset(offset)
+        return self._named(offset, lambda: self.storage.read(offset, max_records))
+
+    def _check_offset(self, offset: int) -> None:
+        storage = self.storage
+        if not storage.start_offset <= offset <= storage.end_offset:
             raise OffsetOutOfRangeError(
                 f"offset {offset} of {self.partition} is out of range: "
                 f"the log holds {storage.start_offset} to {storage.end_offset - 1}",
                 code=ErrorCode.OFFSET_OUT_OF_RANGE,
             )
+
+    def _named(self, offset: int, read: Callable[[], T]) -> T:
+        """Read, and name what went wrong."""
         try:
-            return storage.read(offset, max_records)
+            return read()
         except CorruptBatchError as error:
             raise CorruptBatchError(f"{self.partition} cannot be read from offset {offset} on: {error}") from error
         except BrokerError:
@@ -169,6 +189,28 @@ class PartitionLog:
         """
         blocks, ttl_ms = self.read(offset, max_records), self.config.record_ttl_ms
         return blocks if ttl_ms is None else expiry.without_expired(blocks, ttl_ms, now_ms)
+
+    def fetch_encoded(
+        self, offset: int, max_bytes: int, now_ms: int, isolation_level: int, *, is_first: bool
+    ) -> EncodedRun:
+        """Return what a client may see at this time as whole batches; with READ_COMMITTED what is stable of it.
+
+        With ``is_first`` the first batch comes whatever its size.
+
+        Raises:
+            OffsetOutOfRangeError: the offset lies below the start or behind the end.
+            BrokerError: the storage failed, or its bytes are damaged.
+        """
+        self._check_offset(offset)
+        end = self.storage.end_offset
+        upto = self._producers.last_stable_offset(end) if isolation_level == READ_COMMITTED else end
+        if offset >= upto or (max_bytes <= 0 and not is_first):
+            return EncodedRun([], 0, offset)
+        if self._encoded is None or self.config.record_ttl_ms is not None:
+            blocks = encoded_blocks(self.fetch(offset, _ENCODED_READ_RECORDS, now_ms))
+            return run_of(blocks, offset, max_bytes, upto, is_first=is_first)
+        read = self._encoded.read_encoded
+        return self._named(offset, lambda: read(offset, max_bytes, upto, is_first=is_first))
 
     def offset_for(self, timestamp_ms: int, isolation_level: int = READ_UNCOMMITTED) -> tuple[int, int]:
         """Return (timestamp, offset) of the first record at or after a time, (-1, -1) without one.
@@ -211,7 +253,30 @@ class PartitionLog:
             code=ErrorCode.STORAGE_ERROR,
         )
 
+    def _check_batch(self, block: EncodedBlock) -> None:
+        """Check what came encoded, decoded only where keys or headers matter."""
+        config = self.config
+        if block.header.size > config.max_message_bytes:
+            raise RecordTooLargeError(
+                f"record batch of {block.header.size} bytes for {self.partition}: its topic takes up to "
+                f"{config.max_message_bytes} (max.message.bytes); nothing of it was appended",
+                code=ErrorCode.MESSAGE_TOO_LARGE,
+            )
+        if config.is_compacted and None in block.keys:
+            raise self._keyless_error()
+        if config.record_ttl_ms is not None and block.headers is not None:
+            expiry.check_ttl(block, self.partition)
+
+    def _keyless_error(self) -> BrokerError:
+        return BrokerError(
+            f"record without a key for {self.partition}: its topic is compacted (cleanup.policy) and needs keys",
+            code=ErrorCode.INVALID_RECORD,
+        )
+
     def _check(self, block: Block) -> None:
+        if isinstance(block, EncodedBlock):
+            self._check_batch(block)
+            return
         keys, values, headers = block.keys, block.values, block.headers
         count = len(values)
         if len(keys) != count or len(block.timestamps) != count or (headers is not None and len(headers) != count):
@@ -221,10 +286,7 @@ class PartitionLog:
                 code=ErrorCode.INVALID_RECORD,
             )
         if self.config.is_compacted and None in keys:
-            raise BrokerError(
-                f"record without a key for {self.partition}: its topic is compacted (cleanup.policy) and needs keys",
-                code=ErrorCode.INVALID_RECORD,
-            )
+            raise self._keyless_error()
         if headers is not None and self.config.record_ttl_ms is not None:
             expiry.check_ttl(block, self.partition)
         limit = self.config.max_message_bytes

@@ -16,7 +16,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from streams.broker.embedded import LOCK_FILE, EmbeddedBroker
+from streams.broker.directory import LOCK_FILE
+from streams.broker.embedded import EmbeddedBroker
 from streams.broker.topics import LOGS_FOLDER, TOPICS_FILE
 from streams.core.clock import Clock
 from streams.core.errors import ConfigError, StateLockedError, UnknownTopicError

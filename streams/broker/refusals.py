@@ -1,5 +1,8 @@
-"""The answer that says no: one per request whose log cannot be written."""
+"""The answer that says no: one per request whose log cannot be written, and what an error is in Kafka's words."""
 
+from typing import TypeAlias
+
+from streams.core.errors import BrokerError, ConfigError
 from streams.protocol.messages import (
     AddOffsetsToTxn,
     AddOffsetsToTxnResponse,
@@ -36,6 +39,18 @@ from streams.protocol.messages import (
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
 )
+
+ErrorText: TypeAlias = tuple[ErrorCode, str]
+
+
+def error_of(error: Exception) -> ErrorText:
+    """Return code and message of what went wrong."""
+    if isinstance(error, BrokerError):
+        known = error.code in ErrorCode._value2member_map_
+        return ErrorCode(error.code) if known else ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
+    if isinstance(error, ConfigError):
+        return ErrorCode.INVALID_CONFIG, str(error)
+    return ErrorCode.STORAGE_ERROR, f"the storage failed: {error}"
 
 
 def refusal(request: GroupRequest | TxnOffsetCommit, error: ErrorCode) -> Response:

@@ -9,9 +9,11 @@ import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from pathlib import Path
+from struct import Struct
 
 from attrs import define, field
 
+from streams.broker.batches import EncodedRun
 from streams.broker.files import OpenFiles, write_at
 from streams.broker.storage import Stamped
 from streams.core.records import NO_TIMESTAMP, Block
@@ -25,6 +27,8 @@ _LOGGER = logging.getLogger(__name__)
 INDEX_INTERVAL = 16_384
 #: Bytes read at once.
 WINDOW = 1 << 20
+# Base offset, length and last offset delta of a batch: what it takes to go from one to the next.
+_SPAN = Struct(">qi11xi")
 
 
 @define(eq=False)
@@ -92,16 +96,22 @@ class Segment:
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
 
-    def append(self, data: bytes) -> None:
-        """Write whole batches to the end; after an error nothing of them is there."""
+    def append(self, data: bytes, header: BatchHeader | None = None) -> None:
+        """Write whole batches to the end; after an error nothing of them is there.
+
+        ``header`` is that of a single batch, where it is known.
+        """
         descriptor = self.files.get(self.path)
         try:
             write_at(descriptor, data, self.size)
         except OSError:
             os.ftruncate(descriptor, self.size)
             raise
-        for _, header in batch.headers(data):
+        if header is not None:
             self.note(header)
+            return
+        for _, found in batch.headers(data):
+            self.note(found)
 
     def sync(self) -> None:
         """Make what was written durable."""
@@ -114,6 +124,39 @@ class Segment:
         for header, data in self._scan(start, self.size):
             if header.next_offset > offset and header.record_count:
                 yield self._decoded(data, header)
+
+    def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
+        """Return the bytes of whole batches from the one that holds ``offset`` on; see ``EncodedStorage``."""
+        index = max(bisect_right(self._offsets, offset) - 1, 0)
+        place = self._positions[index] if self._positions else 0
+        window = self._bytes(place, min(INDEX_INTERVAL + max(0, min(max_bytes, WINDOW)), self.size - place))
+        start, at, next_offset = -1, 0, offset
+        while at + _SPAN.size <= len(window):
+            base, length, delta = _SPAN.unpack_from(window, at)
+            if length < batch.HEADER_SIZE - batch.LENGTH_PREFIX or base < self.base_offset:
+                raise CorruptBatchError(f"log segment {self.path}: no batch at byte {place + at}")
+            end = at + batch.LENGTH_PREFIX + length
+            if base >= upto:
+                break
+            if start < 0 and base + delta < offset:
+                at = end
+                continue
+            is_alone = start < 0
+            start = at if is_alone else start
+            if end - start > max_bytes and not (is_alone and is_first):
+                break
+            if end > len(window):
+                if is_alone:
+                    window, start, end = self._bytes(place + at, end - at), 0, end - at
+                    at, next_offset = end, base + delta + 1
+                break
+            at, next_offset = end, base + delta + 1
+        if start < 0 or at == start:
+            return EncodedRun([], 0, offset)
+        data = window[start:at]
+        if len(data) < at - start:
+            raise CorruptBatchError(f"log segment {self.path}: shorter than its {self.size} bytes; was it changed?")
+        return EncodedRun([data], len(data), next_offset)
 
     def stamped(self) -> Iterator[Stamped]:
         """Yield what producers have written; only markers are decoded."""

@@ -8,13 +8,14 @@ holds topics and logs, long-polling fetches, and wires the group coordinator to 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TypeAlias, get_args
+from typing import get_args
 
 from attrs import define, field, frozen
 
-from streams.broker.fetches import Answer, WaitingFetches
+from streams.broker.fetches import Answer, WaitingFetch, WaitingFetches
 from streams.broker.log import PartitionLog
-from streams.broker.refusals import refusal, transaction_refusal
+from streams.broker.reads import EncodedFetch, EncodedFetched, fetched, fetched_encoded
+from streams.broker.refusals import ErrorText, error_of, refusal, transaction_refusal
 from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic, Topics, check_name
 from streams.broker.transaction_log import producer_ids_key, producer_ids_value, transaction_key
 from streams.broker.transactions import (
@@ -30,8 +31,6 @@ from streams.core.records import Block, TopicPartition
 from streams.group.coordinator import Coordinator, Effect, Persist, Reply
 from streams.protocol.markers import marker
 from streams.protocol.messages import (
-    READ_COMMITTED,
-    AbortedTransaction,
     AddOffsetsToTxn,
     AddPartitionsToTxn,
     AddPartitionsToTxnResponse,
@@ -46,7 +45,6 @@ from streams.protocol.messages import (
     EndTxn,
     ErrorCode,
     Fetch,
-    FetchedPartition,
     FetchResponse,
     FindCoordinator,
     FindCoordinatorResponse,
@@ -73,8 +71,6 @@ _TRANSACTIONS_PARTITION = TopicPartition(TRANSACTIONS_TOPIC, 0)
 _TRANSACTIONS_CONFIG = _OFFSETS_CONFIG
 _TRANSACTION_REQUESTS = (InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn)
 _LOAD_RECORDS = 50_000
-
-ErrorText: TypeAlias = tuple[ErrorCode, str]
 
 
 @frozen
@@ -245,7 +241,7 @@ class Broker:
                 base = self._append(log, blocks, now_ms)
                 results[partition] = (ErrorCode.NONE, base, "")
             except (BrokerError, OSError) as error:
-                code, message = _error_of(error)
+                code, message = error_of(error)
                 results[partition] = (code, -1, message)
         answer(ProduceResponse(results))
         self._wake([partition for partition, result in results.items() if result[0] is ErrorCode.NONE], now_ms)
@@ -271,42 +267,33 @@ class Broker:
                 )
 
     def _fetch(self, request: Fetch, now_ms: int, answer: Answer) -> None:
-        response, is_ready = self._fetched(request, now_ms)
+        response, is_ready = fetched(self.topics.logs, request, now_ms)
         if is_ready or request.max_wait_ms <= 0:
             answer(response)
         else:
             self._fetches.add(request, answer, now_ms + request.max_wait_ms)
 
-    def _fetched(self, request: Fetch, now_ms: int) -> tuple[FetchResponse, bool]:
-        """Return what there is to read, and whether it is worth an answer at once."""
-        logs, max_records = self.topics.logs, request.max_records
-        is_committed_only = request.isolation_level == READ_COMMITTED
-        partitions: dict[TopicPartition, FetchedPartition] = {}
-        is_ready = False
-        for partition, offset in request.positions.items():
-            log = logs.get(partition)
-            if log is None:
-                partitions[partition] = FetchedPartition(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
-                is_ready = True
-                continue
-            end = log.high_watermark
-            try:
-                blocks = log.fetch(offset, max_records, now_ms)
-            except (BrokerError, OSError) as error:
-                code, message = _error_of(error)
-                if code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                    _LOGGER.error("reading %s at offset %d failed: %s", partition, offset, message)
-                partitions[partition] = FetchedPartition(code, end, log.start_offset)
-                is_ready = True
-                continue
-            stable = log.last_stable_offset
-            aborted: Sequence[AbortedTransaction] = ()
-            if is_committed_only and blocks:
-                blocks = _below(blocks, stable) if stable < end else blocks
-                aborted = log.aborted_between(offset, blocks[-1].offsets[-1] + 1) if blocks else ()
-            is_ready = is_ready or bool(blocks)
-            partitions[partition] = FetchedPartition(ErrorCode.NONE, end, log.start_offset, blocks, stable, aborted)
-        return FetchResponse(partitions), is_ready or not partitions
+    def fetch_encoded(
+        self, request: EncodedFetch, now_ms: int, answer: Callable[[EncodedFetched], None]
+    ) -> WaitingFetch | None:
+        """Take a fetch for batches as bytes; ``answer`` is called once, now or later.
+
+        Returns what waits, for ``forget_fetch``; None where it was answered.
+        """
+        response, is_ready = fetched_encoded(self.topics.logs, request, now_ms)
+        if is_ready or request.max_wait_ms <= 0:
+            answer(response)
+            return None
+        return self._fetches.add(request, answer, now_ms + request.max_wait_ms)
+
+    def forget_fetch(self, fetch: WaitingFetch) -> None:
+        """Drop a fetch whose client has gone."""
+        self._fetches.finish(fetch)
+
+    def _fetched(self, request: Fetch | EncodedFetch, now_ms: int) -> tuple[FetchResponse | EncodedFetched, bool]:
+        if isinstance(request, Fetch):
+            return fetched(self.topics.logs, request, now_ms)
+        return fetched_encoded(self.topics.logs, request, now_ms)
 
     def _wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
         for fetch in self._fetches.waiting(partitions):
@@ -322,7 +309,7 @@ class Broker:
                 timestamp, offset = self.topics.log(partition).offset_for(timestamp_ms, request.isolation_level)
                 results[partition] = (ErrorCode.NONE, timestamp, offset)
             except (BrokerError, OSError) as error:
-                results[partition] = (_error_of(error)[0], -1, -1)
+                results[partition] = (error_of(error)[0], -1, -1)
         answer(ListOffsetsResponse(results))
 
     def _delete_records(self, request: DeleteRecords, now_ms: int, answer: Answer) -> None:
@@ -331,7 +318,7 @@ class Broker:
             try:
                 results[partition] = (ErrorCode.NONE, self.topics.log(partition).delete_records(offset))
             except (BrokerError, OSError) as error:
-                results[partition] = (_error_of(error)[0], -1)
+                results[partition] = (error_of(error)[0], -1)
         answer(DeleteRecordsResponse(results))
         self._wake(list(request.offsets), now_ms)
 
@@ -353,7 +340,7 @@ class Broker:
                     return TopicMetadata(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 topic = self.topics.create(name, self.config.default_partitions)
             except (BrokerError, ConfigError, OSError) as error:
-                return TopicMetadata(name, _error_of(error)[0])
+                return TopicMetadata(name, error_of(error)[0])
         return self._described(topic)
 
     def describe_topic(self, name: str) -> TopicMetadata:
@@ -407,6 +394,19 @@ class Broker:
         self._wake(partitions, now_ms)
         self._perform(self.coordinator.forget_topics([name]), now_ms)
 
+    def alter_topic(self, name: str, config: Mapping[str, str], now_ms: int) -> None:
+        """Give a topic other settings, all of them.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            BrokerError: a setting is wrong or cannot be altered, or the topic is the broker's own.
+            OSError: the new settings could not be stored; the old ones stay.
+        """
+        _refuse_internal(name)
+        self.topics.alter(name, config)
+        if self.topics.topic(name).config.needs_maintenance:
+            self._schedule_maintenance(now_ms)
+
     # --- transactions -------------------------------------------------------------------------
 
     def _transaction(self, request: CoordinatedRequest, now_ms: int, answer: Answer) -> None:
@@ -427,7 +427,7 @@ class Broker:
             # Nothing has been answered: the decision is not in the log, so it was not made.
             self.transactions.restore(request.transactional_id, before)
             _LOGGER.error("writing %s failed: %s", _TRANSACTIONS_PARTITION.topic, error)
-            answer(transaction_refusal(request, _error_of(error)[0]))
+            answer(transaction_refusal(request, error_of(error)[0]))
 
     def _perform_by_itself(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
         """Perform effects for which nobody waits; what fails is reported, and tried again in its time."""
@@ -497,21 +497,33 @@ class Broker:
     def _group(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, answer: Answer) -> None:
         self._perform(self.coordinator.handle(request, now_ms, _GroupToken(request, answer)), now_ms)
 
-    def _perform(self, effects: Sequence[Effect], now_ms: int) -> None:
-        """Append what is to be kept, then answer: a commit is acknowledged only when it is in the log."""
+    def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition], now_ms: int
+    ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]:
+        """Drop committed offsets of a group; an error of the group, or one by partition."""
+        error, errors, effects = self.coordinator.delete_offsets(group_id, partitions)
+        failure = self._perform(effects, now_ms)
+        return (error, errors) if failure is None else (failure[0], {})
+
+    def _perform(self, effects: Sequence[Effect], now_ms: int) -> ErrorText | None:
+        """Append what is to be kept, then answer: a commit is acknowledged only when it is in the log.
+
+        Returns what went wrong, None where nothing did.
+        """
         persists = [effect for effect in effects if isinstance(effect, Persist)]
         failure: ErrorText | None = None
         if persists:
             try:
                 self._persist(persists, now_ms)
             except (OSError, BrokerError) as error:
-                failure = _error_of(error)
+                failure = error_of(error)
                 _LOGGER.error("writing %s failed: %s", OFFSETS_TOPIC, error)
         for effect in effects:
             if isinstance(effect, Reply):
                 token = effect.token
                 assert isinstance(token, _GroupToken)
                 token.answer(effect.response if failure is None else refusal(token.request, failure[0]))
+        return failure
 
     def _persist(self, persists: Sequence[Persist], now_ms: int) -> None:
         blocks: list[Block] = []
@@ -550,15 +562,6 @@ def _blocks(log: PartitionLog) -> Iterator[Block]:
         offset = blocks[-1].offsets[-1] + 1
 
 
-def _below(blocks: Sequence[Block], offset: int) -> list[Block]:
-    kept = []
-    for block in blocks:
-        count = sum(1 for found in block.offsets if found < offset)
-        if count:
-            kept.append(block if count == len(block) else block.slice(0, count))
-    return kept
-
-
 def _refuse_internal(name: str) -> None:
     if name in INTERNAL_TOPICS:
         raise BrokerError(f"topic {name!r} is the broker's own; leave it to it", code=ErrorCode.INVALID_TOPIC)
@@ -568,14 +571,5 @@ def _attempt(action: Callable[..., object], *arguments: object) -> ErrorText:
     try:
         action(*arguments)
     except (BrokerError, ConfigError, OSError) as error:
-        return _error_of(error)
+        return error_of(error)
     return ErrorCode.NONE, ""
-
-
-def _error_of(error: Exception) -> ErrorText:
-    if isinstance(error, BrokerError):
-        known = error.code in ErrorCode._value2member_map_
-        return ErrorCode(error.code) if known else ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
-    if isinstance(error, ConfigError):
-        return ErrorCode.INVALID_CONFIG, str(error)
-    return ErrorCode.STORAGE_ERROR, f"the storage failed: {error}"

@@ -6,7 +6,7 @@ limits or time; ``log`` above them does.  They are called under the broker's loc
 by two threads at once.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from attrs import frozen
@@ -97,6 +97,15 @@ class CompactableStorage(LogStorage, Protocol):
         Returns the number of records left below ``upto``.  ``keep`` sees blocks in offset
         order, none of them reaching beyond ``upto``.
         """
+        ...
+
+
+@runtime_checkable
+class ConfigurableStorage(LogStorage, Protocol):
+    """A storage that some of a topic's settings are for."""
+
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Take settings as they are from now on, with Kafka's names; those not given have their defaults."""
         ...
 
 

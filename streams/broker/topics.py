@@ -21,7 +21,7 @@ from streams.broker.guarded import guarded
 from streams.broker.linked import linked_storage
 from streams.broker.log import PartitionLog
 from streams.broker.serialization import Serialization, serialized
-from streams.broker.storage import LogStorage, StorageContext, StorageFactory
+from streams.broker.storage import ConfigurableStorage, LogStorage, StorageContext, StorageFactory
 from streams.core.errors import BrokerError, ConfigError, StreamsError, UnknownTopicError
 from streams.core.partitioning import Partitioner
 from streams.core.records import TopicPartition
@@ -221,6 +221,32 @@ class Topics:
         except OSError:
             self._shrink(topic, count)
             raise
+
+    def alter(self, name: str, config: Mapping[str, str]) -> None:
+        """Give a topic other settings, all of them; what is not given has its default from now on.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            BrokerError: a setting is wrong, or is one that a topic has for life.
+        """
+        topic = self.topic(name)
+        before, parsed = topic.config, parse_config(config)
+        for setting in (PARTITIONER, STORAGE):
+            if parsed.described()[setting] != before.described()[setting]:
+                raise BrokerError(
+                    f"topic {name!r}: {setting} cannot be altered; create a topic that has it",
+                    code=ErrorCode.INVALID_CONFIG,
+                )
+        topic.config = parsed
+        try:
+            self._save()
+        except OSError:
+            topic.config = before
+            raise
+        for log in topic.logs:
+            log.config = parsed
+            if isinstance(log.storage, ConfigurableStorage):
+                log.storage.configure(parsed.given)
 
     def delete(self, name: str) -> list[TopicPartition]:
         """Delete a topic with its records; return the partitions that are gone.

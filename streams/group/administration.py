@@ -1,14 +1,15 @@
-"""What administrators ask of groups: describe, create, set offsets.
+"""What administrators ask of groups: describe, create, delete, set offsets.
 
 Part of the coordinator, which sees to the members.  Imports protocol and core only.
 """
 
-from collections.abc import Set
+from collections.abc import Mapping, Sequence, Set
 
+from streams.core.errors import SerializationError
 from streams.core.records import TopicPartition
 from streams.group.registry import Groups
 from streams.group.states import Group, GroupMember, GroupSettings
-from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, is_concerned
+from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_subscription, is_concerned
 from streams.protocol.messages import (
     CreateGroup,
     DescribedMember,
@@ -55,6 +56,37 @@ def create(groups: Groups, request: CreateGroup) -> ErrorCode:
         return ErrorCode.NONE if group.settings == settings else ErrorCode.DUPLICATE_RESOURCE
     groups.set_up(groups.made(request.group_id), settings)
     return ErrorCode.NONE
+
+
+def delete(groups: Groups, group_id: str) -> ErrorCode:
+    """Delete a group that has no members."""
+    group = groups.get(group_id)
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.members:
+        return ErrorCode.NON_EMPTY_GROUP
+    groups.delete(group)
+    return ErrorCode.NONE
+
+
+def delete_offsets(
+    groups: Groups, group_id: str, partitions: Sequence[TopicPartition]
+) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]:
+    """Drop committed offsets, but for topics that a member is subscribed to."""
+    group = groups.get(group_id)
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND, {}
+    if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return ErrorCode.NON_EMPTY_GROUP, {}
+    try:
+        joined_with = [decode_subscription(data) for member in group.members.values() for _, data in member.protocols]
+    except SerializationError:
+        return ErrorCode.NON_EMPTY_GROUP, {}
+    subscribed = {topic for subscription in joined_with for topic in subscription.topics}
+    free = [partition for partition in partitions if partition.topic not in subscribed]
+    groups.forget_offsets(group, free)
+    errors = dict.fromkeys(partitions, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+    return ErrorCode.NONE, errors | dict.fromkeys(free, ErrorCode.NONE)
 
 
 def reset_offsets(groups: Groups, group: Group, request: ResetOffsets, now_ms: int) -> ResetOffsetsResponse:

@@ -7,14 +7,14 @@ protocol and core only.
 """
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 from attrs import field, frozen
 from attrs.validators import ge
 
 from streams.core.records import Block, TopicPartition
-from streams.group.administration import create, describe, holders, reset_offsets
+from streams.group.administration import create, delete, delete_offsets, describe, holders, reset_offsets
 from streams.group.registry import Effect, Groups, Persist, Reply
 from streams.group.states import Group, GroupMember, GroupState
 from streams.group.timers import GroupTimer, TimerKind, Timers
@@ -104,7 +104,7 @@ class Coordinator:
             case DescribeGroup():
                 self._reply(token, describe(self._groups.get(request.group_id)))
             case DeleteGroup():
-                self._reply(token, DeleteGroupResponse(self._delete(request)))
+                self._reply(token, DeleteGroupResponse(delete(self._groups, request.group_id)))
             case CreateGroup():
                 self._reply(token, CreateGroupResponse(self._create(request)))
             case ResetOffsets():
@@ -157,6 +157,13 @@ class Coordinator:
         """Drop the committed offsets of deleted topics."""
         self._groups.forget_topics(set(topics))
         return self._take_effects()
+
+    def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode], list[Effect]]:
+        """Drop committed offsets where no member reads them (KIP-496); an error of the group, or one by partition."""
+        error, errors = delete_offsets(self._groups, group_id, partitions)
+        return error, errors, self._take_effects()
 
     # --- join -------------------------------------------------------------------------
 
@@ -542,15 +549,6 @@ class Coordinator:
         if timeout_ms is not None and not self._config.allows_session(timeout_ms):
             return ErrorCode.INVALID_SESSION_TIMEOUT
         return create(self._groups, request)
-
-    def _delete(self, request: DeleteGroup) -> ErrorCode:
-        group = self._groups.get(request.group_id)
-        if group is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        if group.members:
-            return ErrorCode.NON_EMPTY_GROUP
-        self._groups.delete(group)
-        return ErrorCode.NONE
 
     def _reset_offsets(self, request: ResetOffsets, now_ms: int) -> ResetOffsetsResponse:
         """Set offsets and put out who has the partitions, in one step: nobody's late commit comes after it."""

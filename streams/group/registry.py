@@ -143,8 +143,12 @@ class Groups:
         """Drop the committed offsets of deleted topics."""
         self._pending.forget_topics(topics)
         for group in self:
-            for partition in [p for p in group.offsets if p.topic in topics]:
-                del group.offsets[partition]
+            self.forget_offsets(group, [p for p in group.offsets if p.topic in topics])
+
+    def forget_offsets(self, group: Group, partitions: Iterable[TopicPartition]) -> None:
+        """Drop committed offsets of a group."""
+        for partition in partitions:
+            if group.offsets.pop(partition, None) is not None:
                 self.effects.append(Persist(offset_key(group.group_id, partition), None))
 
     # --- the log ----------------------------------------------------------------------

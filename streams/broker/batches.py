@@ -1,0 +1,110 @@
+"""Record batches as logs keep and hand them out where records cross the process's border: bytes, not decoded.
+
+Between the storages, which keep blocks or files, and whoever sends them on.  Pure.
+"""
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import google_crc32c
+
+from streams.broker.storage import RECORD_OVERHEAD, LogStorage, advanced, payload_size
+from streams.core.records import Block
+from streams.protocol.batch import LOG_APPEND_TIME
+from streams.protocol.wire import EncodedBlock
+
+#: Blocks above this size become several batches.
+BATCH_BYTES = 1_000_000
+
+# What of a batch's header says when its records were written.
+_ATTRIBUTES = Struct(">h")
+_MAX_TIMESTAMP = Struct(">q")
+_CRC = Struct(">I")
+_CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
+
+
+class EncodedRun(NamedTuple):
+    """Whole batches in offset order: their bytes in pieces, ``size`` in all, and the offset behind the last."""
+
+    chunks: list[bytes]
+    size: int
+    next_offset: int
+
+
+@runtime_checkable
+class EncodedStorage(LogStorage, Protocol):
+    """A storage that hands out batches without decoding them, and keeps those that come encoded."""
+
+    def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
+        """Return whole batches from the one that holds ``offset`` on, as many as fit, none from ``upto`` on.
+
+        With ``is_first`` the first is returned whatever its size (KIP-74).
+
+        Raises:
+            CorruptBatchError: the bytes kept are damaged.
+        """
+        ...
+
+
+def run_of(blocks: Iterable[EncodedBlock], offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
+    """Return those of the blocks that fit, from the one that holds ``offset`` on."""
+    chunks: list[bytes] = []
+    size, next_offset = 0, offset
+    for block in blocks:
+        header = block.header
+        if header.next_offset <= offset:
+            continue
+        if header.base_offset >= upto or (size + header.size > max_bytes and (chunks or not is_first)):
+            break
+        chunks.append(block.data)
+        size += header.size
+        next_offset = header.next_offset
+    return EncodedRun(chunks, size, next_offset)
+
+
+def encoded_blocks(blocks: Iterable[Block]) -> Iterator[EncodedBlock]:
+    """Yield blocks as batches at their offsets; large ones as several."""
+    for block in blocks:
+        if isinstance(block, EncodedBlock):
+            yield block
+        else:
+            for piece in pieces(block):
+                yield EncodedBlock.of(piece, piece.offsets[0])
+
+
+def pieces(block: Block) -> list[Block]:
+    """Return a block in pieces of about ``BATCH_BYTES`` at most, equally many records in each."""
+    size, length = payload_size(block) + RECORD_OVERHEAD * len(block), len(block)
+    count = min(-(-size // BATCH_BYTES), length)
+    if count <= 1:
+        return [block]
+    found = []
+    for number in range(count):
+        start, stop = number * length // count, (number + 1) * length // count
+        piece = block.slice(start, stop)
+        if block.producer is not None:
+            piece.producer = advanced(block.producer, block.offsets[start] - block.offsets[0])
+        found.append(piece)
+    return found
+
+
+def is_gapless(block: EncodedBlock) -> bool:
+    """Whether the offsets of a batch count through, so that it can be put at another place as it is."""
+    header = block.header
+    return header.record_count == header.last_offset_delta + 1
+
+
+def at_append_time(block: EncodedBlock, now_ms: int) -> EncodedBlock:
+    """Return the batch as one whose records were all written now, as ``message.timestamp.type=LogAppendTime`` wants.
+
+    The header says so for all of them (Kafka's protocol guide, "Record Batch"): nothing is decoded.
+    """
+    attributes = block.header.attributes | LOG_APPEND_TIME
+    data = bytearray(block.data)
+    _ATTRIBUTES.pack_into(data, _ATTRIBUTES_AT, attributes)
+    _MAX_TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_AT, now_ms)
+    crc = google_crc32c.value(bytes(data[_ATTRIBUTES_AT:]))
+    _CRC.pack_into(data, _CRC_AT, crc)
+    header = block.header._replace(attributes=attributes, max_timestamp=now_ms, crc=crc)
+    return EncodedBlock(bytes(data), header)

@@ -1,0 +1,41 @@
+"""The data directory of a broker: whose it is, and which cluster it stands for."""
+
+import fcntl
+import os
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+from streams.broker.files import write_atomically
+from streams.core.errors import StateLockedError
+
+#: Whoever holds the lock on it has the data directory.
+LOCK_FILE = "broker.lock"
+#: Names the cluster, for clients.
+CLUSTER_FILE = "cluster.id"
+
+
+def cluster_id(directory: Path | None) -> str:
+    """Return the name of a cluster, always the same for a directory; it has Kafka's form."""
+    path = None if directory is None else directory / CLUSTER_FILE
+    if path is not None and path.exists() and (known := path.read_text().strip()):
+        return known
+    name = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    if path is not None:
+        write_atomically(path, f"{name}\n".encode(), is_durable=False)
+    return name
+
+
+def locked(directory: Path) -> int:
+    """Take the directory for this broker; the lock goes with the process, however that ends."""
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise StateLockedError(
+            f"data directory {directory} is in use by another broker, in this process or another one: "
+            "close that one or choose another directory"
+        ) from error
+    return descriptor

@@ -1,0 +1,37 @@
+"""HOST:PORT, as users write it."""
+
+from typing import Final, NamedTuple
+
+from streams.core.errors import ConfigError
+
+#: Hosts that stand for every address of the machine: nobody can connect to these.
+WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
+
+
+class Address(NamedTuple):
+    """Where something listens, or can be reached."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Return the two parts of HOST:PORT; an IPv6 host stands in brackets.
+
+    Raises:
+        ConfigError: it is no such text.
+
+    >>> parse_address("127.0.0.1:9092")
+    Address(host='127.0.0.1', port=9092)
+    >>> str(parse_address("[::1]:0"))
+    '[::1]:0'
+    """
+    host, colon, port = text.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    is_port = port.isascii() and port.isdigit() and int(port) < 65_536
+    if not colon or not is_port or (":" in host and not is_bracketed):
+        raise ConfigError(f"address {text!r}: expected HOST:PORT, as in 127.0.0.1:9092 or [::1]:9092")
+    return Address(host[1:-1] if is_bracketed else host, int(port))

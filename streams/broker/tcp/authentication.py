@@ -1,0 +1,183 @@
+"""SASL: how a client proves who it is, as a machine of tokens.
+
+PLAIN (RFC 4616) and SCRAM-SHA-256, SCRAM-SHA-512 (RFC 5802, RFC 7677) inside Kafka's SaslHandshake and
+SaslAuthenticate (KIP-43, KIP-152); after a handshake of version 0 tokens come bare.  Under ``connection``.
+"""
+
+import hashlib
+import hmac
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from attrs import define, field
+
+from streams.broker.tcp.users import SCRAM_HASHES, Users
+from streams.core.errors import BrokerError
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.wire import Fields
+
+PLAIN: Final = "PLAIN"
+MECHANISMS: Final = (PLAIN, *SCRAM_HASHES)
+#: API keys of what may be asked before.
+HANDSHAKE: Final = 17
+AUTHENTICATE: Final = 36
+
+
+class AuthenticationError(BrokerError):
+    """A client that did not prove who it is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=ErrorCode.SASL_AUTHENTICATION_FAILED)
+
+
+class _Exchange(Protocol):
+    """One mechanism's tokens; ``name`` is who came in, once ``is_done``."""
+
+    name: str
+    is_done: bool
+
+    def step(self, token: bytes) -> bytes:
+        """Take a token and return the answer to it.
+
+        Raises:
+            AuthenticationError: the client is not who it says, or this is no token.
+        """
+        ...
+
+
+@define(eq=False)
+class _Plain:
+    users: Users
+    name: str = ""
+    is_done: bool = False
+
+    def step(self, token: bytes) -> bytes:
+        try:
+            for_whom, name, password = token.decode().split("\0")
+        except ValueError as error:
+            raise AuthenticationError("no PLAIN token: expected an authorization id, a name and a password") from error
+        if for_whom not in ("", name) or not self.users.has(name, password):
+            raise AuthenticationError("name or password is wrong")
+        self.name, self.is_done = name, True
+        return b""
+
+
+@define(eq=False)
+class _Scram:
+    users: Users
+    mechanism: str
+    nonce: Callable[[], str]
+    name: str = ""
+    is_done: bool = False
+    _first: str = ""
+    _answer: str = ""
+    _binding: str = ""
+
+    def step(self, token: bytes) -> bytes:
+        try:
+            text = token.decode()
+            return self._final(text) if self._answer else self._begin(text)
+        except ValueError as error:
+            raise AuthenticationError(f"no {self.mechanism} token: {error}") from error
+
+    def _begin(self, text: str) -> bytes:
+        flag, for_whom, first = text.split(",", 2)
+        attributes = _attributes(first)
+        if flag not in ("n", "y") or "m" in attributes:
+            raise AuthenticationError(f"{self.mechanism} with channel binding or extensions is not offered")
+        name = attributes["n"].replace("=2C", ",").replace("=3D", "=")
+        if for_whom not in ("", f"a={attributes['n']}"):
+            raise AuthenticationError("nobody may come in under another name")
+        keys = self.users.scram(name, self.mechanism)
+        self.name, self._first, self._binding = name, first, f"{flag},{for_whom},"
+        nonce = attributes["r"] + self.nonce()
+        self._answer = f"r={nonce},s={b64encode(keys.salt).decode()},i={keys.iterations}"
+        return self._answer.encode()
+
+    def _final(self, text: str) -> bytes:
+        unproved, _, proof = text.rpartition(",p=")
+        attributes = _attributes(unproved)
+        if attributes["r"] != _attributes(self._answer)["r"] or b64decode(attributes["c"]) != self._binding.encode():
+            raise AuthenticationError("the nonce or the binding is not that of this exchange")
+        hash_name, keys = SCRAM_HASHES[self.mechanism], self.users.scram(self.name, self.mechanism)
+        message = f"{self._first},{self._answer},{unproved}".encode()
+        signature = hmac.digest(keys.stored_key, message, hash_name)
+        given = b64decode(proof, validate=True)
+        if len(given) != len(signature):
+            raise AuthenticationError("name or password is wrong")
+        client_key = bytes(left ^ right for left, right in zip(given, signature, strict=True))
+        if not hmac.compare_digest(hashlib.new(hash_name, client_key).digest(), keys.stored_key):
+            raise AuthenticationError("name or password is wrong")
+        self.is_done = True
+        return b"v=" + b64encode(hmac.digest(keys.server_key, message, hash_name))
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """Return the ``x=...`` of a SCRAM message by their letters; a letter that is missed raises ``ValueError``."""
+
+    class Attributes(dict[str, str]):
+        def __missing__(self, letter: str) -> str:
+            raise ValueError(f"{letter}= is missing")
+
+    return Attributes((part[0], part[2:]) for part in text.split(",") if part[1:2] == "=")
+
+
+@define(eq=False)
+class Authentication:
+    """How far a client is: handshake, tokens, in."""
+
+    users: Users
+    nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24)
+    _exchange: _Exchange | None = field(default=None, init=False)
+    #: Tokens come without a request around them.
+    is_bare: bool = field(default=False, init=False)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the client is in."""
+        return self._exchange is not None and self._exchange.is_done
+
+    @property
+    def name(self) -> str:
+        """Who it is, or says to be."""
+        return "" if self._exchange is None else self._exchange.name
+
+    def handshake(self, message: Fields, version: int) -> Fields:
+        """Choose a mechanism (SaslHandshake)."""
+        mechanism = message["mechanism"]
+        error = ErrorCode.NONE
+        if self.is_done or self._exchange is not None:
+            error = ErrorCode.ILLEGAL_SASL_STATE
+        elif mechanism == PLAIN:
+            self._exchange = _Plain(self.users)
+        elif mechanism in SCRAM_HASHES:
+            self._exchange = _Scram(self.users, mechanism, self.nonce)
+        else:
+            error = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        self.is_bare = version == 0 and error is ErrorCode.NONE
+        return {"error_code": error, "mechanisms": list(MECHANISMS)}
+
+    def token(self, token: bytes) -> bytes:
+        """Take a token and return the answer to it.
+
+        Raises:
+            AuthenticationError: the client is not who it says, or there was no handshake.
+        """
+        if self._exchange is None or self._exchange.is_done:
+            raise AuthenticationError("a token without a handshake before it")
+        answer = self._exchange.step(token)
+        self.is_bare = self.is_bare and not self._exchange.is_done
+        return answer
+
+    def authenticate(self, message: Fields) -> Fields:
+        """Take the token of a request (SaslAuthenticate); a refusal says no more than that."""
+        try:
+            return {
+                "error_code": ErrorCode.NONE,
+                "error_message": None,
+                "auth_bytes": self.token(message["auth_bytes"]),
+            }
+        except AuthenticationError as error:
+            return {"error_code": error.code, "error_message": f"authentication failed: {error}", "auth_bytes": b""}

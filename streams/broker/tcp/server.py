@@ -1,0 +1,116 @@
+"""The server that ``EmbeddedBroker.serve`` returns: a thread with a loop of its own, and how to end it."""
+
+import asyncio
+import logging
+import os
+import ssl
+from types import TracebackType
+from typing import Self
+
+from streams.broker.driver import Driver
+from streams.broker.tcp.address import Address
+from streams.broker.tcp.limits import Limits
+from streams.broker.tcp.listener import Listener
+from streams.broker.tcp.users import Users
+from streams.core.errors import BrokerError, ConfigError
+from streams.core.threads import SystemThreads, Worker
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class BrokerServer:
+    """A broker that listens; a context manager, closed at its end.
+
+    ``host`` and ``port`` are where it listens; ``bootstrap_servers`` is what clients on this machine are given.
+    """
+
+    def __init__(
+        self,
+        behind: Driver,
+        listen: Address,
+        *,
+        advertise: Address | None = None,
+        tls: ssl.SSLContext | None = None,
+        users: Users | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.host, self.port = listen
+        threads = SystemThreads()
+        self._has_started, self._has_ended = threads.signal(), threads.signal()
+        self._failure: Exception | None = None
+        self._listener = Listener(behind, listen, limits or Limits(), users, tls, advertise)
+        self._worker: Worker = threads.start("broker-server", self._main)
+        self._has_started.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Return HOST:PORT, the loopback where it listens at every address."""
+        return str(self._listener.advertised(Address("127.0.0.1", self.port)))
+
+    def close(self) -> None:
+        """Take no more connections, send what is answered, and close those that there are; the broker goes on."""
+        if not self._has_ended.is_set():
+            self._listener.later(self._listener.stop)
+        if not self._worker.is_current:
+            self._worker.join()
+
+    def wait(self, timeout_ms: int | None = None) -> bool:
+        """Wait for its end, at most the timeout (None = for ever); return whether it has ended.
+
+        Raises:
+            BrokerError: it ended by a fault of its own.
+        """
+        has_ended = self._has_ended.wait(timeout_ms)
+        if has_ended and self._failure is not None:
+            raise BrokerError(
+                f"the server on {self.bootstrap_servers} has failed: {self._failure!r}"
+            ) from self._failure
+        return has_ended
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._listener.run(self._started))
+        except Exception as error:
+            self._failure = self._named(error)
+            if self._has_started.is_set():
+                _LOGGER.exception("the server on %s has failed", self.bootstrap_servers)
+        finally:
+            self._has_ended.set()
+            self._has_started.set()
+
+    def _started(self, address: Address) -> None:
+        self.host, self.port = address
+        self._has_started.set()
+
+    def _named(self, error: Exception) -> Exception:
+        if isinstance(error, OSError) and not self._has_started.is_set():
+            address, reason = Address(self.host, self.port), error.strerror or str(error)
+            return ConfigError(
+                f"cannot listen on {address}: {reason}; choose another address, or port 0 for a free one"
+            )
+        return error
+
+
+def tls_context(certificate: str | os.PathLike[str], key: str | os.PathLike[str] | None) -> ssl.SSLContext:
+    """Return what a TLS listener needs; ``key`` None = it is in the certificate's file.
+
+    Raises:
+        ConfigError: the files are no certificate chain and its key.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"TLS certificate {certificate} with key {key or certificate}: {error}") from error
+    return context
