@@ -172,7 +172,8 @@ def _is_live(snapshot: Snapshot, admin: Admin, *, force: bool) -> bool:
         return True
     if force:
         return False
-    partition, found = sorted(committed.items())[0]
+    of_inputs = {place: found for place, found in committed.items() if place.topic in snapshot.inputs}
+    partition, found = sorted((of_inputs or committed).items())[0]
     raise HandOverError(
         f"group {group!r} has committed offsets already ({partition}: {found.offset}); "
         "what it has processed would come twice. Delete the group's offsets, or force it if its state is to be replaced"

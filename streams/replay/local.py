@@ -77,7 +77,10 @@ class LocalExecutor:
             return [future.result() for future in futures]
         except BrokenProcessPool as error:
             self._pool = None
-            raise ReplayError("a process of the replay was killed, perhaps for want of memory") from error
+            raise ReplayError(
+                "a process of the replay has ended by itself: it was killed, perhaps for want of memory, or the script "
+                "calls replay() outside of `if __name__ == '__main__':`, which other processes run too"
+            ) from error
         finally:
             for future in futures:
                 future.cancel()

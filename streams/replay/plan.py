@@ -14,6 +14,7 @@ from streams.replay.segments import Extent
 from streams.replay.state import ReplayState
 from streams.replay.work import GlobalWork, InputWork, StageWork, TaskWork
 from streams.runtime.plan import ApplicationPlan
+from streams.topology.subtopologies import SubTopology
 
 
 @frozen
@@ -48,18 +49,22 @@ class ReplayPlan:
     sources: Mapping[TopicPartition, Sequence[Extent]]
     options: Options
     root: Place
+    #: Calls of each stage; a call has one task, or all of a cycle.
     stages: list[list[list[TaskId]]] = field(init=False)
+    #: Numbers of stages that do not wait for one another, wave by wave.
+    waves: list[list[int]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         plan = self.plan
         cycles = plan.cycles()
+        parts = plan.stages()
         self.stages = []
-        for stage in plan.stages():
-            tasks = [task for task in sorted(plan.groups) if task.sub_topology in stage]
-            is_cycle = stage[0] in cycles
+        for part in parts:
+            tasks = [task for task in sorted(plan.groups) if task.sub_topology in part]
             # The longest first: whoever starts last should not be the one that takes longest.
-            calls = [tasks] if is_cycle else [[task] for task in sorted(tasks, key=self._size, reverse=True)]
+            calls = [tasks] if part[0] in cycles else [[task] for task in sorted(tasks, key=self._size, reverse=True)]
             self.stages.append([call for call in calls if call])
+        self.waves = _waves(parts, {sub.id: sub for sub in plan.subs if not sub.is_global})
 
     @property
     def started_ms(self) -> int:
@@ -139,6 +144,20 @@ class ReplayPlan:
         return sum(extent.rows for item in self.plan.inputs(task) for extent in self.sources.get(item.partition, ()))
 
 
+def _waves(parts: Sequence[tuple[int, ...]], subs: Mapping[int, SubTopology]) -> list[list[int]]:
+    """Group stages by how many others their records come through."""
+    depth: dict[int, int] = {}
+    waves: list[list[int]] = []
+    for number, part in enumerate(parts):
+        read = {topic for sub in part for topic in subs[sub].source_topics}
+        level = 1 + max((depth[sub] for sub in depth if read & set(subs[sub].sink_topics)), default=-1)
+        depth |= dict.fromkeys(part, level)
+        if level == len(waves):
+            waves.append([])
+        waves[level].append(number)
+    return waves
+
+
 def _has_work(task: TaskWork) -> bool:
     return any(given.position < given.end for given in task.inputs)
 
@@ -164,7 +183,9 @@ def explained(replay: ReplayPlan, passes: Sequence[Pass]) -> Iterator[str]:
         how = "one process over all its partitions: a cycle" if len(calls) < len(tasks) else "each on its own"
         if len(calls) == len(tasks) == 1:
             how = "one process"
-        yield f"  stage {number}: {what}, {_count(len(tasks), 'task')}, {how}"
+        others = [other for wave in replay.waves if number in wave for other in wave if other != number]
+        beside = f", at the same time as stage {', '.join(map(str, others))}" if others else ""
+        yield f"  stage {number}: {what}, {_count(len(tasks), 'task')}, {how}{beside}"
         for topic in dict.fromkeys(topic for sub in ids for topic in subs[sub].source_topics):
             yield f"    reads {_input_line(replay, topic, tasks)}"
         stores = [name for sub in ids for name in subs[sub].stores]

@@ -174,12 +174,12 @@ class ReplaySession:
             return
         self.root.child(folder).delete()
         state, outputs = self.state.copy(), Outputs()
-        for number in range(len(self.plan.stages)):
-            works = self.plan.works(number, step, state, folder)
+        for wave in self.plan.waves:
+            works = [work for number in wave for work in self.plan.works(number, step, state, folder)]
             if not works:
                 continue
-            for report in (yield works):
-                self.reports.append((step, number, report))
+            for work, report in zip(works, (yield works), strict=True):
+                self.reports.append((step, work.stage, report))
                 state.take(report, outputs, self.plan.plan)
         state.forget_read(self.plan.readers)
         self._commit(step, folder, state, outputs)
