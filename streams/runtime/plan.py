@@ -470,6 +470,7 @@ class ApplicationPlan:
             self.config.deserialization_handler != "fail",
             metrics.counter("dropped-records", task=task_id, node=node.name),
             partial(outbox.append, dead_letters) if dead_letters and outbox is not None else None,
+            TopicPartition(item.name, item.number),
         )
 
     def extractor(self, node: SourceNode, topic: str) -> Extractor:

@@ -44,6 +44,8 @@ class SourceReader:
     dropped: Counter
     #: Takes the bytes of dropped records: (key, value, timestamp_ms, headers).
     dead_letters: Callable[[bytes | None, bytes | None, int, Headers], None] | None = None
+    #: The partition as users know it, which that of a lane is not; itself if it is None.
+    known_as: TopicPartition | None = None
     #: Highest event time read so far; extractors may ask for it.
     partition_time_ms: int = NO_TIMESTAMP
     _has_types: bool = field(init=False)
@@ -107,19 +109,23 @@ class SourceReader:
     def _drop(self, why: str, block: Block, index: int, error: Exception | None = None) -> None:
         self.dropped.value += 1
         offset = block.offsets[index]
-        logger.warning("%s at offset %d %s; the record is dropped", self.partition, offset, why)
+        logger.warning("%s at offset %d %s; the record is dropped", self._known_as, offset, why)
         if error is not None and self.dead_letters is not None:
             own = () if block.headers is None else block.headers[index]
-            origin = error_headers(error, self.partition.topic, self.partition.partition, offset)
+            origin = error_headers(error, *self._known_as, offset)
             self.dead_letters(block.keys[index], block.values[index], block.timestamps[index], own + origin)
+
+    @property
+    def _known_as(self) -> TopicPartition:
+        return self.known_as or self.partition
 
     def _failure(self, error: StreamsError, offset: int) -> ProcessingError:
         failure = ProcessingError(
-            f"{self.partition} at offset {offset}, source {self.node!r}: {error}; "
+            f"{self._known_as} at offset {offset}, source {self.node!r}: {error}; "
             "mend the record or set deserialization_handler=continue to drop and count such records",
             node=self.node,
-            topic=self.partition.topic,
-            partition=self.partition.partition,
+            topic=self._known_as.topic,
+            partition=self._known_as.partition,
             offset=offset,
         )
         failure.__cause__ = error
