@@ -8,6 +8,7 @@ node: an exception is attributed to it without any cost while all goes well.
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
 from types import CodeType
 from typing import Any, Protocol
 
@@ -174,8 +175,10 @@ def compile_sub_topology(
     writer = _Writer(topology, sub, isolate_errors, guard_sinks)
     writer.write()
     source = "\n".join(writer.lines) + "\n"
-    # Unique per compilation: a traceback must not be attributed to another program's nodes.
-    filename = f"<sub-topology {sub.id} at {id(writer):x}>"
+    # Of its own for each program: a traceback must not be attributed to another one's nodes.  The same in
+    # all processes and runs, for tracebacks travel with dead letters.
+    digest = blake2b(repr((source, writer.owners)).encode(), digest_size=6).hexdigest()
+    filename = f"<sub-topology {sub.id}, {digest}>"
     return CompiledSubTopology(
         sub,
         source,
