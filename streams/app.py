@@ -15,6 +15,7 @@ from attrs import define, evolve, field, frozen
 from streams.broker.embedded import EmbeddedBroker
 from streams.clients.admin import Admin
 from streams.clients.consumer import Consumer
+from streams.clients.tcp import TcpCluster
 from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ClientClosedError, ConfigError, StreamsError, TopologyError, TransactionError
@@ -46,8 +47,9 @@ class Streams:
     """A running application: ``start``, ``close``, its state and its stores.
 
     ``topology`` is a function of the builder or a built ``Topology``; ``broker`` an
-    ``EmbeddedBroker`` (one is made, and closed with the application, if none is given).  Settings
-    are those of ``StreamsConfig``.  Several instances with one application id share the partitions.
+    ``EmbeddedBroker`` (one is made, and closed with the application, if none is given).  With
+    ``bootstrap_servers`` it runs on a Kafka cluster: source and sink topics must exist there, internal ones are
+    made.  Settings are those of ``StreamsConfig``.  Several instances with one application id share the partitions.
 
     ``on_state`` is called with the new and the old state; ``on_restore`` with a task, a store, the
     records restored and those to restore.  ``on_exception`` is asked what to do when a thread has
@@ -73,10 +75,16 @@ class Streams:
         **settings: Any,
     ) -> None:
         self.config = StreamsConfig.of(application_id=application_id, **settings)
-        if broker is None and self.config.bootstrap_servers:
-            raise ConfigError("bootstrap_servers: a Kafka cluster is not supported yet; pass broker=EmbeddedBroker()")
+        if broker is not None and self.config.bootstrap_servers:
+            raise ConfigError("both broker= and bootstrap_servers= are given: give one of them")
         self.topology = build_topology(topology, self.config)
-        cluster = EmbeddedBroker() if broker is None else broker
+        cluster: Cluster
+        if broker is not None:
+            cluster = broker
+        elif self.config.bootstrap_servers:
+            cluster = TcpCluster.of(self.config)
+        else:
+            cluster = EmbeddedBroker()
         self._own_broker = cluster if isinstance(cluster, EmbeddedBroker) and broker is None else None
         self.broker: Cluster = cluster
         self._instance = Instance(
@@ -264,6 +272,8 @@ def run(
     **settings: Any,
 ) -> None:
     """Run an application until SIGINT or SIGTERM, then close it cleanly.
+
+    With ``bootstrap_servers="host:9092"`` among the settings it runs on a Kafka cluster.
 
     Raises:
         StreamsError: the application failed.

@@ -1,17 +1,18 @@
 """Administration of topics, groups and offsets: each verb asks and waits.  Imports protocol only."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Final, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from streams.clients.catalog import Catalog
-from streams.clients.errors import error_for
-from streams.clients.network import ANY_NODE, Network, Patience
+from streams.clients.errors import DisconnectedError, error_for
+from streams.clients.network import ANY_NODE, Backoff, Network, Patience, Settling
 from streams.clients.offsets import list_offsets
+from streams.clients.tcp import Security, TcpCluster, cluster_of
 from streams.core.clock import Clock, SystemClock
-from streams.core.errors import ClientClosedError, ConfigError, OffsetOutOfRangeError
+from streams.core.errors import BrokerError, ClientClosedError, ConfigError, OffsetOutOfRangeError
 from streams.core.records import TopicPartition
 from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
 from streams.protocol.messages import (
@@ -55,7 +56,10 @@ from streams.protocol.messages import (
 )
 from streams.protocol.transport import Cluster
 
+A = TypeVar("A")
 R = TypeVar("R", bound=Response)
+
+_BACKOFF: Final = Backoff()
 
 #: Times that ``list_offsets`` takes beside epoch milliseconds.
 EARLIEST: Final = EARLIEST_TIMESTAMP
@@ -74,7 +78,13 @@ class GroupListing:
 class Admin:
     """Creates, describes and deletes what the cluster has.  Times are milliseconds.
 
-    Every verb raises RequestTimeoutError when no answer comes in time.
+    Every verb raises RequestTimeoutError when no answer comes in time.  What a cluster cannot do for the moment
+    (a coordinator that moves, a lost connection) is asked for again until then, but for the making and deletion of
+    topics, of which it would not be known who has done it.
+
+    Args:
+        broker: the embedded broker, or whatever else opens connections.
+        bootstrap_servers: in its place, host:port of brokers of a Kafka cluster; ``security`` says how to connect.
 
     Raises:
         ConfigError: there is no broker to ask.
@@ -84,13 +94,15 @@ class Admin:
         self,
         broker: Cluster | None = None,
         *,
+        bootstrap_servers: str | Iterable[str] = "",
+        security: Security | None = None,
         client_id: str = "admin",
         request_timeout_ms: int = 30_000,
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
-        if broker is None:
-            raise ConfigError("an admin needs a broker to ask; pass broker=EmbeddedBroker() or another cluster")
+        broker = cluster_of(broker, bootstrap_servers, security, "an admin")
+        self._cluster = broker
         self._clock: Clock = SystemClock() if clock is None else clock
         self._request_timeout_ms = request_timeout_ms
         self._network = Network(broker.connect(client_id), self._clock, request_timeout_ms=request_timeout_ms)
@@ -107,7 +119,7 @@ class Admin:
             TopicExistsError: one exists already, unless ``exist_ok``.
             BrokerError: its name, partition count or configuration is not legal.
         """
-        response = self._ask(CreateTopics(tuple(topics)), CreateTopicsResponse)
+        response = self._ask_controller(CreateTopics(tuple(topics)), CreateTopicsResponse)
         for name, (code, detail) in response.errors.items():
             if code is ErrorCode.TOPIC_ALREADY_EXISTS and exist_ok:
                 continue
@@ -121,7 +133,7 @@ class Admin:
             UnknownTopicError: a topic does not exist.
             BrokerError: a count is not above the present one.
         """
-        response = self._ask(CreatePartitions(counts), CreatePartitionsResponse)
+        response = self._ask_controller(CreatePartitions(counts), CreatePartitionsResponse)
         for name, (code, detail) in response.errors.items():
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"{counts[name]} partitions for topic {name!r}", detail)
@@ -132,7 +144,7 @@ class Admin:
         Raises:
             UnknownTopicError: a topic does not exist.
         """
-        response = self._ask(DeleteTopics(tuple(topics)), DeleteTopicsResponse)
+        response = self._ask_controller(DeleteTopics(tuple(topics)), DeleteTopicsResponse)
         for name, code in response.errors.items():
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"deletion of topic {name!r}")
@@ -144,6 +156,13 @@ class Admin:
             UnknownTopicError: a topic does not exist.
         """
         names = tuple(topics)
+        found = self._repeated(lambda: self._describe_topics(names))
+        if isinstance(self._cluster, TcpCluster):
+            configs = self._cluster.topic_configs(names)
+            found = {name: evolve(topic, config=configs[name]) for name, topic in found.items()}
+        return found
+
+    def _describe_topics(self, names: Sequence[str]) -> dict[str, TopicMetadata]:
         found = {topic.name: topic for topic in self._metadata(names).topics}
         for name in names:
             code = found[name].error if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -153,7 +172,12 @@ class Admin:
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """Return the names of all topics, those of the broker's own use only on request."""
-        return sorted(t.name for t in self._metadata(None).topics if include_internal or not t.is_internal)
+        return sorted(topic.name for topic in self.all_topics() if include_internal or not topic.is_internal)
+
+    def all_topics(self) -> list[TopicMetadata]:
+        """Return what metadata tells of all topics, those of the broker's own use among them."""
+        found = self._repeated(lambda: self._metadata(None))
+        return [topic for topic in found.topics if topic.error is ErrorCode.NONE]
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete records below these offsets, -1 = all; return where each log begins now.
@@ -162,6 +186,9 @@ class Admin:
             OffsetOutOfRangeError: an offset is beyond the end.
             UnknownTopicError: a partition does not exist.
         """
+        return self._repeated(lambda: self._delete_records(offsets))
+
+    def _delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         catalog = Catalog()
         topics = tuple(sorted({partition.topic for partition in offsets}))
         catalog.update(self._metadata(topics), topics)
@@ -195,9 +222,17 @@ class Admin:
 
     def list_groups(self) -> list[GroupListing]:
         """Return all groups."""
+        groups = self._repeated(self._list_groups)
+        # A cluster does not tell the states along with them.
+        listed = (
+            GroupListing(group_id, kind, state or self.describe_group(group_id).state)
+            for group_id, kind, state in groups
+        )
+        return sorted(listed, key=lambda group: group.group_id)
+
+    def _list_groups(self) -> list[tuple[str, str, str]]:
         nodes = sorted(self._metadata(()).brokers) or [ANY_NODE]
-        groups = [group for node in nodes for group in self._ask(ListGroups(), ListGroupsResponse, node).groups]
-        return sorted((GroupListing(*group) for group in groups), key=lambda group: group.group_id)
+        return [group for node in nodes for group in self._ask(ListGroups(), ListGroupsResponse, node).groups]
 
     def create_group(self, group_id: str, *, ephemeral: bool = False, session_timeout_ms: int | None = None) -> None:
         """Create a group before its first member comes; creating the same once more does no harm.
@@ -211,7 +246,7 @@ class Admin:
             BrokerError: the id is empty, or the session timeout is outside of the broker's bounds.
         """
         request = CreateGroup(group_id, ephemeral, session_timeout_ms)
-        response = self._ask(request, CreateGroupResponse, self._coordinator(group_id))
+        response = self._ask_group(group_id, request, CreateGroupResponse)
         if response.error is not ErrorCode.NONE:
             raise error_for(response.error, f"creation of group {group_id!r}")
 
@@ -222,13 +257,13 @@ class Admin:
             MemberFencedError: the group has no such member.
         """
         request = LeaveGroup(group_id, "", group_instance_id)
-        response = self._ask(request, LeaveGroupResponse, self._coordinator(group_id))
+        response = self._ask_group(group_id, request, LeaveGroupResponse)
         if response.error is not ErrorCode.NONE:
             raise error_for(response.error, f"removal of {group_instance_id!r} from group {group_id!r}")
 
     def describe_group(self, group_id: str) -> DescribeGroupResponse:
         """Return state and members of a group; one that does not exist is ``Dead``."""
-        response = self._ask(DescribeGroup(group_id), DescribeGroupResponse, self._coordinator(group_id))
+        response = self._ask_group(group_id, DescribeGroup(group_id), DescribeGroupResponse)
         if response.error is not ErrorCode.NONE:
             raise error_for(response.error, f"description of group {group_id!r}")
         return response
@@ -240,7 +275,7 @@ class Admin:
             GroupNotEmptyError: it has members.
             BrokerError: there is no such group.
         """
-        response = self._ask(DeleteGroup(group_id), DeleteGroupResponse, self._coordinator(group_id))
+        response = self._ask_group(group_id, DeleteGroup(group_id), DeleteGroupResponse)
         if response.error is not ErrorCode.NONE:
             raise error_for(response.error, f"deletion of group {group_id!r}")
 
@@ -249,7 +284,7 @@ class Admin:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return a group's committed offsets, None = all; partitions without one are absent."""
         request = OffsetFetch(group_id, partitions)
-        response = self._ask(request, OffsetFetchResponse, self._coordinator(group_id))
+        response = self._ask_group(group_id, request, OffsetFetchResponse)
         if response.error is not ErrorCode.NONE:
             raise error_for(response.error, f"committed offsets of group {group_id!r}")
         return dict(response.offsets)
@@ -261,7 +296,7 @@ class Admin:
             GroupNotEmptyError: it has members, which would not notice.
         """
         wanted = {p: OffsetAndMetadata(offset) if isinstance(offset, int) else offset for p, offset in offsets.items()}
-        response = self._ask(OffsetCommit(group_id, wanted), OffsetCommitResponse, self._coordinator(group_id))
+        response = self._ask_group(group_id, OffsetCommit(group_id, wanted), OffsetCommitResponse)
         for partition, code in response.errors.items():
             if code is ErrorCode.UNKNOWN_MEMBER_ID:
                 code = ErrorCode.NON_EMPTY_GROUP
@@ -288,8 +323,11 @@ class Admin:
         their next heartbeat or commit, which is refused: their listeners are told that partitions are lost, they
         join again, and go on from the new offsets.  What they handed out in between is handed out again.
 
+        A cluster of Kafka's cannot move offsets under members: its groups have to be stopped first.
+
         Raises:
             ConfigError: not exactly one of ``to``, ``shift`` and ``offsets`` is given.
+            GroupNotEmptyError: a cluster's group has members.
             OffsetOutOfRangeError: the log does not hold one of ``offsets``; nothing has been changed.
             UnknownTopicError: a partition does not exist.
             BrokerError: there is no such group.
@@ -319,11 +357,40 @@ class Admin:
             targets.update({p: highs[p] if offset < 0 else offset for p, offset in found.items()})
         elif shift is not None:
             targets.update({p: Shift(shift, lows[p], highs[p]) for p in chosen})
+        if isinstance(self._cluster, TcpCluster):
+            return self._rewind_stopped(group_id, targets)
         request = ResetOffsets(group_id, targets, self._rng.getrandbits(62) + 1)
-        response = self._ask(request, ResetOffsetsResponse, self._coordinator(group_id))
+        response = self._ask_group(group_id, request, ResetOffsetsResponse)
         if response.error is not ErrorCode.NONE:
             raise error_for(response.error, f"rewind of group {group_id!r}")
         return dict(response.offsets)
+
+    def _rewind_stopped(
+        self, group_id: str, targets: Mapping[TopicPartition, int | Shift]
+    ) -> dict[TopicPartition, int]:
+        """Do with requests that Kafka has what a group without members allows."""
+        described = self.describe_group(group_id)
+        if described.members:
+            raise error_for(
+                ErrorCode.NON_EMPTY_GROUP,
+                f"rewind of group {group_id!r}",
+                f"it has {len(described.members)} members, and only the embedded broker in this process can move "
+                "offsets under them",
+            )
+        committed = self.committed_offsets(group_id)
+        if described.state == "Dead" and not committed:
+            raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"rewind of group {group_id!r}")
+        offsets: dict[TopicPartition, int] = {}
+        for partition, target in targets.items():
+            if isinstance(target, Shift):
+                found = committed.get(partition)
+                moved = target.lowest if found is None else found.offset + target.by
+                offsets[partition] = min(max(moved, target.lowest), target.highest)
+            else:
+                offsets[partition] = target
+        if offsets:
+            self.alter_offsets(group_id, offsets)
+        return offsets
 
     def _partitions_of(self, group_id: str) -> list[TopicPartition]:
         """Return all partitions of the topics that a group has committed, or shares out."""
@@ -336,7 +403,7 @@ class Admin:
                     topics.update(decode_subscription(member.metadata).topics)
         if not topics:
             return []
-        found = self._metadata(tuple(sorted(topics))).topics
+        found = self._repeated(lambda: self._metadata(tuple(sorted(topics)))).topics
         return [TopicPartition(topic.name, number) for topic in found for number in range(len(topic.leaders))]
 
     # --- the end ----------------------------------------------------------------------
@@ -360,11 +427,47 @@ class Admin:
     def _metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
         return self._ask(Metadata(topics, allow_auto_topic_creation=False), MetadataResponse)
 
-    def _coordinator(self, group_id: str) -> int:
-        found = self._ask(FindCoordinator(group_id), FindCoordinatorResponse)
-        if found.error is not ErrorCode.NONE:
-            raise error_for(found.error, f"coordinator of group {group_id!r}")
-        return found.node_id
+    def _ask_group(self, group_id: str, request: Request, kind: type[R]) -> R:
+        """Ask the coordinator of a group, wherever it is by the time that it answers."""
+
+        def attempt() -> R:
+            found = self._ask(FindCoordinator(group_id), FindCoordinatorResponse)
+            if found.error is not ErrorCode.NONE:
+                raise error_for(found.error, f"coordinator of group {group_id!r}")
+            response = self._ask(request, kind, found.node_id)
+            for code in _codes_of(response):
+                if code in self._network.traits.retriable:
+                    raise error_for(code, f"{type(request).__name__} for group {group_id!r}")
+            return response
+
+        return self._repeated(attempt)
+
+    def _ask_controller(self, request: Request, kind: type[R]) -> R:
+        """Ask whoever controls the cluster: nothing is done by others."""
+
+        def attempt() -> R:
+            response = self._ask(request, kind)
+            if ErrorCode.NOT_CONTROLLER in _codes_of(response):
+                raise error_for(ErrorCode.NOT_CONTROLLER, type(request).__name__)
+            return response
+
+        return self._repeated(attempt, when_lost=False)
+
+    def _repeated(self, attempt: Callable[[], A], *, when_lost: bool = True) -> A:
+        """Make an attempt until it succeeds, fails for good, or time is over."""
+        patience = Patience(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
+        settling, failures = Settling(self._network), 0
+        while True:
+            try:
+                return attempt()
+            except BrokerError as error:
+                is_lost = isinstance(error, DisconnectedError)
+                is_passing = error.code in self._network.traits.retriable or settling.excuses(error)
+                remaining_ms = patience.remaining_ms(has_progress=False)
+                if not remaining_ms or not (when_lost if is_lost else is_passing):
+                    raise
+                failures += 1
+                self._network.poll(min(remaining_ms, _BACKOFF.after(failures)))
 
     def _ask(self, request: Request, kind: type[R], node: int = ANY_NODE) -> R:
         self._check_open()
@@ -373,6 +476,14 @@ class Admin:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosedError("the admin client is closed; make a new one")
+
+
+def _codes_of(response: Response) -> list[ErrorCode]:
+    """Return the error codes of an answer, be they one or many."""
+    found = getattr(response, "errors", None)
+    if found is None:
+        return [getattr(response, "error", ErrorCode.NONE)]
+    return [code[0] if isinstance(code, tuple) else code for code in found.values()]
 
 
 __all__ = ["EARLIEST", "LATEST", "Admin", "GroupListing"]

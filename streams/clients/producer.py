@@ -25,6 +25,7 @@ from streams.clients.partitioners import Partitioning
 from streams.clients.records import GroupMetadata
 from streams.clients.sender import Sender
 from streams.clients.settings import is_idempotent
+from streams.clients.tcp import Security, cluster_of
 from streams.clients.transaction import Identity, Transaction, TransactionState
 from streams.clients.transactor import Transactor
 from streams.core.clock import Clock, SystemClock
@@ -66,6 +67,7 @@ class Producer:
 
     Args:
         broker: the embedded broker, or whatever else opens connections.
+        bootstrap_servers: in its place, host:port of brokers of a Kafka cluster; ``security`` says how to connect.
         linger_ms: how long a batch may wait for more records; above 0 a thread sends it then.
         batch_size: bytes of a batch that is sent at once.
         max_in_flight: requests that wait for an answer; at most 5 for an idempotent producer.
@@ -88,6 +90,8 @@ class Producer:
         self,
         broker: Cluster | None = None,
         *,
+        bootstrap_servers: str | Iterable[str] = "",
+        security: Security | None = None,
         client_id: str = "producer",
         linger_ms: int = 0,
         batch_size: int = 16_384,
@@ -109,8 +113,7 @@ class Producer:
         clock: Clock | None = None,
         threads: Threads | None = None,
     ) -> None:
-        if broker is None:
-            raise ConfigError("a producer needs a broker to write to; pass broker=EmbeddedBroker() or another cluster")
+        broker = cluster_of(broker, bootstrap_servers, security, "a producer")
         if linger_ms < 0 or batch_size < 1 or max_in_flight < 1 or buffer_memory_bytes < 1:
             raise ConfigError(
                 "linger_ms must not be negative, batch_size, max_in_flight and buffer_memory_bytes at least 1"

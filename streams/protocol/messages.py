@@ -122,11 +122,12 @@ __all__ = [
 
 @frozen
 class TopicSpec:
-    """A topic to create; ``partitions`` -1 = the broker's default; ``config`` has Kafka's names."""
+    """A topic to create; ``partitions`` and ``replicas`` -1 = the broker's default; ``config`` has Kafka's names."""
 
     name: str
     partitions: int = -1
     config: Mapping[str, str] = field(factory=dict)
+    replicas: int = -1
 
 
 @frozen

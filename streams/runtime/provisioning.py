@@ -1,39 +1,35 @@
 """Topics of an application: looked up, made where they are missing, checked where they exist.
 
-Run at the start, and by the group's leader when partition counts have changed.  Imports clients.
+Run at the start, and by the group's leader when partition counts have changed.  On a cluster each question is
+asked again while it cannot be answered for the moment.  Imports clients.
 """
 
 from collections.abc import Mapping, Sequence
 
-from attrs import define
+from attrs import define, field
 
-from streams.clients.errors import error_for
+from streams.clients.admin import Admin
 from streams.clients.network import ANY_NODE, Network
+from streams.clients.tcp import TcpCluster
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import BrokerError, TopologyError
 from streams.core.records import TopicPartition
 from streams.protocol.messages import (
-    CreateTopics,
-    CreateTopicsResponse,
     DescribeGroup,
     DescribeGroupResponse,
-    ErrorCode,
-    FindCoordinator,
-    FindCoordinatorResponse,
     LeaveGroup,
     LeaveGroupResponse,
-    Metadata,
-    MetadataResponse,
     OffsetAndMetadata,
-    OffsetFetch,
-    OffsetFetchResponse,
     TopicSpec,
 )
 from streams.protocol.transport import Cluster
 from streams.runtime.plan import InternalTopicPlan
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import sub_topologies
+
+_POLICY = "cleanup.policy"
+_FOR_EVER = -1
 
 
 @define(eq=False)
@@ -49,63 +45,54 @@ class Provisioner:
     _config: StreamsConfig
     _topology: Topology
     _creates_topics: bool
+    #: Settings of topics as far as they came with their partition counts.
+    _configs: dict[str, Mapping[str, str]] = field(factory=dict)
+    #: Internal topics whose settings fit.
+    _checked: set[str] = field(factory=set)
 
     def known(self) -> dict[str, int]:
         """Return the partition counts of all topics, those declared by the topology made if need be."""
-        network = self._network()
-        try:
-            known = self._counts(network)
-            if self._creates_topics and self._create_declared(network, known):
-                known = self._counts(network)
+        with self._admin() as admin:
+            known = self._counts(admin)
+            if self._creates_topics and self._create_declared(admin, known):
+                known = self._counts(admin)
             return known
-        finally:
-            network.close()
 
     def provide(self, plans: Sequence[InternalTopicPlan], known: Mapping[str, int]) -> None:
-        """Create the internal topics that are missing.
+        """Create the internal topics that are missing, and check the others.
 
         Raises:
-            TopologyError: one exists with another number of partitions.
+            TopologyError: one exists with another number of partitions, or with settings that would lose records.
             BrokerError: one cannot be made.
         """
         missing = []
         for plan in plans:
             if plan.name not in known:
-                missing.append(TopicSpec(plan.name, plan.partitions, plan.config))
+                missing.append(TopicSpec(plan.name, plan.partitions, plan.config, self._config.replication_factor))
             elif known[plan.name] != plan.partitions:
                 raise TopologyError(
                     f"internal topic {plan.name!r} has {known[plan.name]} partitions, but the topology needs "
                     f"{plan.partitions}: the partition count of an input has changed since it was made; "
                     "go back to the old count, or start with a new application id (or state directory)"
                 )
+        existing = [plan for plan in plans if plan.name in known and plan.name not in self._checked]
         if missing:
-            network = self._network()
-            try:
-                self._create(network, missing)
-            finally:
-                network.close()
+            with self._admin() as admin:
+                self._create(admin, missing)
+        self._check(existing)
 
     def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Return all committed offsets of the application's group, as they are now."""
-        group_id = self._config.application_id
-        network = self._network()
-        try:
-            found = network.request(ANY_NODE, FindCoordinator(group_id), FindCoordinatorResponse)
-            if found.error is not ErrorCode.NONE:
-                raise error_for(found.error, f"coordinator of group {group_id!r}")
-            response = network.request(found.node_id, OffsetFetch(group_id), OffsetFetchResponse)
-            if response.error is not ErrorCode.NONE:
-                raise error_for(response.error, f"committed offsets of group {group_id!r}")
-            return response.offsets
-        finally:
-            network.close()
+        with self._admin() as admin:
+            return admin.committed_offsets(self._config.application_id)
 
     def remove_members(self) -> None:
         """Let members of an earlier bounded run leave, which was killed before it could say so itself.
 
         A bounded run has its broker to itself, so whoever is in the group at its start is dead.
         """
-        network = self._network()
+        connection = self._cluster.connect(f"{self._config.application_id}-admin")
+        network = Network(connection, self._clock, request_timeout_ms=self._config.request_timeout_ms)
         try:
             group_id = self._config.application_id
             group = network.request(ANY_NODE, DescribeGroup(group_id), DescribeGroupResponse)
@@ -115,19 +102,20 @@ class Provisioner:
         finally:
             network.close()
 
-    def _network(self) -> Network:
-        connection = self._cluster.connect(f"{self._config.application_id}-admin")
-        return Network(connection, self._clock, request_timeout_ms=self._config.request_timeout_ms)
+    def _admin(self) -> Admin:
+        return Admin(
+            self._cluster,
+            client_id=f"{self._config.application_id}-admin",
+            request_timeout_ms=self._config.request_timeout_ms,
+            clock=self._clock,
+        )
 
-    def _counts(self, network: Network) -> dict[str, int]:
-        response = network.request(ANY_NODE, Metadata(None), MetadataResponse)
-        return {
-            topic.name: len(topic.leaders)
-            for topic in response.topics
-            if topic.error is ErrorCode.NONE and not topic.is_internal
-        }
+    def _counts(self, admin: Admin) -> dict[str, int]:
+        found = admin.all_topics()
+        self._configs = {topic.name: topic.config for topic in found}
+        return {topic.name: len(topic.leaders) for topic in found if not topic.is_internal}
 
-    def _create_declared(self, network: Network, known: Mapping[str, int]) -> bool:
+    def _create_declared(self, admin: Admin, known: Mapping[str, int]) -> bool:
         names: dict[str, None] = {}
         for sub in sub_topologies(self._topology):
             names |= dict.fromkeys((*sub.source_topics, *sub.sink_topics))
@@ -139,12 +127,70 @@ class Provisioner:
                 declared = self._topology.topics.get(name)
                 specs.append(TopicSpec(name, declared.partitions if declared and declared.partitions else -1))
         if specs:
-            self._create(network, specs)
+            self._create(admin, specs)
         return bool(specs)
 
-    def _create(self, network: Network, specs: Sequence[TopicSpec]) -> None:
-        response = network.request(ANY_NODE, CreateTopics(tuple(specs)), CreateTopicsResponse)
-        for name, (code, message) in response.errors.items():
+    def _create(self, admin: Admin, specs: Sequence[TopicSpec]) -> None:
+        try:
             # Another instance that starts at the same time may have been faster.
-            if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                raise BrokerError(f"topic {name!r} cannot be created: {message or code.name}", code=code)
+            admin.create_topics(specs, exist_ok=True)
+        except BrokerError as error:
+            names = ", ".join(repr(spec.name) for spec in specs)
+            raise BrokerError(f"topics {names} cannot be created: {error}", code=error.code) from error
+        if isinstance(self._cluster, TcpCluster):
+            # Known to all brokers that will be asked for them, or nearly.
+            admin.describe_topics([spec.name for spec in specs])
+
+    # --- settings that fit --------------------------------------------------------------
+
+    def _check(self, plans: Sequence[InternalTopicPlan]) -> None:
+        """Refuse internal topics that somebody has made, or changed, so that they would lose records.
+
+        Raises:
+            TopologyError: one is of that kind.
+        """
+        if not plans:
+            return
+        configs = self._configs
+        if isinstance(self._cluster, TcpCluster):
+            configs = {**self._cluster.topic_configs([plan.name for plan in plans])}
+        for plan in plans:
+            found = configs.get(plan.name, {})
+            reason = misfit(plan.config, found) if found else None
+            if reason is not None:
+                wanted = ", ".join(f"{name}={value}" for name, value in plan.config.items())
+                raise TopologyError(
+                    f"internal topic {plan.name!r} {reason}; set {wanted} on it (kafka-configs --alter), "
+                    "or delete it if its records may go, or start with a new application id"
+                )
+            self._checked.add(plan.name)
+
+
+def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:
+    """Return why an existing topic would lose records that are needed, None if it does not."""
+    if _POLICY not in found:
+        return None
+    needs, has = _policies(wanted), _policies(found)
+    if "compact" in has and "compact" not in needs:
+        return f"has {_POLICY}={found[_POLICY]}: records with the same key would be lost before they are read"
+    if "compact" in needs and "compact" not in has:
+        return f"has {_POLICY}={found[_POLICY]}: state would be deleted with its age, and not be restored"
+    if "delete" in has and "delete" not in needs:
+        return f"has {_POLICY}={found[_POLICY]}: state would be deleted with its age, and not be restored"
+    kept_ms, needed_ms = _time(found, "retention.ms"), _time(wanted, "retention.ms")
+    if "delete" in has and "compact" in has and kept_ms != _FOR_EVER and (needed_ms < 0 or kept_ms < needed_ms):
+        return f"has retention.ms={kept_ms}: windows are needed for {needed_ms} ms"
+    if _time(found, "min.compaction.lag.ms", 0) < _time(wanted, "min.compaction.lag.ms", 0):
+        return (
+            f"has min.compaction.lag.ms={found.get('min.compaction.lag.ms', 0)}: "
+            "versions would be compacted away before their time"
+        )
+    return None
+
+
+def _policies(config: Mapping[str, str]) -> set[str]:
+    return {policy.strip() for policy in config.get(_POLICY, "delete").split(",")}
+
+
+def _time(config: Mapping[str, str], name: str, default: int = _FOR_EVER) -> int:
+    return int(config.get(name, default))

@@ -4,20 +4,31 @@ Sent without waiting; what is refused or lost is asked for again the next time. 
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from attrs import define, field
 
+from streams.clients.catalog import Catalog
 from streams.clients.network import ANY_NODE, Network
 from streams.core.clock import Clock
 from streams.core.records import TopicPartition
-from streams.protocol.messages import DeleteRecords, OffsetAndMetadata
+from streams.protocol.messages import (
+    DeleteRecords,
+    DeleteRecordsResponse,
+    ErrorCode,
+    Metadata,
+    MetadataResponse,
+    OffsetAndMetadata,
+    Response,
+)
 
 
 @define(eq=False)
 class Purger:
     """Deletes what one thread has consumed and committed, now and then.
 
-    ``interval_ms`` is the setting ``repartition_purge_interval_ms``.
+    ``interval_ms`` is the setting ``repartition_purge_interval_ms``.  On a cluster each partition's leader is asked,
+    which metadata tells first; a broker in this process does it itself.
     """
 
     _network: Network
@@ -25,6 +36,7 @@ class Purger:
     _interval_ms: int
     _next_ms: int = field(init=False)
     _consumed: dict[TopicPartition, int] = field(factory=dict)
+    _catalog: Catalog = field(factory=Catalog)
 
     def __attrs_post_init__(self) -> None:
         self._next_ms = self._clock.monotonic_ms() + self._interval_ms
@@ -36,16 +48,47 @@ class Purger:
 
     def poll(self) -> None:
         """Ask for the deletion when it is due."""
+        if self._network.in_flight and not self._network.traits.is_lossy:
+            self._network.poll(0)
         now = self._clock.monotonic_ms()
         if now < self._next_ms:
             return
         self._next_ms = now + self._interval_ms
-        # Answers tell nothing that matters; they are only taken in.
-        self._network.poll(0)
-        if self._consumed:
-            self._network.send(ANY_NODE, DeleteRecords(self._consumed))
-            self._consumed = {}
+        if self._network.traits.is_lossy:
+            # Answers tell nothing that matters; they are only taken in.
+            self._network.poll(0)
+            if self._consumed:
+                self._network.send(ANY_NODE, DeleteRecords(self._consumed))
+                self._consumed = {}
+        elif any(self._catalog.leader(partition) is None for partition in self._consumed):
+            topics = tuple(sorted({partition.topic for partition in self._consumed}))
+            self._network.send(ANY_NODE, Metadata(topics, False), partial(self._on_metadata, topics))
+        else:
+            self._send()
 
     def close(self) -> None:
         """Close the connection."""
         self._network.close()
+
+    def _on_metadata(self, topics: tuple[str, ...], response: Response | Exception) -> None:
+        if isinstance(response, MetadataResponse):
+            self._catalog.update(response, topics)
+            self._send()
+
+    def _send(self) -> None:
+        by_node: dict[int, dict[TopicPartition, int]] = {}
+        for partition, offset in self._consumed.items():
+            node = self._catalog.leader(partition)
+            if node is not None:
+                by_node.setdefault(node, {})[partition] = offset
+        for node, offsets in by_node.items():
+            self._network.send(node, DeleteRecords(offsets), partial(self._on_deleted, offsets))
+
+    def _on_deleted(self, asked: Mapping[TopicPartition, int], response: Response | Exception) -> None:
+        for partition, offset in asked.items():
+            found = response.partitions.get(partition) if isinstance(response, DeleteRecordsResponse) else None
+            if found is None or found[0] is not ErrorCode.NONE:
+                # Its leader is another by now: the next time.
+                self._catalog.topics.pop(partition.topic, None)
+            elif self._consumed.get(partition) == offset:
+                del self._consumed[partition]

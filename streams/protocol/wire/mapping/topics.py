@@ -142,7 +142,9 @@ def _create_topics(request: CreateTopics, version: int) -> Fields:
             {
                 "name": topic.name,
                 "num_partitions": topic.partitions,
-                "replication_factor": -1 if version >= _BROKER_DEFAULTS_SINCE else 1,
+                "replication_factor": topic.replicas
+                if topic.replicas > 0
+                else (-1 if version >= _BROKER_DEFAULTS_SINCE else 1),
                 "configs": [{"name": name, "value": value} for name, value in topic.config.items()],
             }
             for topic in request.topics
