@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 from typing import NoReturn
 
-from streams.cli import archive, describe, diff, golive, publish, replay, run, snapshot
+from streams.cli import archive, broker, describe, diff, golive, publish, replay, run, snapshot
 from streams.cli.mistakes import MISTAKE, report
 
 #: Exit status after an interrupt from the keyboard, as shells have it.
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     )
     main_parser.add_argument("--version", action="version", version=f"streams {_version()}")
     commands = main_parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (run, replay, diff, snapshot, golive, archive, publish, describe):
+    for command in (run, replay, diff, snapshot, golive, archive, publish, broker, describe):
         command.add_parser(commands)
     return main_parser
 

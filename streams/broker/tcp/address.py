@@ -1,5 +1,6 @@
 """HOST:PORT, as users write it."""
 
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from streams.core.errors import ConfigError
@@ -35,3 +36,17 @@ def parse_address(text: str) -> Address:
     if not colon or not is_port or (":" in host and not is_bracketed):
         raise ConfigError(f"address {text!r}: expected HOST:PORT, as in 127.0.0.1:9092 or [::1]:9092")
     return Address(host[1:-1] if is_bracketed else host, int(port))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

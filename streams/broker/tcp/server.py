@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from streams.broker.driver import Driver
-from streams.broker.tcp.address import Address
+from streams.broker.tcp.address import Address, is_loopback
 from streams.broker.tcp.limits import Limits
 from streams.broker.tcp.listener import Listener
 from streams.broker.tcp.users import Users
@@ -51,6 +51,16 @@ class BrokerServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def address(self) -> str:
+        """Return where it listens, as HOST:PORT."""
+        return str(Address(self.host, self.port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return is_loopback(self.host)
 
     @property
     def bootstrap_servers(self) -> str:

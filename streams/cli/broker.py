@@ -1,0 +1,79 @@
+"""``streams broker``: the embedded broker as a server of its own, for every client of Kafka's."""
+
+import argparse
+import sys
+from typing import Any
+
+from streams.cli.mistakes import UsageError
+from streams.cli.options import partition_count
+
+LISTEN = "127.0.0.1:9092"
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the program."""
+    parser = commands.add_parser(
+        "broker",
+        help="serve a broker that speaks Kafka's protocol",
+        description="Serve a broker that speaks Kafka's protocol, until SIGINT or SIGTERM.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default=LISTEN,
+        help=f"where to listen; port 0 is a free one (default {LISTEN})",
+    )
+    parser.add_argument("--advertise", metavar="HOST:PORT", help="what clients are told (default: where it listens)")
+    parser.add_argument("--data", metavar="DIR", help="folder that keeps everything (default: memory)")
+    parser.add_argument(
+        "--fsync",
+        choices=("never", "commit", "always"),
+        default="never",
+        help="when the disk is asked: never (a power failure may lose records, a killed broker loses none), "
+        "with every commit of offsets, always (default never)",
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM): TLS is spoken")
+    parser.add_argument("--tls-key", metavar="FILE", help="its key (PEM), unless it is in the same file")
+    parser.add_argument(
+        "--users", metavar="FILE", help="lines of NAME:PASSWORD: clients have to prove who they are (SASL PLAIN, SCRAM)"
+    )
+    parser.add_argument(
+        "--partitions", metavar="N", type=partition_count, default=1, help="of topics for which nobody says (default 1)"
+    )
+    parser.add_argument(
+        "--no-auto-create", action="store_true", help="topics that clients ask for are not created by that alone"
+    )
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and more of what is going on")
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Serve until a signal comes."""
+    from streams import EmbeddedBroker
+
+    if options.tls_key and not options.tls_cert:
+        raise UsageError("--tls-key without --tls-cert: give the certificate too")
+    with EmbeddedBroker(
+        options.data,
+        default_partitions=options.partitions,
+        auto_create_topics=not options.no_auto_create,
+        fsync=options.fsync,
+    ) as broker:
+        server = broker.serve(
+            options.listen,
+            advertise=options.advertise,
+            tls_cert=options.tls_cert,
+            tls_key=options.tls_key,
+            users=options.users,
+        )
+        where = f"data in {options.data}" if options.data else "in memory"
+        print(f"streams: broker listens on {server.address}, {where}", file=sys.stderr, flush=True)
+        if not (server.is_loopback or options.users):
+            print(f"streams: whoever reaches {server.address} may read and write; --users bounds it", file=sys.stderr)
+        try:
+            server.wait()
+        except KeyboardInterrupt:
+            # SIGINT or SIGTERM: this is how it ends.
+            print("streams: broker stops", file=sys.stderr)
+    return 0
