@@ -6,7 +6,7 @@ Between a path that the user typed and the readers and writers.  Imports core on
 import gzip
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import Path
 from typing import IO, cast
@@ -60,11 +60,13 @@ class FileKind:
 class Source:
     """A file to read: its name for people, which tells its kind, and how its bytes are had.
 
-    ``opened`` raises an ``OSError`` where that is not possible.
+    ``opened`` raises an ``OSError`` where that is not possible.  ``lines`` is given instead where somebody else
+    has cut the part that is read into lines, and can be read once.
     """
 
     name: str
     opened: Callable[[], IO[bytes]]
+    lines: Iterable[list[bytes]] | None = None
 
     @classmethod
     def local(cls, path: str | os.PathLike[str]) -> "Source":
@@ -123,6 +125,8 @@ def input_kind(source: Source) -> FileKind:
     kind = kind_of(source.name)
     if kind is None:
         raise InputError(f"{source}: its suffix tells no kind of file; known are {listed()}, each also with .gz")
+    if source.lines is not None:
+        return FileKind(kind.kind)
     try:
         with source.opened() as stream:
             magic = stream.read(2)

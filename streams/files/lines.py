@@ -35,6 +35,14 @@ def line_chunks(
     """
     number = part.first_line
     rest = b""
+    for lines in source.lines or ():
+        if not part.start and number == 1 and lines:
+            lines[0] = lines[0].removeprefix(_BOM)
+        if lines:
+            yield number, _without_returns(lines)
+        number += len(lines)
+    if source.lines is not None:
+        return
     try:
         for position, chunk in _chunks(source, kind, part):
             if not position:

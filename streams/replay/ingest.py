@@ -6,7 +6,7 @@ asked for the calls puts them behind each other (``intake``).  Imports files.
 """
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +18,7 @@ from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
 from streams.core.topic import Topic
 from streams.files import Part, Source, count_rows, input_kind, open_input
 from streams.replay.application import Application
+from streams.replay.errors import ReplayError
 from streams.replay.inputs import declared_topic
 from streams.replay.places import Place
 from streams.replay.progress import Heartbeat
@@ -97,29 +98,30 @@ def source_of(path: str) -> Source:
     return Source.local(place.path) if place.is_local else Source(path, place.open_input)
 
 
-def run_ingest(work: IngestWork) -> IngestReport:
-    """Read or count the pieces of a call.
+def run_ingest(work: IngestWork, opened: Callable[[str], Source] = source_of) -> IngestReport:
+    """Read or count the pieces of a call, which ``opened`` gives access to.
 
     Raises:
-        ReplayError: nothing can be written.
+        ReplayError: nothing can be written, or the call needs Spark itself.
     """
+    if not isinstance(work, IngestWork):
+        raise ReplayError(f"{work.name}: can be read through Spark only; give executor='spark'")
     meter = _Meter()
     try:
         if work.counts_only:
-            return meter.report(work, counts=tuple(map(_count, work.pieces)))
-        return _read(work, meter)
+            return meter.report(work, counts=tuple(_count(piece, opened(piece.file)) for piece in work.pieces))
+        return _read(work, meter, opened)
     except InputError as error:
         if work.root.is_local:
             work.failures.child(str(work.number)).write(b"")
         return meter.report(work, failure=str(error))
 
 
-def _count(piece: Piece) -> tuple[int, int]:
-    source = source_of(piece.file)
+def _count(piece: Piece, source: Source) -> tuple[int, int]:
     return count_rows(source, input_kind(source), piece.part)
 
 
-def _read(work: IngestWork, meter: "_Meter") -> IngestReport:
+def _read(work: IngestWork, meter: "_Meter", opened: Callable[[str], Source]) -> IngestReport:
     topic = declared_topic(work.application.plan(VirtualClock(NO_TIMESTAMP)).topology, work.topic)
     name = f"{work.folder}/{work.name}-{meter.attempt}.parquet"
     counts: list[tuple[int, int]] = []
@@ -127,7 +129,7 @@ def _read(work: IngestWork, meter: "_Meter") -> IngestReport:
     with SegmentWriter(work.root, name) as writer, Heartbeat(work.root, work.folder, work.name, meter.clock) as beat:
         for piece in work.pieces:
             position = max(skip, piece.part.first_row)
-            source = source_of(piece.file)
+            source = opened(piece.file)
             for number, block in _records(work, topic, source, piece.part, before, skip):
                 writer.append("source", TopicPartition(work.topic, number), block, origins=list(block.offsets))
                 position += len(block)

@@ -8,6 +8,7 @@ was changed.
 import glob
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from hashlib import blake2b
@@ -27,13 +28,21 @@ from streams.topology.graph import SourceNode, Topology
 
 #: Bytes at the start and before the end of a file that tell whether it is the same.
 _LOOK = 1 << 16
+#: In the place of a digest: when the file was changed last, in epoch milliseconds.
+_MODIFIED = "modified "
+_URI = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 @frozen
 class Files:
-    """Files of rows, read in this order as one."""
+    """Files of rows, read in this order as one.
+
+    ``through_spark``: Spark finds them, by paths, folders and patterns of its own, and hands their bytes to
+    Python; for file systems that Python cannot read.
+    """
 
     paths: tuple[str, ...]
+    through_spark: bool = False
 
 
 @frozen
@@ -49,12 +58,17 @@ class Archive:
 
 @frozen
 class KafkaTopic:
-    """A topic of a Kafka cluster, read through Spark's source up to its end at the start of the replay."""
+    """A topic of a Kafka cluster, read through Spark's source up to its end at the start of the replay.
+
+    Partitions and offsets are kept; of transactions the committed ones are read.  ``options`` are those of
+    Spark's source beyond these, such as ``kafka.security.protocol``.  ``partitions`` is the topic's count: to be
+    given where its ``Topic`` does not fix it and its last partitions may be empty.
+    """
 
     bootstrap_servers: str
     topic: str
-    #: Options of Spark's Kafka source beyond these, such as security settings.
-    options: Mapping[str, str] = {}
+    options: Mapping[str, str] = field(factory=dict)
+    partitions: int | None = None
 
 
 Input: TypeAlias = Files | Archive | KafkaTopic
@@ -93,6 +107,11 @@ class FileMark:
             raise InputError(f"{path}: cannot be read: {error}") from error
         return cls(path, end, blake2b(head, digest_size=16).hexdigest(), blake2b(tail, digest_size=16).hexdigest())
 
+    @classmethod
+    def by_time(cls, path: str, size: int, modified_ms: int) -> "FileMark":
+        """Return what is known of a file that only Spark can read."""
+        return cls(path, size, f"{_MODIFIED}{modified_ms}", "")
+
     def check_growth(self, path: str) -> None:
         """Refuse a file whose last line was read before it was whole.
 
@@ -113,7 +132,7 @@ class FileMark:
 
     def is_in(self, path: str) -> bool:
         """Whether a file begins with all that this one was."""
-        if Place(path).size() < self.size:
+        if self.head.startswith(_MODIFIED) or Place(path).size() < self.size:
             return False
         other = FileMark.of(path, self.size)
         return (other.head, other.tail) == (self.head, self.tail)
@@ -136,6 +155,11 @@ def input_of(given: Any) -> Input:
     found: list[str] = []
     for path in paths:
         text = os.fspath(path)
+        if _needs_spark(text):
+            texts = tuple(os.fspath(other) for other in paths)
+            if not all(map(_URI.match, texts)):
+                raise InputError(f"{text}: can be read through Spark only; give the other paths with their schemes too")
+            return Files(texts, through_spark=True)
         if is_archive(text):
             if len(paths) > 1:
                 raise InputError(f"{text}: is an archive; give it alone")
@@ -144,6 +168,17 @@ def input_of(given: Any) -> Input:
     if not found:
         raise InputError("an input needs at least one file")
     return Files(tuple(found))
+
+
+def _needs_spark(path: str) -> bool:
+    """Whether Python has no file system for a path."""
+    if path.startswith("file:") or not _URI.match(path):
+        return False
+    try:
+        Place(path).exists()
+    except ReplayError:
+        return True
+    return "://" not in path
 
 
 def is_archive(path: str) -> bool:
@@ -159,8 +194,7 @@ def _files(text: str) -> list[str]:
     """Return the files that a path, folder or pattern names, sorted by name."""
     if not is_local(text):
         place = Place(text)
-        below = [f"{text.rstrip('/')}/{name}" for name in place.files()]
-        return [name for name in below if not _is_hidden(name)] or [text]
+        return [f"{text.rstrip('/')}/{name}" for name in place.files() if not _is_hidden(name)] or [text]
     text = text.removeprefix("file://")
     if glob.has_magic(text) and not Path(text).exists():
         found = sorted(path for path in glob.glob(text, recursive=True) if Path(path).is_file())
@@ -169,7 +203,7 @@ def _files(text: str) -> list[str]:
         return found
     path = Path(text)
     if path.is_dir():
-        found = sorted(str(file) for file in path.rglob("*") if file.is_file() and not _is_hidden(file.name))
+        found = [str(path / name) for name in Place(text).files() if not _is_hidden(name)]
         if not found:
             raise InputError(f"{text}: this folder has no files")
         return found
@@ -182,8 +216,8 @@ def _files(text: str) -> list[str]:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a file is what writers leave beside their data, such as ``_SUCCESS``."""
-    return name.rpartition("/")[2].startswith((".", "_"))
+    """Whether a file in a folder is what writers leave beside their data, such as ``_SUCCESS``."""
+    return any(part.startswith((".", "_")) for part in name.split("/"))
 
 
 def declared_topic(topology: Topology, name: str) -> Topic[Any, Any]:

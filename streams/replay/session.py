@@ -21,7 +21,8 @@ from streams.dsl.builder import TopologySource, build_topology
 from streams.replay.application import Application, fingerprint, source_digest
 from streams.replay.archive import read_archive
 from streams.replay.errors import ReplayError
-from streams.replay.inputs import Archive, FileMark, Files, Input, declared_topic, input_of
+from streams.replay.ingest import IngestWork
+from streams.replay.inputs import Archive, FileMark, Files, Input, KafkaTopic, declared_topic, input_of
 from streams.replay.intake import TopicFiles, read_files
 from streams.replay.places import Place
 from streams.replay.plan import Options, Pass, ReplayPlan, explained
@@ -37,6 +38,7 @@ from streams.replay.state import (
     read_manifest,
     write_manifest,
 )
+from streams.replay.through_spark import find_files, read_found, read_topic
 from streams.replay.work import StageReport
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import sub_topologies
@@ -149,6 +151,7 @@ class ReplaySession:
     def prepare(self) -> Steps:
         """Read the inputs and make the plan; the part of ``steps`` that ``--explain`` needs."""
         self._begin()
+        yield from self._read_topics()
         application = self._application()
         yield from self._read_inputs(application)
         plan = application.plan(VirtualClock(NO_TIMESTAMP))
@@ -315,11 +318,13 @@ class ReplaySession:
             declared = self.topology.topics.get(name)
             fixed = declared.partitions if declared is not None and declared.partitions else None
             given = self._inputs.get(name)
-            own = (
-                read_archive(Place(given.path), given.topic or name).partitions if isinstance(given, Archive) else None
-            )
+            own = None
+            if isinstance(given, Archive):
+                own = read_archive(Place(given.path), given.topic or name).partitions
+            elif isinstance(given, KafkaTopic):
+                own = self._history[name].partitions
             if fixed is not None and own is not None and fixed != own:
-                raise ReplayError(f"topic {name!r} has {own} partitions in the archive, but is declared with {fixed}")
+                raise ReplayError(f"topic {name!r} has {own} partitions in its history, but is declared with {fixed}")
             counts[name] = own or fixed or self.request.partitions or 1
         if self._parent is not None:
             self._parent.check_partitions(counts)
@@ -333,6 +338,24 @@ class ReplaySession:
 
     # --- inputs ---------------------------------------------------------------------------
 
+    def _read_topics(self) -> Steps:
+        """Read what is new of topics of Kafka: their partition counts are known then.
+
+        Raises:
+            ReplayError: one cannot be read, or records are gone that come next.
+        """
+        for topic, given in self._inputs.items():
+            if not isinstance(given, KafkaTopic):
+                continue
+            declared = self.topology.topics.get(topic)
+            history = self._history.setdefault(
+                topic, _History(given.partitions or (declared and declared.partitions) or 0)
+            )
+            ends = dict.fromkeys(range(history.partitions), 0) | self._next_offsets(topic)
+            found = yield from read_topic(given, self.root, "inputs", ends, history.extents)
+            history.partitions = max(1, found)
+            self._keep_history()
+
     def _read_inputs(self, application: Application) -> Steps:
         """Read what is new of all inputs.
 
@@ -341,39 +364,56 @@ class ReplaySession:
             ReplayError: a file has changed where it was read already.
         """
         unread = []
+        on_bad_row = "continue" if self.config.deserialization_handler != "fail" else "fail"
         for topic, given in self._inputs.items():
             partitions = application.partitions[topic]
             if isinstance(given, Archive):
                 archive = read_archive(Place(given.path), given.topic or topic)
                 self._history[topic] = _History(partitions, extents=dict(archive.extents))
+            elif isinstance(given, Files) and given.through_spark:
+                history = self._history.setdefault(topic, self._first_history(topic, given, partitions))
+                found = yield from find_files(given.paths, history.marks, topic)
+                if found:
+                    files = TopicFiles(topic, (), (), partitions, history.rows, 0, self._next_offsets(topic))
+                    work = IngestWork(
+                        application, topic, (), partitions, self.root, "inputs", 0, history.rows, 0, on_bad_row
+                    )
+                    yield from read_found(work, found, files)
+                    self._take_files(files, [file.mark for file in found])
             elif isinstance(given, Files):
-                unread.append(self._unread(topic, given, partitions))
-            else:
-                raise ReplayError(f"topic {topic!r}: Kafka is read through Spark; give executor='spark'")
-        unread = [(files, marks) for files, marks in unread if marks]
+                files, marks = self._unread(topic, given, partitions)
+                unread += [(files, marks)] if marks else []
         if not unread:
             return
-        on_bad_row = "continue" if self.config.deserialization_handler != "fail" else "fail"
         yield from read_files(application, [files for files, _ in unread], self.root, "inputs", on_bad_row=on_bad_row)
         for files, marks in unread:
-            history = self._history[files.topic]
-            if files.skip_rows:
-                history.marks.pop()
-            history.marks += [evolve(mark, rows=rows) for mark, rows in zip(marks, files.rows, strict=True)]
-            for number, extents in files.extents.items():
-                history.extents.setdefault(number, []).extend(extents)
-        topics = {topic: history.to_json() for topic, history in self._history.items() if history.marks}
+            self._take_files(files, marks)
+
+    def _take_files(self, files: TopicFiles, marks: Sequence[FileMark]) -> None:
+        """Add what was read of files to the history of their topic."""
+        history = self._history[files.topic]
+        if files.skip_rows:
+            history.marks.pop()
+        history.marks += [evolve(mark, rows=rows) for mark, rows in zip(marks, files.rows, strict=True)]
+        for number, extents in files.extents.items():
+            history.extents.setdefault(number, []).extend(extents)
+        self._keep_history()
+
+    def _keep_history(self) -> None:
+        """Make what was read valid."""
+        kept = {name: found for name, found in self._history.items() if not isinstance(self._inputs.get(name), Archive)}
         place = self.root.child("inputs")
+        topics = {topic: history.to_json() for topic, history in kept.items()}
         write_manifest(place, {"kind": "inputs", "topics": topics})
-        named = {
-            extent.file
-            for history in self._history.values()
-            for extents in history.extents.values()
-            for extent in extents
-        }
+        named = {extent.file for history in kept.values() for found in history.extents.values() for extent in found}
         for file in place.files():
             if f"inputs/{file}" not in named and file != MANIFEST:
                 place.child(file).delete()  # Left by an attempt that failed.
+
+    def _next_offsets(self, topic: str) -> dict[int, int]:
+        """Return the offset that the next row of each partition of a topic gets."""
+        extents = self._history[topic].extents
+        return self._starts(topic) | {number: found[-1].last + 1 for number, found in extents.items() if found}
 
     def _unread(self, topic: str, given: Files, partitions: int) -> tuple[TopicFiles, list[FileMark]]:
         """Return the files of a topic that are new or have grown, and what they are now."""
@@ -396,13 +436,10 @@ class ReplaySession:
                 skip = mark.rows
                 break
             paths.pop(0)
-        starts = {number: found[-1].last + 1 for number, found in history.extents.items() if found}
-        if not history.extents:
-            starts = self._starts(topic)
         # What is written behind their present ends is left to the next time.
         marks = [FileMark.of(path) for path in paths]
         sizes = [mark.size for mark in marks]
-        return TopicFiles(topic, paths, sizes, partitions, history.rows - skip, skip, starts), marks
+        return TopicFiles(topic, paths, sizes, partitions, history.rows - skip, skip, self._next_offsets(topic)), marks
 
     def _first_history(self, topic: str, given: Files, partitions: int) -> _History:
         """Return the history of a topic that nothing was read of: empty, or what the snapshot had read."""
@@ -435,6 +472,8 @@ class ReplaySession:
         for positions in self.state.positions.values():
             for partition, position in positions.items():
                 extents = sources.get(partition, ())
+                if isinstance(self._inputs.get(partition.topic), KafkaTopic):
+                    continue  # Spark has looked, and knows offsets that no record has.
                 if extents and extents[0].first > position:
                     raise ReplayError(
                         f"{partition}: its history begins at offset {extents[0].first}, but the snapshot goes on at "

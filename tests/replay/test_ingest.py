@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow.fs import LocalFileSystem
 
 from streams import InputError, StreamsBuilder, Topic
 from streams.core.clock import VirtualClock
-from streams.files import open_input
+from streams.files import Source, open_input
 from streams.replay import ReplayError, replay
 from streams.replay.application import Application
 from streams.replay.ingest import IngestReport, IngestWork, run_ingest
@@ -179,6 +180,26 @@ def test_every_kind_of_file_gives_what_a_live_run_reads(tmp_path: Path, suffix: 
         assert len(found.works) == 1
     elif part_bytes == 1:
         assert len(found.works) >= 3
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".jsonl.gz", ".parquet.gz"])
+def test_files_of_other_file_systems_are_read_alike(tmp_path: Path, suffix: str):
+    """Those that pyarrow opens."""
+    path = write(tmp_path, f"a{suffix.removesuffix('.gz')}", history(10))
+    if suffix == ".parquet.gz":
+        path = tmp_path / "a.parquet.gz"
+        path.write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
+    elif suffix.endswith(".gz"):
+        path = write(tmp_path, f"a{suffix}", history(10))
+
+    def run(works: list[IngestWork]) -> list[IngestReport]:
+        return [
+            run_ingest(work, lambda name: Source(name, lambda: LocalFileSystem().open_input_file(name)))
+            for work in works
+        ]
+
+    topic = TOPICS[suffix.removesuffix(".gz")]
+    assert Ingested(tmp_path, topic, 2).read([path], 40, run).rows() == live(topic, [path], 2)
 
 
 def test_one_large_file_is_read_by_several_calls(tmp_path: Path):

@@ -18,6 +18,7 @@ from attrs import define, field
 from streams.replay.errors import ReplayError
 from streams.replay.failures import TaskFailure, failure_text
 from streams.replay.places import Place
+from streams.replay.spark.ingest import Collect, run_through_spark
 from streams.replay.spark.session import (
     SessionLease,
     cancel_jobs,
@@ -31,6 +32,7 @@ from streams.replay.spark.session import (
 from streams.replay.spark.shipping import build_digest
 from streams.replay.spark.tables import item_frame, output_frame
 from streams.replay.spark.worker import CallNotes, Task
+from streams.replay.through_spark import SPARK_CALLS, SparkCall
 from streams.replay.work import StageReport
 
 #: How often the driver looks for progress while a job runs; less often where a look costs a request.
@@ -87,6 +89,8 @@ class SparkExecutor:
         """
         if not works:
             return []
+        if isinstance(works[0], SPARK_CALLS):
+            return self._run_through_spark(works, on_done, on_look)
         notes = CallNotes(self.root.child("progress", f"calls-{uuid4().hex[:12]}"))
         notes.write_marker()
         try:
@@ -108,6 +112,18 @@ class SparkExecutor:
             return reports
         finally:
             notes.forget()
+
+    def _run_through_spark(
+        self, works: Sequence[SparkCall], on_done: Callable[[StageReport], None], on_look: Callable[[], None]
+    ) -> list[StageReport]:
+        """Run calls that read what only Spark can reach."""
+        self._check(None)
+        reports: list[StageReport] = []
+        for work in works:
+            collect: Collect = lambda name, frame: self._collected(f"streams replay: {name}", frame, on_look)  # noqa: E731
+            reports.append(run_through_spark(self.session, work, collect))
+            on_done(reports[-1])
+        return reports
 
     def table(self, session: Any, name: str) -> Any:
         """Return an output topic of a replay as a DataFrame; each action reads its files again, no more."""
@@ -150,13 +166,20 @@ class SparkExecutor:
         self, name: str, items: Sequence[Any], function: Task, on_look: Callable[[], None]
     ) -> dict[int, bytes]:
         """Run a job with a task per item; return its answers by index."""
+
+        def frame() -> Any:
+            return item_frame(self.session, items).mapInArrow(function, "index int, report binary")
+
+        return {row[0]: bytes(row[1]) for row in self._collected(name, frame, on_look)}
+
+    def _collected(self, name: str, frame: Callable[[], Any], on_look: Callable[[], None]) -> list[Any]:
+        """Run the job of a DataFrame, which is made in the thread that runs it; return its rows."""
         tag = f"streams-replay-{uuid4().hex[:12]}"
 
         def collect() -> list[Any]:
             label_jobs(self.session, tag, name)
             with job_settings(self.session):
-                frame = item_frame(self.session, items).mapInArrow(function, "index int, report binary")
-                return list(frame.collect())
+                return list(frame().collect())
 
         # A thread of its own: the labels are those of its jobs, and this one looks and can be interrupted.
         with ThreadPoolExecutor(1, thread_name_prefix="streams-replay-spark") as pool:
@@ -169,7 +192,7 @@ class SparkExecutor:
             failure = future.exception()
             if isinstance(failure, Exception):
                 raise readable_failure(failure)
-            return {row[0]: bytes(row[1]) for row in future.result()}
+            return future.result()
 
     def _look_until_done(self, future: "Future[Any]", on_look: Callable[[], None]) -> None:
         pause_s = _LOOK_S if self.root.is_local else _FAR_LOOK_S

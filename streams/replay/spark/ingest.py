@@ -1,0 +1,331 @@
+"""What only Spark can reach is read through it, and written as any other input by the tasks that get its rows.
+
+Lines come cut, in stretches of a file that Spark chooses and names by their first byte; rows are
+counted before they are read.  Other kinds of files come whole, one after the other.  A partition
+of a topic of Kafka is a partition of the job, its records by offset.
+"""
+
+import io
+import json
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+from uuid import uuid4
+
+from attrs import evolve
+
+from streams.core.clock import SystemClock
+from streams.core.errors import ConfigError, InputError
+from streams.core.records import Block, Headers, TopicPartition
+from streams.files import Part, Source, kind_of
+from streams.replay.errors import ReplayError
+from streams.replay.failures import packed
+from streams.replay.ingest import IngestReport, IngestWork, Piece, run_ingest
+from streams.replay.segments import SegmentWriter
+from streams.replay.spark.shipping import build_digest, check_build
+from streams.replay.spark.worker import Task
+from streams.replay.through_spark import FoundFile, ListFiles, ReadFiles, ReadTopic, SparkCall, SparkReport
+
+#: Runs a job, made by a function of no arguments under a name, and returns its rows.
+Collect = Callable[[str, Callable[[], Any]], list[Any]]
+#: Where a stretch of a file begins: its name in rows of Spark, and the first byte.
+Stretch = tuple[str, int]
+
+#: Options of the source that would cut a partition of a topic in several, out of order.
+_CUTTING = ("minpartitions", "maxrecordsperpartition")
+
+
+def run_through_spark(session: Any, call: SparkCall, collect: Collect) -> SparkReport:
+    """Perform a call with a session.
+
+    Raises:
+        InputError: a file cannot be read.
+        ReplayError: Spark cannot read, or files changed meanwhile.
+    """
+    clock = SystemClock()
+    started_ms = clock.monotonic_ms()
+    if isinstance(call, ListFiles):
+        found: dict[str, Any] = {"found": _listed(session, call, collect)}
+    elif isinstance(call, ReadFiles):
+        found = {"parts": tuple(_read_files(session, call, collect))}
+    else:
+        found = {"written": tuple(_read_topic(session, call, collect))}
+    return SparkReport(call.name, (), {}, clock.monotonic_ms() - started_ms, 0, 0, **found)
+
+
+# --- files --------------------------------------------------------------------------------
+
+
+def _listed(session: Any, call: ListFiles, collect: Collect) -> tuple[FoundFile, ...]:
+    # Expressions as text everywhere: they mean the same in a classic session and in Connect.
+    def frame() -> Any:
+        reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
+        columns = ("path", "_metadata.file_path", "length", "unix_millis(modificationTime)")
+        return reader.load(list(call.paths)).selectExpr(*columns)
+
+    return tuple(FoundFile(*row) for row in sorted(collect("look for files", frame)))
+
+
+def _read_files(session: Any, call: ReadFiles, collect: Collect) -> Iterator[IngestReport]:
+    """Yield a report for each stretch of each file, in order; its name is the file's path."""
+    by_lines = [file for file in call.files if _has_lines(file.path)]
+    whole = [file for file in call.files if not _has_lines(file.path)]
+    counts: dict[Stretch, tuple[int, int]] = {}
+    if by_lines:
+        counts |= _line_counts(session, by_lines, collect)
+    if whole:
+        counting = {(file.uri, 0): _work(call.work, file, Part(), counts_only=True) for file in whole}
+        for stretch, report in _whole_files(session, whole, counting, collect).items():
+            if report.failure is not None:
+                raise InputError(report.failure)
+            counts[stretch] = report.counts[0]
+    works = _placed(call, counts)
+    reports: dict[Stretch, IngestReport] = {}
+    if by_lines:
+        reports |= _lines(session, by_lines, works, collect)
+    if whole:
+        reports |= _whole_files(session, whole, works, collect)
+    for stretch, work in works.items():
+        (piece,) = work.pieces
+        rows = piece.part.first_row + counts[stretch][0]
+        found = reports.get(stretch)
+        if found is None or (found.failure is None and found.counts[0][0] != rows):
+            raise ReplayError(f"{piece.file}: has changed while it was read; read it when it is complete")
+        yield evolve(found, name=piece.file)
+
+
+def _placed(call: ReadFiles, counts: Mapping[Stretch, tuple[int, int]]) -> dict[Stretch, IngestWork]:
+    """Return the work of each stretch that has rows, in the order of files and of stretches in them."""
+    works: dict[Stretch, IngestWork] = {}
+    before = call.work.rows_before
+    for file in call.files:
+        rows = lines = 0
+        for stretch in sorted(found for found in counts if found[0] == file.uri):
+            part = Part(stretch[1], first_row=rows, first_line=lines + 1)
+            if counts[stretch][0]:
+                works[stretch] = evolve(_work(call.work, file, part), number=len(works), rows_before=before)
+            rows, lines = rows + counts[stretch][0], lines + counts[stretch][1]
+        before += rows
+    return works
+
+
+def _work(template: IngestWork, file: FoundFile, part: Part, *, counts_only: bool = False) -> IngestWork:
+    return evolve(template, pieces=(Piece(file.path, part),), counts_only=counts_only)
+
+
+def _has_lines(path: str) -> bool:
+    kind = kind_of(path)
+    return kind is not None and kind.kind.is_lines
+
+
+def _line_frame(session: Any, files: Sequence[FoundFile]) -> Any:
+    # The end of a line is ours: Spark's would take a carriage return for one.
+    lines = session.read.option("lineSep", "\n").text([file.path for file in files])
+    return lines.selectExpr("value", "_metadata.file_path", "_metadata.file_block_start")
+
+
+def _line_counts(session: Any, files: Sequence[FoundFile], collect: Collect) -> dict[Stretch, tuple[int, int]]:
+    texts = {file.uri for file in files if (kind := kind_of(file.path)) is not None and kind.kind.is_text}
+
+    def frame() -> Any:
+        lines = _line_frame(session, files)
+        told = lines.selectExpr("file_path", "file_block_start", r"int(NOT value RLIKE r'^\s*$') AS row", "1 AS line")
+        counted = told.groupBy("file_path", "file_block_start").agg({"row": "sum", "line": "sum"})
+        return counted.selectExpr("file_path", "file_block_start", "`sum(row)`", "`sum(line)`")
+
+    return {
+        (uri, start): (lines if uri in texts else rows, lines)
+        for uri, start, rows, lines in collect("count rows", frame)
+    }
+
+
+def _lines(
+    session: Any, files: Sequence[FoundFile], works: Mapping[Stretch, IngestWork], collect: Collect
+) -> dict[Stretch, IngestReport]:
+    own = {file.uri for file in files}
+    task = _task("lines", {stretch: work for stretch, work in works.items() if stretch[0] in own})
+    rows = collect("read lines", lambda: _line_frame(session, files).mapInArrow(task, _ANSWERS))
+    return {(row[0], row[1]): pickle.loads(row[2]) for row in rows}
+
+
+def _whole_files(
+    session: Any, files: Sequence[FoundFile], works: Mapping[Stretch, IngestWork], collect: Collect
+) -> dict[Stretch, IngestReport]:
+    own = {file.uri for file in files}
+    task = _task("files", {stretch: work for stretch, work in works.items() if stretch[0] in own})
+
+    def frame() -> Any:
+        # A row is a file; a batch of rows ends with the one that brings it to 64 MiB.
+        loaded = session.read.format("binaryFile").load([file.path for file in files])
+        return loaded.selectExpr("content", "_metadata.file_path").mapInArrow(task, _ANSWERS)
+
+    return {(row[0], row[1]): pickle.loads(row[2]) for row in collect("read files", frame)}
+
+
+# --- topics -------------------------------------------------------------------------------
+
+
+def _read_topic(session: Any, call: ReadTopic, collect: Collect) -> Iterator[tuple[TopicPartition, Any]]:
+    topic = call.topic
+    for name in topic.options:
+        if name.lower() in _CUTTING:
+            raise ConfigError(f"{call.name}: option {name} would put records out of their order; leave it out")
+    # In Spark's words, -2 is the earliest offset.
+    starts = {str(number): -2 if offset < 0 else offset for number, offset in call.starts.items()}
+    options = {
+        "kafka.isolation.level": "read_committed",
+        **topic.options,
+        "kafka.bootstrap.servers": topic.bootstrap_servers,
+        "subscribe": topic.topic,
+        "includeHeaders": "true",
+        # A record that is gone is an error, not a gap.
+        "failOnDataLoss": "true",
+        "startingOffsets": json.dumps({topic.topic: starts}) if starts else "earliest",
+        # Those of the moment at which the job is planned, once.
+        "endingOffsets": "latest",
+    }
+    task = _task("records", call)
+
+    def frame() -> Any:
+        loaded = session.read.format("kafka").options(**options).load()
+        columns = ("partition", "offset", "key", "value", "unix_millis(timestamp)", "headers")
+        return loaded.selectExpr(*columns).mapInArrow(task, "report binary")
+
+    try:
+        rows = collect(f"read {call.name}", frame)
+    except ReplayError as error:
+        raise _explained(call, error) from error
+    for row in rows:
+        yield from pickle.loads(row[0])
+
+
+def _explained(call: ReadTopic, error: ReplayError) -> ReplayError:
+    text = str(error)
+    if "Failed to find data source: kafka" in text or "deploy the application as per the deployment" in text:
+        return ReplayError(
+            f"{call.name}: this Spark has no source for Kafka; start it with the package "
+            "org.apache.spark:spark-sql-kafka-0-10 of its own version (see the guide to replay)"
+        )
+    if "must specify all TopicPartitions" in text or "startingOffsets" in text:
+        return ReplayError(
+            f"{call.name}: has other partitions than the {len(call.starts)} known of it; give KafkaTopic(..., "
+            f"partitions=) all of them: {text}"
+        )
+    if "data may have been lost" in text or "Could not read records in offset" in text or "FAIL_ON_DATA_LOSS" in text:
+        return ReplayError(f"{call.name}: records are gone that were to be read next, a gap: {text}")
+    return ReplayError(f"{call.name}: {text}")
+
+
+# --- in workers -----------------------------------------------------------------------------
+
+_ANSWERS = "uri string, start long, report binary"
+
+
+def _task(kind: str, given: Any) -> Task:
+    """Return what runs in workers: it travels by value, and names nothing of ours before it runs."""
+    data, digest = pickle.dumps(given), build_digest()
+
+    def run(batches: Any) -> Any:
+        from streams.replay.spark import ingest
+
+        return ingest.run_task(kind, data, digest, batches)
+
+    return run
+
+
+def run_task(kind: str, data: bytes, digest: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """Run a task of a job in a worker: Arrow batches come in, reports go out.
+
+    Raises:
+        TaskFailure: it failed; the text says what the driver needs to know.
+    """
+    check_build(digest, build_digest())
+    given = pickle.loads(data)
+    if kind == "records":
+        yield from _records(given, batches)
+    elif kind == "lines":
+        yield from _stretches(given, batches)
+    else:
+        yield from _contents(given, batches)
+
+
+def _stretches(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) -> Iterator[Any]:
+    """Read stretches of lines, each of which comes in one piece."""
+    for stretch, group in groupby(_runs(batches), itemgetter(0)):
+        work = works.get(stretch)
+        if work is not None:
+            source = Source(work.pieces[0].file, _not_by_bytes, (lines for _, lines in group))
+            yield _answer(stretch, work, source)
+
+
+def _runs(batches: Iterator[Any]) -> Iterator[tuple[Stretch, list[bytes]]]:
+    """Yield lines that follow each other in one stretch."""
+    import pyarrow as pa
+
+    for batch in batches:
+        lines = batch.column(0).cast(pa.binary()).to_pylist()
+        places = list(zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True))
+        start = 0
+        for stretch, members in groupby(places):
+            end = start + sum(1 for _ in members)
+            yield stretch, lines[start:end]
+            start = end
+
+
+def _contents(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) -> Iterator[Any]:
+    """Read whole files."""
+    for batch in batches:
+        for content, uri in zip(batch.column(0), batch.column(1).to_pylist(), strict=True):
+            work = works.get((uri, 0))
+            if work is not None:
+                yield _answer((uri, 0), work, Source(work.pieces[0].file, partial(io.BytesIO, content.as_buffer())))
+
+
+def _answer(stretch: Stretch, work: IngestWork, source: Source) -> Any:
+    import pyarrow as pa
+
+    try:
+        report = pickle.dumps(run_ingest(work, lambda _: source))
+    except Exception as error:
+        raise packed(work, error) from error
+    columns = [pa.array([stretch[0]]), pa.array([stretch[1]], pa.int64()), pa.array([report], pa.binary())]
+    return pa.record_batch(columns, ["uri", "start", "report"])
+
+
+def _records(call: ReadTopic, batches: Iterator[Any]) -> Iterator[Any]:
+    """Write the records of one partition of a topic."""
+    import pyarrow as pa
+
+    name = f"{call.folder}/kafka-{uuid4().hex[:12]}.parquet"
+    try:
+        with SegmentWriter(call.root, name) as writer:
+            for batch in batches:
+                for number, block in _blocks(batch):
+                    writer.append("source", TopicPartition(call.topic.topic, number), block, keeps_offsets=True)
+    except Exception as error:
+        raise packed(call, error) from error
+    written = [(partition, extent) for _, partition, extent in writer.written]
+    yield pa.record_batch([pa.array([pickle.dumps(written)], pa.binary())], ["report"])
+
+
+def _blocks(batch: Any) -> Iterator[tuple[int, Block]]:
+    numbers, offsets, keys, values, times, headers = (column.to_pylist() for column in batch.columns)
+    named: list[Headers] | None = None
+    if any(headers):
+        named = [tuple((header["key"], header["value"]) for header in own or ()) for own in headers]
+    start = 0
+    for number, members in groupby(numbers):
+        end = start + sum(1 for _ in members)
+        block = Block(keys, values, times, named, offsets)
+        yield number, block if end - start == len(numbers) else block.slice(start, end)
+        start = end
+
+
+def _not_by_bytes() -> Any:
+    raise OSError("its lines come from Spark")
+
+
+__all__ = ["run_task", "run_through_spark"]
