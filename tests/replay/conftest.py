@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _short_lived_java() -> Iterator[None]:
+@pytest.fixture(scope="session")
+def short_lived_java() -> Iterator[None]:
     """Have Java compile quickly rather than well: no JVM of the tests lives long enough for the rest to pay."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -16,7 +16,7 @@ def _short_lived_java() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def _spark_and_port(_short_lived_java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int]]:
+def _spark_and_port(short_lived_java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int]]:
     from streams.replay.spark.session import start_session
 
     with socket.socket() as probe:

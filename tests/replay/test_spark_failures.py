@@ -148,6 +148,10 @@ def test_folder_that_an_executor_does_not_see_is_refused(tmp_path: Path) -> None
             "cannot load the project: No module named 'attrs'; install the same packages",
         ),
         ("[SPARK_JOB_CANCELLED] Job 1 cancelled part of cancelled job tags", "was cancelled in Spark"),
+        (
+            '<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = UNAVAILABLE\n\tdetails = "no route"\n>',
+            "Spark Connect failed: no route; run the replay again with resume",
+        ),
         ("", "Spark failed: RuntimeError"),
     ],
 )

@@ -11,7 +11,12 @@ import pytest
 
 from tests.replay.spark_cases import live, write_orders
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.usefixtures("short_lived_java"),
+]
 
 _ROOT = Path(__file__).parents[2]
 

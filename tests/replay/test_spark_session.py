@@ -21,6 +21,7 @@ from streams.replay.spark.session import (
     job_settings,
     master_of,
     require_java,
+    start_session,
     ui_url,
 )
 from streams.replay.spark.shipping import build_digest, check_build, write_package
@@ -142,6 +143,14 @@ def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="JAVA_HOME is '/nowhere', which has none"):
         require_java({"PATH": os.environ["PATH"], "JAVA_HOME": "/nowhere"})
     require_java(os.environ)
+
+
+def test_connect_server_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+    with pytest.raises(ReplayError, match=r"Spark Connect at 'sc://127.0.0.1:1' cannot be reached: .*refused"):
+        start_session("sc://127.0.0.1:1")
 
 
 def test_mistake_in_the_replay_is_said_before_spark_is_asked(tmp_path: Path) -> None:

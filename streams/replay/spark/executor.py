@@ -248,6 +248,8 @@ def readable_failure(error: Exception) -> Exception:
         )
     if "cancelled" in text.lower():
         return ReplayError("the job of the replay was cancelled in Spark; run the replay again with resume to go on")
+    if told := re.search(r'details = "([^"]*)"', text):
+        return ReplayError(f"Spark Connect failed: {told[1]}; run the replay again with resume to go on")
     return ReplayError(f"Spark failed: {_reason(text) or type(error).__name__}")
 
 

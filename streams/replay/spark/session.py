@@ -7,6 +7,7 @@ of this machine only where all runs on it, no more log than a person wants.
 import atexit
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from attrs import define
 
@@ -26,6 +29,8 @@ from streams.replay.spark.shipping import write_package
 DEFAULT_MASTER = "local[*]"
 #: First version with ``repartitionById``, in classic sessions and in Connect.
 _NEEDED = (4, 1)
+_CONNECT_PORT = 15002
+_REACH_S = 10
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 #: A job's own settings: as many tasks as calls, whatever their sizes.
 JOB_SETTINGS = {"spark.sql.adaptive.enabled": "false"}
@@ -164,6 +169,23 @@ def require_java(environment: Mapping[str, str]) -> None:
         )
 
 
+def _require_server(address: str) -> None:
+    """Refuse a Connect server that is not there; its client would go on trying for ten minutes.
+
+    Raises:
+        ReplayError: nothing listens there.
+    """
+    if getproxies().keys() - {"no"}:
+        return  # Then it is the proxy that reaches it.
+    place = urlsplit(address)
+    try:
+        socket.create_connection((place.hostname or "", place.port or _CONNECT_PORT), _REACH_S).close()
+    except (OSError, ValueError) as error:
+        raise ReplayError(
+            f"Spark Connect at {address!r} cannot be reached: {error}; is its server running there?"
+        ) from None
+
+
 def _require_pyspark() -> None:
     try:
         import pyspark
@@ -222,6 +244,7 @@ def start_session(
             return builder.getOrCreate()
         master = master or DEFAULT_MASTER
         if master.startswith("sc://"):
+            _require_server(master)
             return builder.remote(master).create()
         require_java(os.environ)
         for name, value in (_settings(master, with_ui) | dict(settings or {})).items():
