@@ -44,7 +44,7 @@ demo: $(VENV)/.base
 	@$(BIN)/python -m topology_examples.demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 # Beside it first: a fetch that breaks off leaves the jars as they were.
 $(KAFKA_JARS)/.fetched: tests/kafka/pom.xml

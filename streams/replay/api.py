@@ -94,7 +94,7 @@ def replay(
         if executor == "spark":
             from streams.replay.spark import SparkExecutor
 
-            runner: Any = SparkExecutor.of(spark, master, root)
+            runner: Any = SparkExecutor.of(spark, master, root, with_ui=progress is not None)
             stack.callback(runner.close)
             table: Callable[[str], Any] = lambda name: runner.table(session, name)  # noqa: E731
         else:
@@ -112,7 +112,7 @@ def drive(session: ReplaySession, executor: Any, progress: Listener | None = Non
     Raises:
         StreamsError: a call failed; the message says where.
     """
-    reporter = Reporter(session, progress, SystemClock())
+    reporter = Reporter(session, progress, SystemClock(), getattr(executor, "ui_url", None) or "")
     steps = session.prepare() if only_plan else session.steps()
     try:
         works = next(steps)

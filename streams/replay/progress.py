@@ -101,6 +101,8 @@ class Reporter:
     _session: Any
     _listener: Listener | None
     _clock: Clock
+    #: Where Spark shows more.
+    _link: str = ""
     _started_ms: int = 0
     _calls: list[Any] = field(factory=list)
     _calls_done: int = 0
@@ -151,5 +153,6 @@ class Reporter:
                 self._records + noted_records(self._session.root),
                 0 if plan is None else sum(extent.rows for found in plan.sources.values() for extent in found),
                 self._clock.monotonic_ms() - self._started_ms,
+                self._link,
             )
         )
