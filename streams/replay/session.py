@@ -380,6 +380,7 @@ class ReplaySession:
                     )
                     yield from read_found(work, found, files)
                     self._take_files(files, [file.mark for file in found])
+                    self._keep_history()
             elif isinstance(given, Files):
                 files, marks = self._unread(topic, given, partitions)
                 unread += [(files, marks)] if marks else []
@@ -388,6 +389,7 @@ class ReplaySession:
         yield from read_files(application, [files for files, _ in unread], self.root, "inputs", on_bad_row=on_bad_row)
         for files, marks in unread:
             self._take_files(files, marks)
+        self._keep_history()
 
     def _take_files(self, files: TopicFiles, marks: Sequence[FileMark]) -> None:
         """Add what was read of files to the history of their topic."""
@@ -397,7 +399,6 @@ class ReplaySession:
         history.marks += [evolve(mark, rows=rows) for mark, rows in zip(marks, files.rows, strict=True)]
         for number, extents in files.extents.items():
             history.extents.setdefault(number, []).extend(extents)
-        self._keep_history()
 
     def _keep_history(self) -> None:
         """Make what was read valid."""

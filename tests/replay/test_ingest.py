@@ -378,6 +378,18 @@ def test_failed_reading_leaves_nothing_that_counts(tmp_path: Path):
         assert result.records == {"out": 6}
 
 
+def test_several_topics_are_read_side_by_side(tmp_path: Path):
+    def both(builder: StreamsBuilder) -> None:
+        builder.stream(keyed).merge(builder.stream(Topic("more", key=str, value=dict, timestamp=lambda v: v["t"]))).to(
+            "out"
+        )
+
+    paths = [write(tmp_path, "a.jsonl", history(5)), write(tmp_path, "b.jsonl", history(7))]
+
+    with replay(both, {keyed: paths[0], "more": paths[1]}, **LOCAL) as result:
+        assert result.records == {"out": 12}
+
+
 def test_last_line_that_was_not_whole_when_it_was_read_is_an_error(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"t": 1}\n{"t": 2}')
