@@ -19,6 +19,7 @@ Cut = dict[TopicPartition, int]
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 #: A plain number up to this is how many slices, above it how many records each has at most.
 MOST_SLICES = 1000
+_BEFORE_ALL_MS = -(1 << 63)
 
 
 def span_ms(text: str) -> int:
@@ -57,7 +58,14 @@ def cuts(
             raise ReplayError(f"slices {slices!r}: give a number above 0")
         count = number if number <= MOST_SLICES else -(-times.total // number)
         borders = times.by_count(count)
-    result = [times.cut(border) for border in borders]
+    result: list[Cut] = []
+    # Row groups that were read in part have times of slices that are done.
+    reached = times.cut(_BEFORE_ALL_MS)
+    for border in borders:
+        found = times.cut(border)
+        if found != reached:
+            result.append(found)
+            reached = found
     result.append(dict(ends))
     return result
 
