@@ -25,11 +25,11 @@ from tests.conformance.agree import difference_of
 from tests.conformance.cases import read_cases
 from tests.conformance.play import play, settings_of
 from tests.conformance.replay import ReplayPlayer, cannot_be_sliced, why_not
-from tests.replay.outcomes import drive, lived, packed_run, record_files, replayed_outcome, result_of
+from tests.replay.outcomes import drive, lived, packed_run, replayed_outcome, result_of
 
 _SHARED = Path(__file__).resolve().parents[3] / "shared" / "conformance"
 _OWN = Path(__file__).with_name("cases")
-_FILES = sorted(
+FILES = sorted(
     path
     for path in (_SHARED if _SHARED.exists() else _OWN).glob("*.jsonl*")
     if not path.name.startswith(("describe", "partitioner"))
@@ -37,7 +37,7 @@ _FILES = sorted(
 #: Of the generated cases one in so many, of the others one in three, where not all of them are asked for.
 _EVERY = 24
 
-every_file = pytest.mark.parametrize("path", _FILES, ids=lambda path: path.name.partition(".")[0])
+every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.partition(".")[0])
 
 
 def players(path: Path, folder: Path, every: int = 1, **options) -> list[ReplayPlayer]:
@@ -123,7 +123,7 @@ def test_stores_on_disk_give_the_same(tmp_path):
     """In slices, so that they are written and read again."""
     chosen = [
         player
-        for path in _FILES
+        for path in FILES
         for player in sliceable(players(path, tmp_path / path.name, 24, store="rocksdb"))
         if player.topology is not None and player.topology.stores
     ]
@@ -134,7 +134,7 @@ def test_stores_on_disk_give_the_same(tmp_path):
 
 def test_record_files_give_the_same_as_archives(tmp_path):
     """Written from the pipes, bytes as they are; a file has no times below 0, and no raw bytes that a serde reads."""
-    for path in _FILES:
+    for path in FILES:
         for player in players(path, tmp_path / path.name, 30):
             rows = player.rows()
             if not rows or any(row.timestamp_ms < 0 for found in rows.values() for row in found):
@@ -150,7 +150,7 @@ def test_record_files_give_the_same_as_archives(tmp_path):
 def test_case_that_fails_is_refused_with_the_same_words(tmp_path):
     """The replay says what the test driver says of the record, the node and the cause."""
     count = 0
-    for path in _FILES:
+    for path in FILES:
         for number, line in enumerate(read_cases(path)):
             case = json.loads(line.line)
             if not case["expected"].get("error") or case["expected"]["error"]["phase"] == "build":
@@ -160,7 +160,7 @@ def test_case_that_fails_is_refused_with_the_same_words(tmp_path):
                 continue
             count += 1
             message = play(case).message.partition(": ")[2]
-            with pytest.raises(Exception) as raised:  # noqa: PT011 - of any executor; what it says is what counts
+            with pytest.raises(Exception) as raised:
                 drive(player.steps())
 
             failure = explained_failure(player.current, raised.value)
@@ -172,7 +172,7 @@ def test_case_that_fails_is_refused_with_the_same_words(tmp_path):
 def test_what_history_cannot_express(tmp_path, capsys):
     """Counted, and shown with ``pytest -s``; each for what is in the case."""
     reasons: Counter = Counter()
-    for path in _FILES:
+    for path in FILES:
         for number, line in enumerate(read_cases(path)):
             case = json.loads(line.line)
             player = ReplayPlayer(case, tmp_path / path.name / str(number)).prepare()

@@ -5,6 +5,7 @@ reader, a replay from archives.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -150,14 +151,20 @@ def lived(
         final_flush=final_flush,
         settings={"poll_ms": 1, "default_store": "in_memory", **settings},
     ) as run:
-        return lived_outcome(run, inputs)
+        others = [topic for topic in (settings.get("errors_dead_letter_queue_topic_name"),) if topic]
+        return lived_outcome(run, inputs, others)
 
 
-def lived_outcome(run: BoundedRun, inputs: Iterable[str], application_id: str = APPLICATION) -> Outcome:
-    """Read what a bounded run gave; stores are what their changelogs restore."""
+def lived_outcome(
+    run: BoundedRun, inputs: Inputs, others: Iterable[str] = (), application_id: str = APPLICATION
+) -> Outcome:
+    """Read what a bounded run gave, to ``others`` too; stores are what their changelogs restore."""
     topology, broker = run.topology, run.broker
-    written = _written(topology, set(broker.topics()).difference(inputs))
+    written = {*_written(topology, set(broker.topics()).difference(inputs)), *others}
     outputs = {topic: _grouped(run.read_output(topic), _records) for topic in written}
+    for topic, rows in inputs.items():
+        if topic in outputs:
+            outputs[topic] = _without(outputs[topic], rows)
     stores = {}
     for name, spec in topology.stores.items():
         changelog = f"{application_id}-{name}-changelog"
@@ -168,6 +175,21 @@ def lived_outcome(run: BoundedRun, inputs: Iterable[str], application_id: str = 
                 if (contents := _restored(spec, blocks))
             }
     return Outcome(_filled(outputs), stores, run.dropped)
+
+
+def _without(partitions: dict[int, list[Record]], rows: Sequence[Row]) -> dict[int, list[Record]]:
+    """Leave out what came from outside to a topic that tasks write too: a replay gives what tasks wrote."""
+    left = Counter(rows)
+    result: dict[int, list[Record]] = {}
+    for number, records in partitions.items():
+        for record in records:
+            row = Row(number, *record[1:])
+            if left[row]:
+                left[row] -= 1
+            else:
+                kept = result.setdefault(number, [])
+                kept.append((len(kept), *record[1:]))
+    return result
 
 
 def _written(topology: Topology, known: Iterable[str]) -> list[str]:

@@ -1,0 +1,261 @@
+"""A replay that goes on: after it was killed, with more history, and from a snapshot."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import define, field
+
+from streams import StreamsBuilder, Topic
+from streams.replay.local import LocalExecutor
+from tests.replay.corpus import PARTITIONS, Subject, written_subjects
+from tests.replay.outcomes import (
+    Outcome,
+    archived,
+    drive,
+    lived,
+    packed_run,
+    record_files,
+    replayed_outcome,
+    result_of,
+    session_of,
+)
+
+
+def subject_named(name: str) -> Subject:
+    return next(subject for subject in written_subjects() if subject.name == name)
+
+
+@pytest.fixture(scope="module")
+def windows() -> tuple[Subject, Outcome]:
+    """Return a topology of three stages, and what a live run gives of it."""
+    subject = subject_named("windows")
+    return subject, lived(subject.topology, subject.inputs, partitions=PARTITIONS, **subject.settings)
+
+
+class KilledError(Exception):
+    """Stands for whatever ends a replay before its time."""
+
+
+@define
+class Counting:
+    """An executor that counts its calls, and is killed in the one with the number ``kills``."""
+
+    kills: int | None = None
+    is_done_first: bool = False
+    calls: list[str] = field(factory=list)
+    name: str = "counting"
+
+    def run(self, works: list[Any], on_done: Any, on_look: Any = None) -> list[Any]:
+        """Run all; with ``is_done_first`` the last call before the end has written its files."""
+        reports = []
+        for work in works:
+            is_last = self.kills is not None and len(self.calls) == self.kills
+            if is_last and not self.is_done_first:
+                raise KilledError
+            reports += LocalExecutor(1).run([work], on_done)
+            if is_last:
+                raise KilledError
+            self.calls.append(f"{getattr(work, 'folder', '')} {work.name}")
+        return reports
+
+
+def session(subject: Subject, root: Path, **options: Any) -> Any:
+    places = archived(root / "archives", subject.inputs, dict.fromkeys(subject.inputs, PARTITIONS))
+    return session_of(
+        subject.topology, places, root / "replay", partitions=PARTITIONS, resume=True, **{**subject.settings, **options}
+    )
+
+
+@pytest.mark.parametrize("slices", [None, "500ms"])
+@pytest.mark.parametrize("is_done_first", [False, True])
+def test_killed_at_any_call_and_resumed(
+    windows: tuple[Subject, Outcome], tmp_path: Path, slices: str | None, is_done_first: bool
+) -> None:
+    """Each slice with a manifest is done once; a slice without one from its beginning."""
+    subject, live = windows
+    whole = Counting()
+    packed_run([session(subject, tmp_path / "whole", slices=slices).steps()], whole)
+    slice_of = [call.split()[0] for call in whole.calls]
+    # Of the calls of one stage one will do, another one each time.
+    for number in range(0, len(whole.calls), 4):
+        root = tmp_path / str(number)
+        first = Counting(number, is_done_first)
+        with pytest.raises(KilledError):
+            packed_run([session(subject, root, slices=slices).steps()], first)
+        again = Counting()
+        resumed = session(subject, root, slices=slices)
+        packed_run([resumed.steps()], again)
+
+        assert live.difference(replayed_outcome(result_of(resumed))) is None, number
+        assert again.calls == whole.calls[slice_of.index(slice_of[number]) :], number
+        shutil.rmtree(root)
+
+
+def test_killed_before_the_manifest_of_a_slice(windows: tuple[Subject, Outcome], tmp_path: Path) -> None:
+    """All its calls are done and nothing says so: it is done again, and what they left behind is gone."""
+    subject, live = windows
+    first = session(subject, tmp_path, slices=3)
+    steps = first.steps()
+    works = next(steps)
+    while first.slices_done < 2 and (reports := LocalExecutor(1).run(works, lambda report: None)):
+        works = steps.send(reports)
+    LocalExecutor(1).run(works, lambda report: None)
+    steps.close()
+
+    resumed = session(subject, tmp_path, slices=3)
+    drive(resumed)
+
+    assert resumed.slices_skipped == 2
+    assert live.difference(replayed_outcome(result_of(resumed))) is None
+    slice_folder = tmp_path / "replay" / "slices" / "00002"
+    manifest = (slice_folder / "MANIFEST.json").read_text()
+    lying = [path.name for path in slice_folder.iterdir() if path.suffix == ".parquet"]
+    assert lying
+    assert all(name in manifest for name in lying)
+
+
+def test_what_is_done_is_not_done_again(windows: tuple[Subject, Outcome], tmp_path: Path) -> None:
+    subject, live = windows
+    drive(session(subject, tmp_path, slices=3))
+    again = Counting()
+    resumed = session(subject, tmp_path, slices=3)
+    packed_run([resumed.steps()], again)
+
+    assert resumed.slices_skipped == 3
+    assert not [call for call in again.calls if call.startswith("slices/")]
+    assert live.difference(replayed_outcome(result_of(resumed))) is None
+
+
+# --- more history ---------------------------------------------------------------------------
+
+
+def parts(subject: Subject, count: int) -> Iterator[Subject]:
+    """Yield a subject with more and more of its history."""
+    for number in range(1, count + 1):
+        inputs = {topic: rows[: len(rows) * number // count] for topic, rows in subject.inputs.items()}
+        yield Subject(subject.name, subject.topology, inputs, subject.settings)
+
+
+@pytest.mark.parametrize("name", ["through", "skipping", "chosen_topics", "windows"])
+def test_archives_that_grow(name: str, tmp_path: Path) -> None:
+    """In slices, history in three pieces gives what it gives in one."""
+    subject = subject_named(name)
+    done = 0
+    for piece in parts(subject, 3):
+        grown = session(piece, tmp_path, slices=2)
+        drive(grown)
+        assert grown.slices_skipped == done
+        done = grown.slices_done
+        live = lived(piece.topology, piece.inputs, partitions=PARTITIONS, **piece.settings)
+        assert live.difference(replayed_outcome(result_of(grown))) is None
+
+
+def test_files_that_grow_and_files_that_come(tmp_path: Path) -> None:
+    """The rows that were read are not read again.  All can be read: of a file that is said with its line."""
+    given = subject_named("windows")
+    readable = {topic: [row for row in rows if row.value != b"bad"] for topic, rows in given.inputs.items()}
+    subject = Subject(given.name, given.topology, readable)
+    topology = session(subject, tmp_path / "other").topology
+    rows = []
+    for number, piece in enumerate(parts(subject, 3)):
+        files = record_files(tmp_path / "files", piece.inputs, topology)
+        # The third piece is in a file of its own.
+        if number == 2:
+            for path in files.values():
+                lines = path.read_text().splitlines(keepends=True)
+                size = len((tmp_path / f"{path.name}.second").read_text().splitlines())
+                path.write_text("".join(lines[:size]))
+                (tmp_path / f"third-{path.name}").write_text("".join(lines[size:]))
+        inputs = {
+            topic: [path, tmp_path / f"third-{path.name}"] if number == 2 else [path] for topic, path in files.items()
+        }
+        grown = session_of(
+            subject.topology,
+            inputs,
+            tmp_path / "replay",
+            partitions=PARTITIONS,
+            slices=2,
+            resume=True,
+            **subject.settings,
+        )
+        counted = Counting()
+        packed_run([grown.steps()], counted)
+        rows.append(sum(report.records_in for step, _, report in grown.reports if step.name != "end"))
+        for path in files.values():
+            (tmp_path / f"{path.name}.second").write_text(path.read_text())
+        live = lived(piece.topology, piece.inputs, partitions=PARTITIONS, **piece.settings)
+        assert live.difference(replayed_outcome(result_of(grown))) is None
+
+    assert max(rows) < 0.6 * sum(rows)
+
+
+# --- from a snapshot ------------------------------------------------------------------------
+
+
+def joined(before: Outcome, after: Outcome) -> Outcome:
+    """Return the outputs of two replays as those of one, with the stores of the second."""
+    outputs: dict[str, dict[int, list[Any]]] = {}
+    for topic in {*before.outputs, *after.outputs}:
+        for number in {*before.outputs.get(topic, {}), *after.outputs.get(topic, {})}:
+            found = [*before.outputs.get(topic, {}).get(number, ()), *after.outputs.get(topic, {}).get(number, ())]
+            outputs.setdefault(topic, {})[number] = [(offset, *record[1:]) for offset, record in enumerate(found)]
+    return Outcome(outputs, after.stores)
+
+
+def snapshot_and_rest(subject: Subject, root: Path, **options: Any) -> tuple[Outcome, Outcome]:
+    """Return what two live runs give that follow one another, and what two replays do."""
+    half, whole = parts(subject, 2)
+    for piece in (half, whole):
+        live = lived(
+            piece.topology,
+            piece.inputs,
+            partitions=PARTITIONS,
+            state_dir=root / "live",
+            **{**piece.settings, **options},
+        )
+    first = session(half, root / "half", **options)
+    drive(first)
+    result_of(first).save(root / "snapshot")
+    places = archived(root / "half" / "archives", whole.inputs, dict.fromkeys(whole.inputs, PARTITIONS))
+    rest = session_of(
+        whole.topology,
+        places,
+        root / "rest",
+        partitions=PARTITIONS,
+        state_from=root / "snapshot",
+        **{**whole.settings, **options},
+    )
+    drive(rest)
+    found = joined(replayed_outcome(result_of(first)), replayed_outcome(result_of(rest)))
+    return Outcome(live.outputs, live.stores), found
+
+
+@pytest.mark.parametrize("name", ["skipping", "chosen_topics", "windows"])
+def test_snapshot_and_the_rest_of_history(name: str, tmp_path: Path) -> None:
+    """What tasks wrote for each other goes on where its readers are."""
+    live, found = snapshot_and_rest(subject_named(name), tmp_path)
+
+    assert live.difference(found) is None
+
+
+_events = Topic("events", key=str, value=int)
+_mid = Topic("mid", key=str, value=int)
+_out = Topic("out", key=str, value=int)
+
+
+def _table_of_what_is_written(builder: StreamsBuilder) -> None:
+    builder.stream(_events).select_key(lambda _, value: f"m{value % 5}").to(_mid)
+    builder.table(_mid, "last").to_stream().to(_out)
+
+
+def test_table_whose_source_topic_is_its_changelog(tmp_path: Path) -> None:
+    """A topic that the application writes itself lies in lanes, which are no changelog; its snapshot fits still."""
+    inputs = {"events": subject_named("skipping").inputs["events"]}
+    subject = Subject("table", _table_of_what_is_written, inputs, {"deserialization_handler": "continue"})
+
+    live, found = snapshot_and_rest(subject, tmp_path, topology_optimization="all")
+
+    assert live.difference(found) is None

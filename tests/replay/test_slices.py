@@ -1,0 +1,198 @@
+"""Slices: what divides history does not show in what comes of it."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams import (
+    JoinWindows,
+    Processor,
+    PunctuationType,
+    Record,
+    StreamsBuilder,
+    TimeWindows,
+    Topic,
+    key_value_store,
+)
+from streams.replay.errors import ReplayError
+from streams.replay.failures import explained_failure
+from tests.replay.corpus import written_subjects
+from tests.replay.outcomes import (
+    Outcome,
+    Row,
+    archived,
+    drive,
+    lived,
+    replayed_outcome,
+    result_of,
+    session_of,
+)
+
+_left = Topic("left", key=str, value=int)
+_right = Topic("right", key=str, value=int)
+_out = Topic("out", key=str, value=int)
+_SKIPPING = {"deserialization_handler": "continue", "errors_dead_letter_queue_topic_name": "dead"}
+
+
+def row(partition: int, time: int, value: int | None = 1, key: str = "k") -> Row:
+    """Return a record; None is a value that cannot be read."""
+    return Row(partition, key.encode(), b"bad" if value is None else value.to_bytes(8, "big"), time)
+
+
+def pairs(builder: StreamsBuilder) -> None:
+    """Join two topics, then count behind a repartition."""
+    windows = JoinWindows.of(timedelta(milliseconds=50), grace=timedelta(milliseconds=20))
+    (
+        builder.stream(_left)
+        .join(builder.stream(_right), lambda left, right: left * 10 + right, windows)
+        .group_by(lambda _, value: f"v{value % 3}", key=str)
+        .windowed_by(TimeWindows.of(timedelta(milliseconds=40), grace=timedelta(milliseconds=10)))
+        .count("pairs")
+        .to_stream(lambda key, _: key.key)
+        .to(_out)
+    )
+
+
+def both(topology: Any, inputs: dict[str, list[Row]], root: Path, slices: Any, **options: Any) -> tuple[Outcome, Any]:
+    """Return what a bounded run gives, and a session that has run in slices."""
+    live = lived(topology, inputs, partitions=3, **options)
+    session = session_of(
+        topology,
+        archived(root / "archives", inputs, dict.fromkeys(inputs, 3)),
+        root / "replay",
+        partitions=3,
+        slices=slices,
+        **options,
+    )
+    drive(session)
+    return live, session
+
+
+@pytest.mark.parametrize("slices", [2, 7, "25ms", timedelta(milliseconds=100)])
+def test_partitions_without_rows_in_a_slice_or_at_all(tmp_path: Path, slices: Any) -> None:
+    """Partition 0 ends early, 1 begins late, 2 never has a row: tasks wait for them, and lose nothing."""
+    early = [row(0, time, time % 9) for time in range(0, 100, 3)]
+    late = [row(1, time, time % 7) for time in range(300, 400, 5)]
+
+    live, session = both(pairs, {"left": early + late, "right": early[::2] + late[::3]}, tmp_path, slices)
+
+    assert live.outputs["out"]
+    assert live.difference(replayed_outcome(result_of(session))) is None
+    assert session.slices_done > 1
+    assert not any(session.state.lanes.values()), "all that tasks wrote for each other is read"
+
+
+def test_unreadable_records_ahead_of_a_slice_are_dropped_once(tmp_path: Path) -> None:
+    """The left topic is far ahead of the right one: what was read of it and not processed is read again."""
+    left = [row(0, time, None if time % 4 == 0 else time) for time in range(40)]
+    right = [row(0, 1000 + time) for time in range(5)]
+
+    live, session = both(pairs, {"left": left, "right": right}, tmp_path, "10ms", **_SKIPPING)
+
+    assert sum(live.dropped.values()) == 10
+    assert live.difference(replayed_outcome(result_of(session))) is None
+
+
+def test_history_of_nothing_but_unreadable_records(tmp_path: Path) -> None:
+    """They are counted and kept, though no record is ever processed."""
+    live, session = both(pairs, {"left": [row(0, 1, None)], "right": [row(1, 2, None)]}, tmp_path, 2, **_SKIPPING)
+
+    assert sum(len(found) for found in live.outputs["dead"].values()) == 2
+    assert live.difference(replayed_outcome(result_of(session))) is None
+
+
+def test_dead_letters_name_the_topic_and_not_the_lane(tmp_path: Path) -> None:
+    """A topic that several tasks write and read is kept in lanes."""
+    subject = next(found for found in written_subjects() if found.name == "through")
+
+    live, _ = both(subject.topology, dict(subject.inputs), tmp_path, None, **subject.settings)
+
+    headers = [dict(record[4]) for found in live.outputs["dead"].values() for record in found]
+    assert {header["__streams.errors.topic"] for header in headers} == {b"events", b"more", b"mid"}
+    assert {header["__streams.errors.partition"] for header in headers} == {b"0", b"1", b"2"}
+
+
+def _counts_of_drops(builder: StreamsBuilder) -> None:
+    table = builder.global_table(_right, "rights")
+    builder.stream(_left).join(table, lambda left, right: left + right, key=lambda key, _: key).to(_out)
+
+
+def test_global_stores_count_what_they_drop_once(tmp_path: Path) -> None:
+    """They are filled anew when a replay goes on, whatever the number of slices."""
+    inputs = {"left": [row(0, time) for time in range(20)], "right": [row(0, 1), row(0, 2, None), row(1, 3)]}
+    live, session = both(_counts_of_drops, inputs, tmp_path, 4, **_SKIPPING)
+    again = session_of(
+        _counts_of_drops,
+        {topic: tmp_path / "archives" / topic for topic in inputs},
+        tmp_path / "replay",
+        partitions=3,
+        slices=4,
+        resume=True,
+        **_SKIPPING,
+    )
+    drive(again)
+
+    assert sum(live.dropped.values()) == 1
+    assert live.difference(replayed_outcome(result_of(session))) is None
+    assert live.difference(replayed_outcome(result_of(again))) is None
+
+
+def _ticking(*, in_init: bool) -> Any:
+    class Ticking(Processor[str, int, str, int]):
+        held = key_value_store(str, int, "held")
+
+        def init(self, context: Any) -> None:
+            self.is_ticking = in_init
+            if in_init:
+                self.start()
+
+        def start(self) -> None:
+            self.context.schedule(timedelta(milliseconds=10), PunctuationType.STREAM_TIME, self.tick)
+
+        def process(self, record: Record[str, int]) -> None:
+            if not self.is_ticking:
+                self.is_ticking = True
+                self.start()
+            self.held.put(record.key, (self.held.get(record.key) or 0) + record.value)
+
+        def tick(self, now_ms: int) -> None:
+            for key, value in list(self.held.all()):
+                self.context.forward(key, value)
+
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(_left).process(Ticking, key=str, value=int).to(_out)
+
+    return topology
+
+
+def test_timers_go_on_from_slice_to_slice(tmp_path: Path) -> None:
+    inputs = {"left": [row(time % 2, time * 3, key=f"k{time % 4}") for time in range(60)]}
+
+    live, session = both(_ticking(in_init=True), inputs, tmp_path, 6)
+
+    assert live.outputs["out"]
+    assert live.difference(replayed_outcome(result_of(session))) is None
+
+
+def test_timers_that_records_schedule_are_refused_in_slices(tmp_path: Path) -> None:
+    """Nothing could make them again; without slices they are as good as any."""
+    inputs = {"left": [row(0, time * 3) for time in range(60)]}
+    live, session = both(_ticking(in_init=False), inputs, tmp_path / "whole", None)
+    assert live.difference(replayed_outcome(result_of(session))) is None
+
+    sliced = session_of(
+        _ticking(in_init=False),
+        {"left": tmp_path / "whole" / "archives" / "left"},
+        tmp_path / "sliced",
+        partitions=3,
+        slices=3,
+    )
+    with pytest.raises(ReplayError, match=r"outside of init\(\).*replay without slices"):
+        try:
+            drive(sliced)
+        except ReplayError:
+            raise
+        except Exception as error:
+            raise explained_failure(sliced, error) from error
