@@ -61,8 +61,8 @@ class KafkaTopic:
     """A topic of a Kafka cluster, read through Spark's source up to its end at the start of the replay.
 
     Partitions and offsets are kept; of transactions the committed ones are read.  ``options`` are those of
-    Spark's source beyond these, such as ``kafka.security.protocol``.  ``partitions`` is the topic's count: to be
-    given where its ``Topic`` does not fix it and its last partitions may be empty.
+    Spark's source beyond these, such as ``kafka.security.protocol``.  ``partitions`` is the count that the topic must
+    have; by default that of its ``Topic``, else whatever it has.
     """
 
     bootstrap_servers: str

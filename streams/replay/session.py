@@ -353,7 +353,7 @@ class ReplaySession:
             )
             ends = dict.fromkeys(range(history.partitions), 0) | self._next_offsets(topic)
             found = yield from read_topic(given, self.root, "inputs", ends, history.extents)
-            history.partitions = max(1, found)
+            history.partitions = found
             self._keep_history()
 
     def _read_inputs(self, application: Application) -> Steps:

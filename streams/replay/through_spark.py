@@ -72,7 +72,7 @@ class ReadTopic:
     topic: KafkaTopic
     root: Place
     folder: str
-    #: Next offset of each partition, for all of them; -1 = the earliest there is.
+    #: Next offset of each partition, for all of them if for any; -1 = the earliest there is.
     starts: Mapping[int, int] = field(factory=dict)
     size: tuple[int, int] = (0, 0)
     stage: int = -2
@@ -95,7 +95,8 @@ class SparkReport(StageReport):
     found: tuple[FoundFile, ...] = ()
     #: What was read, in the order of the files.
     parts: tuple[IngestReport, ...] = ()
-    #: What was read of a topic, with its offsets.
+    #: Of a topic: how many partitions it has, and what was read, by partition and offset.
+    partitions: int = 0
     written: tuple[tuple[TopicPartition, Extent], ...] = ()
 
     @property
@@ -150,14 +151,16 @@ def read_found(
 def read_topic(
     topic: KafkaTopic, root: Place, folder: str, ends: Mapping[int, int], extents: dict[int, list[Extent]]
 ) -> Generator[list[Any], list[Any], int]:
-    """Read what a topic has behind ``ends``; add it to ``extents``, and return the number of partitions found.
+    """Read what a topic has behind ``ends``; add it to ``extents``, and return the number of its partitions.
+
+    ``ends`` has all partitions if it has any: it says how many there must be.
 
     Raises:
         ReplayError: records are gone that come next, or Spark cannot read the topic.
     """
-    count = max((number + 1 for number in ends), default=0)
-    starts = {number: ends.get(number) or -1 for number in range(count)}
+    starts = {number: end or -1 for number, end in ends.items()}
     (report,) = yield [ReadTopic(topic, root, folder, starts)]
-    for partition, extent in sorted(report.written, key=lambda item: item[1].first):
+    for partition, extent in report.written:
         extents.setdefault(partition.partition, []).append(extent)
-    return max([count, *(number + 1 for number in extents)])
+    count: int = report.partitions
+    return count

@@ -191,7 +191,7 @@ class SparkExecutor:
                 raise
             failure = future.exception()
             if isinstance(failure, Exception):
-                raise readable_failure(failure)
+                raise readable_failure(failure) from failure
             return future.result()
 
     def _look_until_done(self, future: "Future[Any]", on_look: Callable[[], None]) -> None:
@@ -255,6 +255,7 @@ def readable_failure(error: Exception) -> Exception:
 
 def _reason(text: str) -> str:
     """Return the first line that says something to a person."""
-    line = next((line for line in text.splitlines() if line.strip()), "")
+    lines = (line.removeprefix(": ") for line in text.splitlines() if not line.startswith("An error occurred while"))
+    line = next((line for line in lines if line.strip()), "")
     line = re.sub(r"^.*most recent failure: Lost task [^:]*: ", "", line)
     return re.sub(r"\b(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", line).strip()

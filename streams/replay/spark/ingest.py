@@ -8,6 +8,7 @@ of a topic of Kafka is a partition of the job, its records by offset.
 import io
 import json
 import pickle
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -24,7 +25,7 @@ from streams.files import Part, Source, kind_of
 from streams.replay.errors import ReplayError
 from streams.replay.failures import packed
 from streams.replay.ingest import IngestReport, IngestWork, Piece, run_ingest
-from streams.replay.segments import SegmentWriter
+from streams.replay.segments import Extent, SegmentWriter
 from streams.replay.spark.shipping import build_digest, check_build
 from streams.replay.spark.worker import Task
 from streams.replay.through_spark import FoundFile, ListFiles, ReadFiles, ReadTopic, SparkCall, SparkReport
@@ -36,6 +37,9 @@ Stretch = tuple[str, int]
 
 #: Options of the source that would cut a partition of a topic in several, out of order.
 _CUTTING = ("minpartitions", "maxrecordsperpartition")
+
+#: A partition that no topic has.
+_NO_PARTITION = 1 << 30
 
 
 def run_through_spark(session: Any, call: SparkCall, collect: Collect) -> SparkReport:
@@ -52,7 +56,8 @@ def run_through_spark(session: Any, call: SparkCall, collect: Collect) -> SparkR
     elif isinstance(call, ReadFiles):
         found = {"parts": tuple(_read_files(session, call, collect))}
     else:
-        found = {"written": tuple(_read_topic(session, call, collect))}
+        count, written = _read_topic(session, call, collect)
+        found = {"partitions": count, "written": tuple(written)}
     return SparkReport(call.name, (), {}, clock.monotonic_ms() - started_ms, 0, 0, **found)
 
 
@@ -168,13 +173,31 @@ def _whole_files(
 # --- topics -------------------------------------------------------------------------------
 
 
-def _read_topic(session: Any, call: ReadTopic, collect: Collect) -> Iterator[tuple[TopicPartition, Any]]:
-    topic = call.topic
-    for name in topic.options:
+def _read_topic(session: Any, call: ReadTopic, collect: Collect) -> tuple[int, Sequence[tuple[TopicPartition, Extent]]]:
+    """Return the number of partitions of a topic, and what was read of them."""
+    for name in call.topic.options:
         if name.lower() in _CUTTING:
             raise ConfigError(f"{call.name}: option {name} would put records out of their order; leave it out")
+    starts = dict(call.starts) or dict.fromkeys(range(_partition_count(session, call, collect)), -1)
+    task = _task("records", call)
+
+    def frame() -> Any:
+        columns = ("partition", "offset", "key", "value", "unix_millis(timestamp)", "headers")
+        return _topic_frame(session, call, starts).selectExpr(*columns).mapInArrow(task, "report binary")
+
+    try:
+        rows = collect(f"read {call.name}", frame)
+    except ReplayError as error:
+        raise _explained(call, error) from error
+    written = [item for row in rows for item in pickle.loads(row[0])]
+    return len(starts), sorted(written, key=lambda item: (item[0], item[1].first))
+
+
+def _topic_frame(session: Any, call: ReadTopic, starts: Mapping[int, int]) -> Any:
+    """Return a topic from offsets on, -1 = the earliest, which have to name all its partitions."""
+    topic = call.topic
     # In Spark's words, -2 is the earliest offset.
-    starts = {str(number): -2 if offset < 0 else offset for number, offset in call.starts.items()}
+    offsets = {str(number): -2 if offset < 0 else offset for number, offset in starts.items()}
     options = {
         "kafka.isolation.level": "read_committed",
         **topic.options,
@@ -183,40 +206,55 @@ def _read_topic(session: Any, call: ReadTopic, collect: Collect) -> Iterator[tup
         "includeHeaders": "true",
         # A record that is gone is an error, not a gap.
         "failOnDataLoss": "true",
-        "startingOffsets": json.dumps({topic.topic: starts}) if starts else "earliest",
+        "startingOffsets": json.dumps({topic.topic: offsets}),
         # Those of the moment at which the job is planned, once.
         "endingOffsets": "latest",
     }
-    task = _task("records", call)
+    return session.read.format("kafka").options(**options).load()
 
-    def frame() -> Any:
-        loaded = session.read.format("kafka").options(**options).load()
-        columns = ("partition", "offset", "key", "value", "unix_millis(timestamp)", "headers")
-        return loaded.selectExpr(*columns).mapInArrow(task, "report binary")
 
+def _partition_count(session: Any, call: ReadTopic, collect: Collect) -> int:
+    """Return how many partitions a topic has.
+
+    Spark tells it only where it was expected to be otherwise; no record is read for that.
+    """
     try:
-        rows = collect(f"read {call.name}", frame)
+        collect(f"look at {call.name}", lambda: _topic_frame(session, call, {_NO_PARTITION: -1}))
     except ReplayError as error:
-        raise _explained(call, error) from error
-    for row in rows:
-        yield from pickle.loads(row[0])
+        assigned = re.search(r"Assigned: Set\(([^)]*)\)", _text(error))
+        if assigned is None:
+            raise _explained(call, error) from error
+        return len(assigned[1].split(","))
+    raise ReplayError(f"{call.name}: its partitions cannot be told; give KafkaTopic(..., partitions=)")
 
 
 def _explained(call: ReadTopic, error: ReplayError) -> ReplayError:
-    text = str(error)
-    if "Failed to find data source: kafka" in text or "deploy the application as per the deployment" in text:
+    """Return what Spark says about a topic in our words."""
+    text = _text(error)
+    if "Failed to find data source: kafka" in text or "Please deploy the application as per" in text:
         return ReplayError(
             f"{call.name}: this Spark has no source for Kafka; start it with the package "
             "org.apache.spark:spark-sql-kafka-0-10 of its own version (see the guide to replay)"
         )
-    if "must specify all TopicPartitions" in text or "startingOffsets" in text:
+    if "UnknownTopicOrPartition" in text:
+        return ReplayError(f"{call.name}: there is no such topic")
+    if assigned := re.search(r"Assigned: Set\(([^)]*)\)", text):
         return ReplayError(
-            f"{call.name}: has other partitions than the {len(call.starts)} known of it; give KafkaTopic(..., "
-            f"partitions=) all of them: {text}"
+            f"{call.name}: has {len(assigned[1].split(','))} partitions, not {len(call.starts)}; declare as many, or, "
+            "if it had fewer when it was read before, start anew: its keys lie elsewhere now"
         )
-    if "data may have been lost" in text or "Could not read records in offset" in text or "FAIL_ON_DATA_LOSS" in text:
-        return ReplayError(f"{call.name}: records are gone that were to be read next, a gap: {text}")
-    return ReplayError(f"{call.name}: {text}")
+    if "data may have been lost" in text or "greater than the resolved end offset" in text:
+        return ReplayError(f"{call.name}: records are gone that were to be read next, a gap: {_lost(text)}")
+    return ReplayError(f"{call.name}: {error}")
+
+
+def _text(error: ReplayError) -> str:
+    return f"{error.__cause__ or error}"
+
+
+def _lost(text: str) -> str:
+    found = re.search(r"Could not read records in offset [^\n]*|The resolved start offset [^\n]*", text)
+    return "" if found is None else found[0]
 
 
 # --- in workers -----------------------------------------------------------------------------
