@@ -20,7 +20,7 @@ from streams.state.opening import is_on_disk, open_store
 from streams.state.specs import StoreKind, StoreSpec
 
 #: State that waits to be written, above which it is.
-MAX_UNCOMMITTED_BYTES = 64 << 20
+MAX_UNCOMMITTED_BYTES = 8 << 20
 
 
 def open_empty(spec: StoreSpec, folder: Path, engine: str) -> Any:

@@ -2,7 +2,7 @@
 
 A point read or write costs one dict.  ``fresh`` holds what the staged writes do not know yet,
 in the order of each slot's last change; the rest is a bounded cache of two generations.
-The dict ``fresh`` is never replaced, so that views may hold it.
+The dict ``fresh`` is never replaced, so that views may hold it.  ``max_clean`` 0 caches nothing.
 """
 
 from typing import Any
@@ -33,6 +33,8 @@ class WriteBuffer:
 
     def remember(self, slot: Any, entry: Any) -> None:
         """Cache an entry that staged writes or engine know."""
+        if not self.max_clean:
+            return
         clean = self.clean
         if len(clean) >= self.max_clean:
             self._rotate()
@@ -48,6 +50,9 @@ class WriteBuffer:
         """Hand over all fresh entries, which are clean from now on."""
         fresh = self.fresh
         taken = list(fresh.items())
+        if not self.max_clean:
+            fresh.clear()
+            return taken
         if self._older:
             for slot in fresh:
                 self._older.pop(slot, None)

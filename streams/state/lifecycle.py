@@ -116,7 +116,8 @@ class StoreLifecycle:
         self.time_ms = 0
         self.expired = 0
         self._staged = staged
-        self._buffer = WriteBuffer(cache_entries)
+        # Entries that are never replaced are not read one by one either: joins read chains of them.
+        self._buffer = WriteBuffer(0 if spec.retain_duplicates else cache_entries)
         self._metadata = staged.engine.metadata()
         self._is_closed = False
         #: Latest change by changelog key, in the order of the changes.
