@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from attrs import evolve, frozen
 
 from streams.clients.catalog import Catalog
-from streams.clients.errors import DisconnectedError, error_for
+from streams.clients.errors import DisconnectedError, UnreachableError, error_for
 from streams.clients.network import ANY_NODE, Backoff, Network, Patience, Settling
 from streams.clients.offsets import list_offsets
 from streams.clients.tcp import Security, TcpCluster, cluster_of
@@ -461,6 +461,9 @@ class Admin:
             try:
                 return attempt()
             except BrokerError as error:
+                if isinstance(error, UnreachableError):
+                    # It was waited for already.
+                    raise
                 is_lost = isinstance(error, DisconnectedError)
                 is_passing = error.code in self._network.traits.retriable or settling.excuses(error)
                 remaining_ms = patience.remaining_ms(has_progress=False)

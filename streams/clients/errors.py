@@ -27,6 +27,10 @@ class DisconnectedError(RequestTimeoutError):
         super().__init__(message, code=ErrorCode.NETWORK_EXCEPTION)
 
 
+class UnreachableError(DisconnectedError):
+    """No broker could be reached in the time that is meant for it; nothing was asked."""
+
+
 class AuthenticationError(BrokerError):
     """The broker does not believe who the client is, or the client not who the broker is; repeating is useless."""
 

@@ -20,7 +20,7 @@ from streams.protocol.messages import ErrorCode
 from streams.protocol.transport import Cluster
 
 #: For how long some broker may not know of a topic that another has made.
-SETTLING_MS: Final = 5_000
+SETTLING_MS: Final = 3_000
 _NO_SECURITY: Final = Security()
 
 

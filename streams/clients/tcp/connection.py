@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 from attrs import define, field, frozen
 
-from streams.clients.errors import AuthenticationError, DisconnectedError
+from streams.clients.errors import AuthenticationError, DisconnectedError, UnreachableError
 from streams.clients.network import ANY_NODE, Backoff, Traits
 from streams.clients.tcp.channel import Address, Answer, Channel, ChannelConfig, Item, Question, Sendable
 from streams.core.clock import Clock
@@ -429,12 +429,12 @@ class TcpConnection:
             else:
                 self._dispatch(item, now)
 
-    def _out_of_reach(self, item: Item) -> DisconnectedError:
+    def _out_of_reach(self, item: Item) -> UnreachableError:
         reasons = "; ".join(
             trouble.reason for address in self._candidates() if (trouble := self._troubles.get(address)) is not None
         )
         name = type(item.request).__name__
-        return DisconnectedError(
+        return UnreachableError(
             f"{name}: no broker could be reached in {self.config.hold_ms} ms: {reasons or 'no answer'}; "
             "check bootstrap_servers and whether the cluster runs"
         )
