@@ -29,8 +29,11 @@ from streams.protocol.wire.mapping import Serving, answered, asked
 PRODUCE: Final = 0
 FETCH: Final = 1
 
+#: What applications need for exactly-once (KIP-447): offsets that are stable, and commits in a transaction that
+#: say of which generation of the group they are.
+_OF_EXACTLY_ONCE: Final[Mapping[int, tuple[int, int]]] = {9: (1, 8), 28: (0, 3)}
 #: Lowest and highest version by API key of what is served.
-VERSIONS: Final[Mapping[int, tuple[int, int]]] = classic_versions()
+VERSIONS: Final[Mapping[int, tuple[int, int]]] = classic_versions() | _OF_EXACTLY_ONCE
 #: What a client may ask for before it has proved who it is.
 OPEN_TO_ALL: Final = frozenset({API_VERSIONS, HANDSHAKE, AUTHENTICATE})
 
