@@ -33,7 +33,7 @@ FETCH: Final = 1
 #: say of which generation of the group they are.
 _OF_EXACTLY_ONCE: Final[Mapping[int, tuple[int, int]]] = {9: (1, 8), 28: (0, 3)}
 #: Lowest and highest version by API key of what is served.
-VERSIONS: Final[Mapping[int, tuple[int, int]]] = classic_versions() | _OF_EXACTLY_ONCE
+VERSIONS: Final[Mapping[int, tuple[int, int]]] = {**classic_versions(), **_OF_EXACTLY_ONCE}
 #: What a client may ask for before it has proved who it is.
 OPEN_TO_ALL: Final = frozenset({API_VERSIONS, HANDSHAKE, AUTHENTICATE})
 
