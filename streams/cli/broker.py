@@ -2,10 +2,13 @@
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streams.cli.mistakes import UsageError
 from streams.cli.options import partition_count
+
+if TYPE_CHECKING:
+    from streams.broker.tcp import BrokerServer
 
 LISTEN = "127.0.0.1:9092"
 
@@ -67,13 +70,17 @@ def execute(options: argparse.Namespace) -> int:
             tls_key=options.tls_key,
             users=options.users,
         )
-        where = f"data in {options.data}" if options.data else "in memory"
-        print(f"streams: broker listens on {server.address}, {where}", file=sys.stderr, flush=True)
-        if not (server.is_loopback or options.users):
-            print(f"streams: whoever reaches {server.address} may read and write; --users bounds it", file=sys.stderr)
         try:
+            _announce(server, options)
             server.wait()
         except KeyboardInterrupt:
             # SIGINT or SIGTERM: this is how it ends.
             print("streams: broker stops", file=sys.stderr)
     return 0
+
+
+def _announce(server: "BrokerServer", options: argparse.Namespace) -> None:
+    where = f"data in {options.data}" if options.data else "in memory"
+    print(f"streams: broker listens on {server.address}, {where}", file=sys.stderr, flush=True)
+    if not (server.is_loopback or options.users):
+        print(f"streams: whoever reaches {server.address} may read and write; --users bounds it", file=sys.stderr)

@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -161,8 +162,8 @@ def measure(broker: Served, count: int, runs: int, only: str) -> None:
         # One more at first: a JVM has to warm up.
         for number in range(runs + 1):
             topic = new_topic(broker.address)
-            first = timed(broker, lambda: produce(broker.address, topic, count))
-            second = timed(broker, lambda: consume(broker.address, topic, count))
+            first = timed(broker, partial(produce, broker.address, topic, count))
+            second = timed(broker, partial(consume, broker.address, topic, count))
             if number:
                 produced.append(first)
                 consumed.append(second)

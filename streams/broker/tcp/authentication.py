@@ -99,7 +99,9 @@ class _Scram:
     def _final(self, text: str) -> bytes:
         unproved, _, proof = text.rpartition(",p=")
         attributes = _attributes(unproved)
-        if attributes["r"] != _attributes(self._answer)["r"] or b64decode(attributes["c"]) != self._binding.encode():
+        # As in Kafka: older librdkafka puts its own nonce before ours once more.
+        is_ours = attributes["r"].endswith(_attributes(self._answer)["r"])
+        if not is_ours or b64decode(attributes["c"]) != self._binding.encode():
             raise AuthenticationError("the nonce or the binding is not that of this exchange")
         hash_name, keys = SCRAM_HASHES[self.mechanism], self.users.scram(self.name, self.mechanism)
         message = f"{self._first},{self._answer},{unproved}".encode()
@@ -114,14 +116,15 @@ class _Scram:
         return b"v=" + b64encode(hmac.digest(keys.server_key, message, hash_name))
 
 
-def _attributes(text: str) -> dict[str, str]:
-    """Return the ``x=...`` of a SCRAM message by their letters; a letter that is missed raises ``ValueError``."""
+class _Attributes(dict[str, str]):
+    """What a SCRAM message says, by letter."""
 
-    class Attributes(dict[str, str]):
-        def __missing__(self, letter: str) -> str:
-            raise ValueError(f"{letter}= is missing")
+    def __missing__(self, letter: str) -> str:
+        raise ValueError(f"{letter}= is missing")
 
-    return Attributes((part[0], part[2:]) for part in text.split(",") if part[1:2] == "=")
+
+def _attributes(text: str) -> _Attributes:
+    return _Attributes((part[0], part[2:]) for part in text.split(",") if part[1:2] == "=")
 
 
 @define(eq=False)

@@ -99,9 +99,6 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.peer = _text_of(transport.get_extra_info("peername"))
         if not self._door.came(self):
-            _LOGGER.warning(
-                "client %s: refused, for there are %d already", self.peer, self._door.limits.max_connections
-            )
             self._is_closing = True
             self._transport.abort()
             return

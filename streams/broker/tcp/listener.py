@@ -26,6 +26,8 @@ _HANDSHAKE_S: Final = 10.0
 # So often idle connections are looked for, and for so long clients may take what is left for them at the end.
 _SWEEP_S: Final = 10.0
 _FAREWELL_S: Final = 2.0
+# Turns of the loop within which a transport is made, or closed.
+_TURNS: Final = 5
 
 
 @define(eq=False)
@@ -75,14 +77,19 @@ class Listener:
             await self._stopping.wait()
         finally:
             self.behind.release(self)
-            server.close()
-            await self._see_off()
+            await self._see_off(server)
 
     def stop(self) -> None:
         """End ``run``; on the loop."""
         self._stopping.set()
 
-    async def _see_off(self) -> None:
+    async def _see_off(self, server: asyncio.Server) -> None:
+        # A server that is closed fails over what it accepted a moment ago, and leaves it open: so accepting ends
+        # first, and what is on its way comes in.
+        for socket in server.sockets:
+            asyncio.get_running_loop().remove_reader(socket.fileno())
+        await _turns()
+        server.close()
         for connection in list(self.connections):
             connection.close()
         if self.connections:
@@ -91,14 +98,17 @@ class Listener:
             except TimeoutError:
                 for connection in list(self.connections):
                     connection.abort()
-                # What is aborted is told so in the loop's next turn.
-                await asyncio.sleep(0)
+        await _turns()
 
     # --- the door of connections ----------------------------------------------------------
 
     def came(self, connection: ClientConnection) -> bool:
         """Take a connection in; False where there is no room for it."""
-        if len(self.connections) >= self.limits.max_connections or self._stopping.is_set():
+        if self._stopping.is_set():
+            return False
+        if len(self.connections) >= self.limits.max_connections:
+            limit = self.limits.max_connections
+            _LOGGER.warning("client %s: refused, for there are %d connections already", connection.peer, limit)
             return False
         self.connections.add(connection)
         return True
@@ -158,3 +168,8 @@ class Listener:
                 _LOGGER.info("client %s: nothing has come for %d s; its connection is closed", connection.peer, idle_s)
                 connection.close()
         self._loop.call_later(min(_SWEEP_S, max(idle_s / 2, 0.01)), self._sweep)
+
+
+async def _turns() -> None:
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)

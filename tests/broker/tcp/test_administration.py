@@ -1,0 +1,350 @@
+"""Settings of topics, single offsets and leader epochs over the wire; and groups and transactions by hand."""
+
+import pytest
+
+from streams.core.records import Block, TopicPartition
+from streams.protocol.messages import ErrorCode, OffsetAndMetadata, OffsetCommit
+from streams.protocol.wire.apis import APIS
+from streams.protocol.wire.fields import Array, Bytes, Fixed, Struct, Text
+from tests.broker.tcp.by_hand import METADATA, Client, batch_of, values_in
+
+JOIN_GROUP, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 11, 19, 20, 22
+OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, ALTER_CONFIGS, CREATE_PARTITIONS = 23, 32, 33, 37
+DELETE_RECORDS, INCREMENTAL_ALTER_CONFIGS, OFFSET_DELETE = 21, 44, 47
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def described(client, name="words", kind=TOPIC, keys=None, version=3):
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+    (found,) = client.call(DESCRIBE_CONFIGS, version, resources=[resource], include_synonyms=True)["results"]
+    return found
+
+
+def settings(client, name="words"):
+    return {row["name"]: row["value"] for row in described(client, name)["configs"]}
+
+
+def alter(client, *changes, name="words", kind=TOPIC, validate_only=False):
+    configs = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
+    resource = {"resource_type": kind, "resource_name": name, "configs": configs}
+    message = {"resources": [resource], "validate_only": validate_only}
+    (found,) = client.call(INCREMENTAL_ALTER_CONFIGS, 0, **message)["responses"]
+    return found["error_code"]
+
+
+def replace(client, configs, name="words"):
+    rows = [{"name": key, "value": value} for key, value in configs.items()]
+    resource = {"resource_type": TOPIC, "resource_name": name, "configs": rows}
+    (found,) = client.call(ALTER_CONFIGS, 1, resources=[resource])["responses"]
+    return found["error_code"]
+
+
+# --- settings -----------------------------------------------------------------------------
+
+
+def test_settings_say_where_they_come_from(client, broker):
+    broker.create_topic("kept", config={"retention.ms": "7200000"})
+
+    rows = {row["name"]: row for row in described(client, "kept")["configs"]}
+
+    assert (rows["retention.ms"]["value"], rows["retention.ms"]["config_source"]) == ("7200000", 1)
+    assert (rows["cleanup.policy"]["value"], rows["cleanup.policy"]["config_source"]) == ("delete", 5)
+    assert rows["retention.ms"]["synonyms"] == [{"name": "retention.ms", "value": "7200000", "source": 1}]
+    assert rows["streams.storage"]["read_only"]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_single_settings_can_be_asked_for(client, version):
+    rows = described(client, keys=["cleanup.policy"], version=version)["configs"]
+
+    assert [(row["name"], row["value"]) for row in rows] == [("cleanup.policy", "delete")]
+
+
+def test_the_broker_tells_the_few_settings_it_has(client):
+    rows = described(client, "0", BROKER)["configs"]
+
+    assert {row["name"]: row["value"] for row in rows}["num.partitions"] == "1"
+    assert all(row["read_only"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "code"),
+    [
+        ("none", TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("7", BROKER, ErrorCode.INVALID_REQUEST),
+        ("x", 99, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_there_is_not_has_no_settings(client, name, kind, code):
+    found = described(client, name, kind)
+
+    assert found["error_code"] == code
+    assert found["error_message"]
+
+
+def test_one_setting_is_changed_and_the_others_stay(client):
+    assert alter(client, ("retention.ms", SET, "1000"), ("cleanup.policy", SET, "compact")) == 0
+    assert alter(client, ("retention.ms", DELETE, None)) == 0
+
+    assert settings(client)["retention.ms"] == "-1"
+    assert settings(client)["cleanup.policy"] == "compact"
+
+
+def test_lists_are_added_to_and_taken_from(client):
+    assert alter(client, ("cleanup.policy", APPEND, "compact")) == 0
+    assert settings(client)["cleanup.policy"] == "delete,compact"
+
+    assert alter(client, ("cleanup.policy", SUBTRACT, "delete")) == 0
+    assert settings(client)["cleanup.policy"] == "compact"
+    assert alter(client, ("retention.ms", APPEND, "1")) == ErrorCode.INVALID_CONFIG
+
+
+def test_all_settings_are_replaced(client):
+    alter(client, ("retention.ms", SET, "1000"))
+
+    assert replace(client, {"max.message.bytes": "2000"}) == 0
+
+    found = settings(client)
+    assert (found["max.message.bytes"], found["retention.ms"]) == ("2000", "-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("retention.ms", "soon"), ("no.such.setting", "1"), ("streams.storage", "linked"), ("retention.ms", None)],
+)
+def test_a_wrong_setting_changes_nothing(client, name, value):
+    before = settings(client)
+
+    assert alter(client, (name, SET, value), ("segment.bytes", SET, "5000")) != 0
+
+    assert settings(client) == before
+
+
+def test_a_change_can_be_tried_first(client):
+    assert alter(client, ("retention.ms", SET, "soon"), validate_only=True) == ErrorCode.INVALID_CONFIG
+    assert alter(client, ("retention.ms", SET, "1000"), validate_only=True) == 0
+    assert settings(client)["retention.ms"] == "-1"
+
+
+def test_settings_of_the_broker_cannot_be_changed(client):
+    assert alter(client, ("num.partitions", SET, "3"), name="0", kind=BROKER) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_changed_setting_holds_for_the_next_records(client):
+    assert client.produce("words", bytes(500))["error_code"] == 0
+
+    alter(client, ("max.message.bytes", SET, "200"))
+
+    assert client.produce("words", bytes(500))["error_code"] == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_changed_settings_are_there_after_a_restart(tmp_path):
+    from streams.broker import EmbeddedBroker
+
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("words")
+        with broker.serve("127.0.0.1:0") as server, Client(server.bootstrap_servers) as client:
+            alter(client, ("segment.bytes", SET, "500"), ("compression.type", SET, "zstd"))
+            for _ in range(10):
+                client.produce("words", bytes(900))
+
+    with EmbeddedBroker(tmp_path) as broker:
+        config = broker.describe_topic("words").config
+        assert (config["segment.bytes"], config["compression.type"]) == ("500", "zstd")
+    assert len(list((tmp_path / "logs" / "words-0").glob("*.log"))) > 1
+
+
+# --- topics -------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_asked_for_is_created(client, broker):
+    (topic,) = client.call(METADATA, 8, topics=[{"name": "new"}])["topics"]
+
+    assert (topic["error_code"], len(topic["partitions"])) == (0, 1)
+    assert "new" in broker.topics()
+
+
+def test_a_topic_that_must_not_be_created_is_not(client, broker):
+    asked = {"topics": [{"name": "new"}], "allow_auto_topic_creation": False}
+
+    (topic,) = client.call(METADATA, 8, **asked)["topics"]
+
+    assert topic["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "new" not in broker.topics()
+
+
+def test_topics_are_created_grown_and_deleted(client, broker):
+    topic = {"name": "made", "num_partitions": 2, "replication_factor": 1}
+    (made,) = client.call(CREATE_TOPICS, 4, topics=[topic])["topics"]
+    (grown,) = client.call(CREATE_PARTITIONS, 1, topics=[{"name": "made", "count": 3}], timeout_ms=1)["results"]
+    assert (made["error_code"], grown["error_code"]) == (0, 0)
+    assert broker.topics()["made"] == 3
+
+    (gone,) = client.call(DELETE_TOPICS, 3, topic_names=["made"], timeout_ms=1)["responses"]
+    assert gone["error_code"] == 0
+    assert "made" not in broker.topics()
+
+
+def test_records_are_deleted(client):
+    for value in (b"a", b"b", b"c"):
+        client.produce("words", value)
+    asked = [{"name": "words", "partitions": [{"partition_index": 0, "offset": 2}]}]
+
+    (topic,) = client.call(DELETE_RECORDS, 1, topics=asked, timeout_ms=1)["topics"]
+
+    assert topic["partitions"][0]["low_watermark"] == 2
+    assert values_in(client.fetch("words", 2)) == [b"c"]
+    assert client.fetch("words", 1)["error_code"] == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_the_time_of_the_log_is_told_to_the_producer(client):
+    alter(client, ("message.timestamp.type", SET, "LogAppendTime"))
+
+    row = client.produce("words", b"a")
+
+    assert row["log_append_time_ms"] > 1_600_000_000_000
+
+
+# --- offsets ------------------------------------------------------------------------------
+
+
+def test_the_only_epoch_ends_where_the_log_ends(client):
+    client.produce("words", b"a", b"b")
+
+    def end_of(epoch, current=-1, name="words"):
+        row = {"partition": 0, "current_leader_epoch": current, "leader_epoch": epoch}
+        asked = [{"topic": name, "partitions": [row]}]
+        (topic,) = client.call(OFFSET_FOR_LEADER_EPOCH, 3, topics=asked)["topics"]
+        found = topic["partitions"][0]
+        return found["error_code"], found["leader_epoch"], found["end_offset"]
+
+    assert end_of(0) == (0, 0, 2)
+    assert end_of(4) == (0, -1, -1)
+    assert end_of(0, current=3) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
+    assert end_of(0, name="none") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+
+
+def delete_offset(client, group="readers", topic="words"):
+    asked = [{"name": topic, "partitions": [{"partition_index": 0}]}]
+    answer = client.call(OFFSET_DELETE, 0, group_id=group, topics=asked)
+    rows = [row["error_code"] for found in answer["topics"] for row in found["partitions"]]
+    return answer["error_code"], rows
+
+
+def commit(broker, *topics):
+    offsets = {TopicPartition(topic, 0): OffsetAndMetadata(1) for topic in topics}
+    broker._machine.handle(OffsetCommit("readers", offsets), 0, lambda _: None)
+
+
+def test_a_committed_offset_is_deleted_for_good(client, broker):
+    commit(broker, "words", "others")
+
+    assert delete_offset(client) == (0, [0])
+
+    offsets = broker._machine.coordinator.group("readers").offsets
+    assert [partition.topic for partition in offsets] == ["others"]
+    reloaded = [row[2] for part in broker.read(TopicPartition("__consumer_offsets", 0), 0) for row in part.rows()]
+    assert reloaded[-1] is None
+
+
+def test_offsets_of_no_group_are_none(client):
+    assert delete_offset(client, "nobody") == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+
+
+def test_offsets_that_a_member_reads_are_kept(client, broker):
+    from streams.group import Subscription, encode_subscription
+
+    commit(broker, "words", "others")
+    asked = {
+        "group_id": "readers",
+        "session_timeout_ms": 60_000,
+        "rebalance_timeout_ms": 60_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": encode_subscription(Subscription(("words",)))}],
+    }
+    assert client.call(JOIN_GROUP, 2, **asked)["error_code"] == 0
+
+    assert delete_offset(client) == (0, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
+    assert delete_offset(client, topic="others") == (0, [0])
+
+
+def test_offsets_of_members_of_another_kind_are_kept(client, broker):
+    commit(broker, "words")
+    asked = {
+        "group_id": "readers",
+        "session_timeout_ms": 60_000,
+        "rebalance_timeout_ms": 60_000,
+        "member_id": "",
+        "protocol_type": "connect",
+        "protocols": [{"name": "x", "metadata": b"\xff\xff"}],
+    }
+    assert client.call(JOIN_GROUP, 2, **asked)["error_code"] == 0
+
+    assert delete_offset(client) == (ErrorCode.NON_EMPTY_GROUP, [])
+
+
+# --- idempotence --------------------------------------------------------------------------
+
+
+def test_a_repeated_batch_is_there_once(client):
+    from streams.core.records import ProducerStamp
+    from streams.protocol import batch
+
+    producer = client.call(INIT_PRODUCER_ID, 1, transactional_id=None, transaction_timeout_ms=0)
+    stamp = ProducerStamp(producer["producer_id"], producer["producer_epoch"], 0)
+    data = batch.encode(Block([None], [b"a"], [0], producer=stamp), 0)
+
+    assert [client.produce_batch("words", data)["base_offset"] for _ in range(2)] == [0, 0]
+    assert values_in(client.fetch("words")) == [b"a"]
+
+
+def test_a_producer_s_batch_without_sequence_is_refused(client):
+    from streams.core.records import ProducerStamp
+    from streams.protocol import batch
+
+    data = batch.encode(Block([None], [b"a"], [0], producer=ProducerStamp(1, 0, -1)), 0)
+
+    assert client.produce_batch("words", data)["error_code"] == ErrorCode.INVALID_RECORD
+    assert client.produce_batch("words", batch_of(b"b"))["base_offset"] == 0
+
+
+# --- every API ----------------------------------------------------------------------------
+
+
+def emptiest(kind):
+    match kind:
+        case Fixed(zero=zero):
+            return zero
+        case Text():
+            return ""
+        case Bytes():
+            return b""
+        case Array():
+            return []
+        case Struct(fields=fields):
+            return {found.name: emptiest(found.type) for found in fields}
+
+
+def served():
+    from streams.broker.tcp.requests import VERSIONS
+
+    return [(key, version) for key, (low, high) in sorted(VERSIONS.items()) for version in range(low, high + 1)]
+
+
+@pytest.mark.parametrize(("key", "version"), [pair for pair in served() if pair[0] not in (17, 36)])
+def test_every_version_of_every_api_is_answered(client, key, version):
+    """As empty a request as can be: an answer, or an error in it, but never an end of the connection."""
+    fields = {
+        found.name: emptiest(found.type)
+        for found in APIS[key].request_fields
+        if found.is_in(version) and found.tag is None
+    }
+    if key == 0:
+        fields["acks"] = -1
+    if key == 12 + 1 and version >= 3:
+        fields["members"] = [{"member_id": "nobody", "group_instance_id": None}]
+
+    assert client.call(key, version, **fields) is not None
+    assert client.call(18, 0)["error_code"] == 0
