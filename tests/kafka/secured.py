@@ -65,6 +65,7 @@ class SecuredNode(KafkaNode):
         text = text.replace(
             "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT", f"CONTROLLER:PLAINTEXT,{self.protocol}:{self.protocol}"
         )
+        alice = f'username="alice" password="{USERS["alice"]}"'
         prefix = f"listener.name.{self.protocol.lower()}"
         scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
         plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -72,7 +73,7 @@ class SecuredNode(KafkaNode):
         more = {
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
             "sasl.mechanism.inter.broker.protocol": "PLAIN",
-            f"{prefix}.plain.sasl.jaas.config": f'{plain} required username="alice" password="{USERS["alice"]}" {users};',
+            f"{prefix}.plain.sasl.jaas.config": f"{plain} required {alice} {users};",
             f"{prefix}.scram-sha-256.sasl.jaas.config": f"{scram} required;",
             f"{prefix}.scram-sha-512.sasl.jaas.config": f"{scram} required;",
             # Short, so that a session is renewed while a test runs.

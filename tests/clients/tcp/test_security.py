@@ -124,7 +124,7 @@ def test_wrong_password_is_told_by_every_client(servers: str, certificates: Cert
 def test_certificate_of_a_stranger_is_refused(servers: str, certificates: Certificates):
     security = secured(certificates, ssl_ca_location=certificates.file("other.pem"))
     with Admin(bootstrap_servers=servers, security=security) as admin:
-        with pytest.raises(AuthenticationError, match="not trusted.*ssl_ca_location"):
+        with pytest.raises(AuthenticationError, match=r"not trusted.*ssl_ca_location"):
             admin.list_topics()
 
 

@@ -1,0 +1,242 @@
+"""Our clients when a real broker is killed, restarted, cut off or compacts; and beside the clients of others."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer as OtherProducer
+
+from streams.clients import Admin, Consumer, Producer
+from streams.clients.tcp import TcpCluster
+from streams.core.clock import SystemClock
+from streams.core.errors import RebalanceInProgressError
+from streams.core.records import Block, TopicPartition
+from streams.protocol.messages import TopicSpec
+from tests.kafka.node import KafkaNode
+from tests.kafka.proxy import Proxy
+from tests.kafka.records import Stored, stored
+from tests.kafka.secured import AdvertisedNode
+
+pytestmark = pytest.mark.kafka
+
+CLOCK = SystemClock()
+WAIT_MS = 60_000
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+def until(is_done: Callable[[], bool], turn: Callable[[], object], timeout_ms: int = WAIT_MS) -> None:
+    deadline_ms = CLOCK.monotonic_ms() + timeout_ms
+    while not is_done():
+        assert CLOCK.monotonic_ms() < deadline_ms, "it does not come to that"
+        turn()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_others_read_what_we_write(kafka: KafkaNode, topic: str, codec: str):
+    rows = [
+        Stored(1, offset, 1_000 + offset, b"k%d" % (offset % 7), b"v" * (offset % 300), (("h", b"%d" % offset),))
+        for offset in range(1_000)
+    ]
+    with Producer(TcpCluster(kafka.bootstrap_servers), compression_type=codec, linger_ms=5) as producer:
+        for row in rows:
+            producer.send(
+                topic, row.value, key=row.key, timestamp_ms=row.timestamp_ms, headers=row.headers, partition=1
+            )
+
+    assert stored(kafka.bootstrap_servers, topic) == rows
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_we_read_what_others_write(kafka: KafkaNode, topic: str, codec: str):
+    other = OtherProducer({"bootstrap.servers": kafka.bootstrap_servers, "compression.type": codec, "linger.ms": 5})
+    for number in range(1_000):
+        other.produce(
+            topic, b"v" * (number % 300), b"k%d" % number, 1, timestamp=1_000 + number, headers=[("h", b"%d" % number)]
+        )
+    other.flush(30)
+    with Consumer(TcpCluster(kafka.bootstrap_servers), auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 1)])
+        found: list[tuple[object, ...]] = []
+        until(
+            lambda: len(found) >= 1_000, lambda: found.extend((r.key, r.value, r.headers) for r in consumer.poll(500))
+        )
+    assert found == [(b"k%d" % n, b"v" * (n % 300), (("h", b"%d" % n),)) for n in range(1_000)]
+
+
+def test_keys_go_to_the_partitions_that_others_choose(kafka: KafkaNode, topic: str):
+    """Java's murmur2: whoever writes a key, it goes to the same partition."""
+    other = OtherProducer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"})
+    with Producer(TcpCluster(kafka.bootstrap_servers)) as producer:
+        for number in range(200):
+            key = b"key-%d" % number
+            producer.send(topic, b"ours", key=key)
+            other.produce(topic, b"theirs", key)
+    other.flush(30)
+
+    places: dict[bytes | None, set[int]] = {}
+    for record in stored(kafka.bootstrap_servers, topic):
+        places.setdefault(record.key, set()).add(record.partition)
+    assert len(places) == 200
+    assert all(len(found) == 1 for found in places.values())
+
+
+def test_topic_is_read_to_its_end_over_the_holes_of_compaction(tmp_path: Path):
+    """Batches that compaction has emptied, in the middle and at the end of segments, are passed."""
+    settings = {"log.cleaner.backoff.ms": 100, "log.cleaner.min.cleanable.ratio": 0.01}
+    config = {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.01",
+        "max.compaction.lag.ms": "100",
+        "delete.retention.ms": "0",
+    }
+    with KafkaNode(tmp_path, settings=settings) as node:
+        cluster = TcpCluster(node.bootstrap_servers)
+        partition = TopicPartition("t", 0)
+        with Admin(cluster) as admin, Producer(cluster) as producer:
+            admin.create_topics([TopicSpec("t", 1, config)])
+            for round_ in range(10):
+                for number in range(50):
+                    producer.send("t", b"%d" % round_, key=b"%d" % number, partition=0)
+                producer.flush()
+                until(lambda: not producer.poll(150), lambda: None)
+            end = admin.list_offsets({partition: -1})[partition]
+
+            def offsets() -> list[int]:
+                with Consumer(cluster, auto_offset_reset="earliest") as consumer:
+                    consumer.assign([partition])
+                    found: list[int] = []
+                    until(
+                        lambda: (consumer.known_position(partition) or 0) >= end,
+                        lambda: found.extend(record.offset for record in consumer.poll(200)),
+                        10_000,
+                    )
+                    return found
+
+            compacted: list[int] = []
+
+            def look() -> None:
+                producer.send("t", b"again", key=b"another", partition=0)
+                producer.flush()
+                producer.poll(150)
+                compacted[:] = offsets()
+
+            until(lambda: 0 < len(compacted) < 150, look)
+            with Consumer(cluster, auto_offset_reset="earliest") as consumer:
+                consumer.assign([partition])
+                # In the middle of what is gone.
+                consumer.seek(partition, 275)
+                found: list[int] = []
+                until(
+                    lambda: (consumer.known_position(partition) or 0) >= end,
+                    lambda: found.extend(record.offset for record in consumer.poll(200)),
+                )
+            assert found[: len(compacted)] == [offset for offset in found if offset >= 275]
+
+
+def test_broker_that_is_killed_under_load_loses_and_repeats_nothing(own_kafka: KafkaNode):
+    """Killed twice while a producer sends, a transactional one commits, and a group reads and commits."""
+    cluster = TcpCluster(own_kafka.bootstrap_servers)
+    with Admin(cluster) as admin:
+        admin.create_topics([TopicSpec("plain", 3), TopicSpec("exact", 3)])
+    stop = threading.Event()
+    failures: list[BaseException] = []
+    sent = {"plain": 0, "exact": 0}
+
+    def send_plain() -> None:
+        with Producer(cluster, linger_ms=1, client_id="plain") as producer:
+            while not stop.is_set():
+                producer.send("plain", b"%d" % sent["plain"], partition=sent["plain"] % 3)
+                sent["plain"] += 1
+                if sent["plain"] % 50 == 0:
+                    producer.flush()
+
+    def send_exact() -> None:
+        with Producer(cluster, transactional_id="tx", client_id="exact") as producer:
+            producer.init_transactions()
+            while not stop.is_set():
+                with producer.transaction():
+                    for _ in range(10):
+                        producer.send("exact", b"%d" % sent["exact"], partition=sent["exact"] % 3)
+                        sent["exact"] += 1
+
+    def guarded(work: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                failures.append(error)
+
+        return run
+
+    threads = [threading.Thread(target=guarded(work)) for work in (send_plain, send_exact)]
+    seen: dict[str, list[int]] = {"plain": [], "exact": []}
+    with Consumer(
+        cluster, "g", auto_offset_reset="earliest", isolation_level="read_committed", enable_auto_commit=False
+    ) as consumer:
+        consumer.subscribe(["plain", "exact"])
+
+        def turn() -> None:
+            for record in consumer.poll(100):
+                seen[record.topic].append(int(record.value))
+            if not own_kafka.is_running:
+                return
+            with suppress(RebalanceInProgressError):
+                consumer.commit_sync()
+
+        for thread in threads:
+            thread.start()
+        for _ in range(2):
+            reached = {topic: count + 300 for topic, count in sent.items()}
+            until(lambda: all(sent[topic] > reached[topic] for topic in sent) or bool(failures), turn)
+            own_kafka.kill()
+            for _ in range(5):
+                turn()
+            own_kafka.start()
+        reached = {topic: count + 300 for topic, count in sent.items()}
+        until(lambda: all(sent[topic] > reached[topic] for topic in sent) or bool(failures), turn)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert not failures
+        until(lambda: all(len(seen[topic]) >= sent[topic] for topic in sent), turn)
+    for topic, found in seen.items():
+        assert sorted(found) == list(range(sent[topic])), topic
+
+
+def test_cut_connections_lose_and_repeat_nothing(tmp_path: Path):
+    """A proxy that cuts every connection, again and again, between our clients and a real broker."""
+    stop = threading.Event()
+    with Proxy(0) as proxy, AdvertisedNode(tmp_path, advertised_port=proxy.port) as node:
+        proxy.target = node.port
+        cluster = TcpCluster(proxy.bootstrap_servers)
+        with Admin(cluster) as admin:
+            admin.create_topics([TopicSpec("t", 3)])
+
+        def cut() -> None:
+            while not stop.wait(0.1):
+                proxy.cut()
+
+        cutter = threading.Thread(target=cut)
+        cutter.start()
+        try:
+            with Producer(cluster) as producer:
+                for number in range(600):
+                    block = Block([None] * 10, [b"%d" % (number * 10 + n) for n in range(10)], [1] * 10)
+                    producer.send_block(TopicPartition("t", number % 3), block)
+                    producer.poll(5)
+                producer.flush()
+            seen: list[int] = []
+            with Consumer(cluster, "g", auto_offset_reset="earliest", session_timeout_ms=6_000) as consumer:
+                consumer.subscribe(["t"])
+                until(
+                    lambda: len(seen) >= 6_000,
+                    lambda: seen.extend(int(record.value) for record in consumer.poll(100)),
+                )
+        finally:
+            stop.set()
+            cutter.join()
+        assert proxy.cuts > 20
+        assert sorted(seen) == list(range(6_000))
