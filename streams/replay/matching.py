@@ -15,7 +15,7 @@ import attrs
 from attrs import frozen
 
 from streams.core.serdes import Serde
-from streams.state.specs import StoreKind, StoreSpec
+from streams.state.specs import Family, StoreSpec
 from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
 
 #: A name that the DSL made: it has a number of ten digits.
@@ -24,19 +24,6 @@ _NUMBERED = re.compile(r"-[0-9]{10}(?![0-9])")
 _MODULE = re.compile(r"class:[\w.]+:")
 #: How deep functions within functions are looked into.
 _DEPTH = 6
-
-_KEYED = "keys"
-#: Kinds whose changelogs have the same form.
-_FAMILIES = {
-    StoreKind.WINDOW: "windows",
-    StoreKind.TIMESTAMPED_WINDOW: "windows",
-    StoreKind.SESSION: "sessions",
-}
-
-
-def family(kind: StoreKind) -> str:
-    """Return what the entries of a kind of stores are: their changelogs have one form."""
-    return _FAMILIES.get(kind, _KEYED)
 
 
 def is_numbered(name: str) -> bool:
@@ -64,7 +51,7 @@ class Role:
     name: str
     #: Kinds of the operators that use it, in order.
     operators: tuple[str, ...]
-    family: str
+    family: Family
     serdes: tuple[str, str]
     window_size_ms: int
     functions: tuple[Any, ...]
@@ -130,7 +117,7 @@ def roles(topology: Topology) -> Iterator[Role]:
         yield Role(
             name,
             tuple(_operator_kind(topology, user) for user in users),
-            family(spec.kind),
+            spec.kind.family,
             _serdes(spec),
             spec.window_size_ms,
             tuple(fingerprint(node.operator) for node in nodes if isinstance(node, ProcessorNode)),

@@ -15,7 +15,6 @@ from streams.core.clock import VirtualClock
 from streams.core.errors import TopologyError
 from streams.protocol.messages import OffsetAndMetadata
 from streams.replay.matching import (
-    family,
     functions_of,
     is_numbered,
     owner_of,
@@ -27,8 +26,8 @@ from streams.replay.versions import Form, Version, group_notes
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.layout import Plans, check_groups
 from streams.runtime.plan import ApplicationPlan, changelog_config
+from streams.state.notes import StoreNote
 from streams.state.opening import is_on_disk
-from streams.state.segments import segment_interval_ms, versioned_segment_interval_ms
 from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.graph import SinkNode, SourceNode, Topology
 
@@ -283,7 +282,7 @@ class _Check:
     def _same_name(self, name: str) -> None:
         before = len(self.findings)
         one, two = self.old.topology.stores[name], self.new.topology.stores[name]
-        if family(one.kind) != family(two.kind):
+        if one.kind.family is not two.kind.family:
             says = f"is a store of kind {one.kind.value} in OLD and {two.kind.value} in NEW: its entries cannot be read"
             self._add(Level.CANNOT, f"store {name}", says, _ANEW)
         else:
@@ -306,7 +305,7 @@ class _Check:
 
     def _layout(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
         """Check what the bytes of keys say."""
-        if one.window_size_ms != two.window_size_ms:
+        if one.window_size_ms != two.window_size_ms and not one.retain_duplicates:
             says = (
                 f"has windows of {_seconds(one.window_size_ms)} in OLD and of {_seconds(two.window_size_ms)} in NEW: "
                 "only starts are kept, so OLD's windows would go on as longer or shorter ones with wrong values"
@@ -315,6 +314,21 @@ class _Check:
         if one.retain_duplicates != two.retain_duplicates:
             says = "keeps several values per key and time in one version only"
             self._add(Level.CANNOT, f"store {name}", says, _ANEW)
+        otherwise = self._lies_otherwise(name, one, two)
+        if otherwise is not None and not (one.has_changelog and two.has_changelog):
+            says = f"{otherwise}, and no changelog has its content: NEW does not start where OLD's state directory is"
+            folder = f"{self.new.config.application_id}/{self.new.sub_of(name).id}_*/{name}"
+            do = f"go back to what it was, or delete the folders {folder} below each state directory: it starts empty"
+            self._add(Level.CANNOT, f"store {name}", says, do)
+
+    def _lies_otherwise(self, name: str, one: StoreSpec, two: StoreSpec) -> str | None:
+        """Return why entries in state directories lie where the new version does not look for them, None if not."""
+        if self._moved(name) is not None:
+            return None
+        if not (is_on_disk(one, _engine(self.old)) and is_on_disk(two, _engine(self.new))):
+            return None
+        was, now = (StoreNote.of(spec, is_logged=spec.has_changelog) for spec in (one, two))
+        return None if was.lies_as(now) else f"lies otherwise on disk: {was.layout_difference(now)}"
 
     def _form(self, name: str, what: str, was: Form, now: Form) -> None:
         """Check that bytes can be read."""
@@ -384,19 +398,11 @@ class _Check:
         return None if was == now else f"task {now}_* instead of {was}_*"
 
     def _folder(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
-        """Check what lies in state directories, which is laid out by kind and retention."""
-        moved = self._moved(name)
-        engines = is_on_disk(one, _engine(self.old)), is_on_disk(two, _engine(self.new))
-        if moved is not None:
-            self._add(
-                Level.NOTE, f"store {name}", f"is state of {moved}: restored from its changelog at the first start"
-            )
-        elif all(engines) and one.has_changelog and _disk_layout(one) != _disk_layout(two):
-            why = "kind" if one.kind is not two.kind else "retention"
-            says = f"lies otherwise on disk, for its {why} has changed: NEW would not find what is in state directories"
-            folder = f"{self.new.config.application_id}/{self.new.sub_of(name).id}_*/{name}"
-            do = f"delete the folders {folder} below each state directory before the start; the changelog has all of it"
-            self._add(Level.BUT, f"store {name}", says, do)
+        """Tell where the new version has no use for what lies in state directories."""
+        moved, otherwise = self._moved(name), self._lies_otherwise(name, one, two)
+        why = otherwise if moved is None else f"is state of {moved}"
+        if why is not None:
+            self._add(Level.NOTE, f"store {name}", f"{why}: restored from its changelog at the first start")
 
     def _settings(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
         if not (one.has_changelog and two.has_changelog) or name in self.new.topology.source_changelogs:
@@ -526,16 +532,6 @@ _DRAIN = "let OLD read it to its end before it is stopped, with its inputs at re
 
 def _engine(version: Version) -> Any:
     return "in_memory" if version.config.default_store == "in_memory" else "rocksdb"
-
-
-def _disk_layout(spec: StoreSpec) -> tuple[Any, ...]:
-    """Return what decides where an entry lies on disk."""
-    interval = -1
-    if spec.kind in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION):
-        interval = segment_interval_ms(spec.retention_ms)
-    elif spec.kind is StoreKind.VERSIONED:
-        interval = versioned_segment_interval_ms(spec.history_ms)
-    return spec.kind, interval
 
 
 def _seconds(ms: int) -> str:

@@ -1,4 +1,5 @@
-"""What a task remembers beside its stores and offsets: times, and when its punctuations are due.
+"""What a task remembers beside its stores and offsets: times, when its punctuations are due, and what its
+changelogs hold.
 
 They travel as the note of the committed offsets, so that they belong to the same commit as the
 positions.  Pure.
@@ -15,7 +16,11 @@ from typing import Any, NamedTuple
 from attrs import define, field, frozen
 
 from streams.core.records import NO_TIMESTAMP, TopicPartition
+from streams.state.notes import Content
 from streams.topology.operator import PunctuationType
+
+#: A note with more is not given what changelogs hold: brokers take 4096 bytes (``offset.metadata.max.bytes``).
+_MAX_NOTE_BYTES = 3_000
 
 
 class TimerPlace(NamedTuple):
@@ -46,10 +51,16 @@ class Checkpoint:
     operator_times: dict[str, int] = field(factory=dict)
     #: Timers scheduled in ``init``, in the order in which they fire; cancelled ones last.
     timers: dict[TimerPlace, CarriedTimer] = field(factory=dict)
+    #: What the changelog of each store holds.  Not in manifests: a snapshot says so itself.
+    contents: dict[str, Content] = field(factory=dict)
 
     def notes(self, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
-        """Return the commit note of each partition; the first one also carries what is the task's."""
+        """Return the commit note of each partition; the first one also carries what is the task's.
+
+        What changelogs hold goes to all of them, as far as there is room.
+        """
         result = {}
+        contents = {name: content.to_json() for name, content in self.contents.items()}
         for index, partition in enumerate(partitions):
             note: dict[str, object] = {"p": self.partition_times.get(partition, NO_TIMESTAMP)}
             if self.group is not None:
@@ -58,7 +69,7 @@ class Checkpoint:
                 note |= {"s": self.stream_time_ms, "o": self.operator_times}
                 if self.timers:
                     note["t"] = _timer_rows(self.timers)
-            result[partition] = json.dumps(note, separators=(",", ":"))
+            result[partition] = _with_contents(note, contents)
         return result
 
     @classmethod
@@ -76,6 +87,10 @@ class Checkpoint:
             checkpoint.stream_time_ms = max(checkpoint.stream_time_ms, int(read.get("s", NO_TIMESTAMP)))
             for name, time in read.get("o", {}).items():
                 checkpoint.operator_times[name] = max(int(time), checkpoint.operator_times.get(name, NO_TIMESTAMP))
+            for name, row in read.get("c", {}).items():
+                content = Content.from_json(row)
+                if content is not None:
+                    checkpoint.contents[name] = content
             for place, timer in _timers(read.get("t", ())):
                 known = timers.get(place)
                 if known is None or known.due_ms is None or (timer.due_ms or NO_TIMESTAMP) > known.due_ms:
@@ -84,7 +99,7 @@ class Checkpoint:
         return checkpoint
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields as values that JSON knows, for manifests."""
+        """Return times and timers as values that JSON knows, for manifests."""
         return {
             "stream_time_ms": self.stream_time_ms,
             "partition_times": [[*partition, time] for partition, time in self.partition_times.items()],
@@ -122,6 +137,23 @@ def _timer_rows(timers: Mapping[TimerPlace, CarriedTimer]) -> list[list[Any]]:
 def _timers(rows: Iterable[list[Any]]) -> Iterable[tuple[TimerPlace, CarriedTimer]]:
     for node, number, kind, interval_ms, due_ms in rows:
         yield TimerPlace(node, number), CarriedTimer(PunctuationType(kind), interval_ms, due_ms)
+
+
+def _with_contents(note: dict[str, object], contents: dict[str, list[Any]]) -> str:
+    """Return the text of a note with those of the contents that it has room for, which are taken out."""
+    text = _json(note)
+    room = _MAX_NOTE_BYTES - len(text) - len(',"c":{}')
+    taken: dict[str, list[Any]] = {}
+    for name, row in list(contents.items()):
+        size = len(_json({name: row})) - 1
+        if size <= room:
+            room -= size
+            taken[name] = contents.pop(name)
+    return _json({**note, "c": taken}) if taken else text
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _read(note: str) -> dict[str, Any]:

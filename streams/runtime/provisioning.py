@@ -4,6 +4,7 @@ Run at the start, and by the group's leader when partition counts have changed. 
 asked again while it cannot be answered for the moment.  Imports clients.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from attrs import define, field
@@ -27,6 +28,8 @@ from streams.protocol.transport import Cluster
 from streams.runtime.plan import InternalTopicPlan
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import sub_topologies
+
+log = logging.getLogger(__name__)
 
 _POLICY = "cleanup.policy"
 _FOR_EVER = -1
@@ -163,6 +166,18 @@ class Provisioner:
                     f"internal topic {plan.name!r} {reason}; set {wanted} on it (kafka-configs --alter), "
                     "or delete it if its records may go, or start with a new application id"
                 )
+            for setting, has, needs in shortfalls(plan.config, found):
+                # A topology that keeps windows for longer than before may start: only what is older is missing.
+                log.warning(
+                    "internal topic %r has %s=%s, but the topology needs %s: a store that is restored from it may "
+                    "lack entries; set %s=%s on it",
+                    plan.name,
+                    setting,
+                    has,
+                    needs,
+                    setting,
+                    needs,
+                )
             self._checked.add(plan.name)
 
 
@@ -177,15 +192,19 @@ def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:
         return f"has {_POLICY}={found[_POLICY]}: state would be deleted with its age, and not be restored"
     if "delete" in has and "delete" not in needs:
         return f"has {_POLICY}={found[_POLICY]}: state would be deleted with its age, and not be restored"
-    kept_ms, needed_ms = _time(found, "retention.ms"), _time(wanted, "retention.ms")
-    if "delete" in has and "compact" in has and kept_ms != _FOR_EVER and (needed_ms < 0 or kept_ms < needed_ms):
-        return f"has retention.ms={kept_ms}: windows are needed for {needed_ms} ms"
-    if _time(found, "min.compaction.lag.ms", 0) < _time(wanted, "min.compaction.lag.ms", 0):
-        return (
-            f"has min.compaction.lag.ms={found.get('min.compaction.lag.ms', 0)}: "
-            "versions would be compacted away before their time"
-        )
     return None
+
+
+def shortfalls(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[tuple[str, int, int]]:
+    """Return the settings by which an existing topic keeps records for less time than needed: name, has, needs."""
+    short = []
+    kept_ms, needed_ms = _time(found, "retention.ms"), _time(wanted, "retention.ms")
+    if _policies(found) == {"compact", "delete"} and kept_ms != _FOR_EVER and (needed_ms < 0 or kept_ms < needed_ms):
+        short.append(("retention.ms", kept_ms, needed_ms))
+    lag_ms, needed_lag_ms = (_time(config, "min.compaction.lag.ms", 0) for config in (found, wanted))
+    if lag_ms < needed_lag_ms and _POLICY in found:
+        short.append(("min.compaction.lag.ms", lag_ms, needed_lag_ms))
+    return short
 
 
 def _policies(config: Mapping[str, str]) -> set[str]:

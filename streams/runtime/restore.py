@@ -2,7 +2,8 @@
 
 A store starts from the changelog position kept with its data, or from the start of the
 changelog if it has none.  Restoring ends at the end that the changelog had; a standby copy goes
-on for ever, and waits while a task of the same thread restores.  Imports clients and state.
+on for ever, and waits while a task of the same thread restores.  Memory is bounded: what is
+restored so far is written with its position.  Imports clients and state.
 """
 
 import logging
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from attrs import define, field
 
 from streams.clients.consumer import Consumer
+from streams.core.errors import StoreError, StreamsError
 from streams.core.metrics import Counter
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.protocol.messages import READ_UNCOMMITTED
@@ -18,6 +20,9 @@ from streams.runtime.task import CHANGELOG_POSITION
 from streams.state.lifecycle import Store
 
 log = logging.getLogger(__name__)
+
+#: Restored state that waits to be written, above which it is.
+_MAX_UNCOMMITTED_BYTES = 64 << 20
 
 #: Called with (task, store, records restored so far, records to restore).
 RestoreListener = Callable[[TaskId, str, int, int], None]
@@ -50,6 +55,8 @@ class Restorer:
     _restored: Counter = field(factory=Counter)
     _open: dict[TopicPartition, _Restoring] = field(factory=dict)
     _read: tuple[TopicPartition, ...] = ()
+    #: Over all stores that are restored at a time.
+    max_uncommitted_bytes: int = _MAX_UNCOMMITTED_BYTES
 
     def stale(self, stores: Mapping[str, Store], partitions: Mapping[str, TopicPartition]) -> list[str]:
         """Return the stores that claim to hold more than their changelog has: it is not theirs any more."""
@@ -58,6 +65,13 @@ class Restorer:
             return []
         ends = self._ends(partitions.values())
         return [name for name, partition in partitions.items() if kept[name] > ends[partition]]
+
+    def without_records(self, partitions: Mapping[str, TopicPartition]) -> list[str]:
+        """Return the stores whose changelogs have no record."""
+        if not partitions:
+            return []
+        starts, ends = self._consumer.beginning_offsets(partitions.values()), self._ends(partitions.values())
+        return [name for name, partition in partitions.items() if starts[partition] == ends[partition]]
 
     def begin(
         self,
@@ -128,11 +142,12 @@ class Restorer:
             if item is None:
                 continue
             for block in blocks:
-                count += self._apply(item, block)
+                count += self._apply(partition, item, block)
             if item.end is None:
                 item.store.commit({CHANGELOG_POSITION: str(item.position).encode()})
             else:
                 self._report(item)
+        self._write_back()
         self._finish()
         return count
 
@@ -140,16 +155,40 @@ class Restorer:
         """Close the consumer."""
         self._consumer.close()
 
-    def _apply(self, item: _Restoring, block: Block) -> int:
+    def _apply(self, partition: TopicPartition, item: _Restoring, block: Block) -> int:
         end = item.end
         if end is not None and block.offsets[-1] >= end:
             block = block.slice(0, sum(1 for offset in block.offsets if offset < end))
         if len(block):
-            item.store.restore(block)
+            try:
+                item.store.restore(block)
+            except StreamsError:
+                raise
+            except Exception as error:
+                spec = item.store.spec
+                raise StoreError(
+                    f"store {spec.name!r} of task {item.task_id} cannot be restored from {partition}, offset "
+                    f"{block.offsets[0]} and on: its records are not those of a store of kind {spec.kind.value} "
+                    f"({type(error).__name__}: {error}); give the store another name, so that it starts empty, or "
+                    "start anew with another application id (or state directory)"
+                ) from error
             item.position = block.offsets[-1] + 1
         elif end is not None:
             item.position = end
         return len(block)
+
+    def _write_back(self) -> None:
+        """Write what is restored so far when it takes much memory.
+
+        What is written is a beginning of the changelog, with its position: whoever opens the store next
+        goes on from there.  It holds nothing that might be undone: with exactly-once only records of
+        committed transactions are read.
+        """
+        restoring = [item for item in self._open.values() if item.end is not None]
+        if sum(item.store.approximate_uncommitted_bytes for item in restoring) <= self.max_uncommitted_bytes:
+            return
+        for item in restoring:
+            item.store.commit({CHANGELOG_POSITION: str(item.position).encode()})
 
     def _finish(self) -> None:
         """End the restoring of stores that are at the end."""

@@ -30,6 +30,7 @@ from streams.runtime.queues import Run, TaskQueues
 from streams.runtime.sources import SourceReader
 from streams.state.cache import RecordCache
 from streams.state.lifecycle import Store
+from streams.state.notes import Content
 from streams.topology.compile import CompiledSubTopology
 from streams.topology.graph import SinkNode, Topology
 from streams.topology.operator import Process, PunctuationType, StreamTime
@@ -433,13 +434,14 @@ class Task:
         return {queue.partition: queue.position for queue in self.queues if queue.position is not None}
 
     def checkpoint(self) -> Checkpoint:
-        """Return the times and timers that belong to the current positions."""
+        """Return the times and timers that belong to the current positions, and what changelogs hold."""
         return Checkpoint(
             self.queues.stream_time_ms,
             {queue.partition: queue.partition_time_ms for queue in self.queues},
             self.task_id.partition,
             {name: time.ms for name, time in self.operator_times.items() if time.ms != NO_TIMESTAMP},
             self.punctuations.carried() if self.is_initialized else dict(self._state.checkpoint.timers),
+            {name: Content.of(store.spec) for name, store in self.stores.items() if store.spec.has_changelog},
         )
 
     def uncarried_timers(self) -> list[str]:

@@ -13,13 +13,14 @@ from attrs import define, field
 
 from streams.clients.consumer import Consumer
 from streams.core.config import StreamsConfig
-from streams.core.errors import StateLockedError
+from streams.core.errors import StateLockedError, StoreError
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
 from streams.runtime.assignment import tasks_of
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.facts import Directive
+from streams.runtime.fitting import check_changelogs, misfit
 from streams.runtime.homes import StateHome
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.restore import Restorer, changelog_position
@@ -107,10 +108,12 @@ class TaskSet:
             self.metrics.counter("standby-takeover-total").value += 1
         try:
             changelogs = plan.changelogs(task_id, stores)
+            self._drop_misfits(task_id, stores)
             self._drop_stale(task_id, stores, changelogs)
             partitions = [item.partition for item in plan.inputs(task_id)]
             committed = self.consumer.committed(partitions)
             checkpoint = Checkpoint.from_notes({tp: found.metadata for tp, found in committed.items()})
+            self._check_changelogs(task_id, stores, changelogs, checkpoint)
             starts = {tp: self._start_position(tp) for tp in partitions if tp not in committed}
             limits = {
                 name: committed[tp].offset if tp in committed else 0
@@ -145,6 +148,40 @@ class TaskSet:
             self.owner_of[item.partition] = task
         self.active[task_id] = task
 
+    def _drop_misfits(self, task_id: TaskId, stores: dict[str, Any]) -> None:
+        """Make folders anew that an earlier version of the topology laid out otherwise.
+
+        Raises:
+            StoreError: a store's content is not what the topology reads, or nothing can fill it anew.
+        """
+        for name, store in list(stores.items()):
+            why = misfit(task_id, store)
+            if why is not None:
+                log.warning(
+                    "%s: store %r of task %s is made anew from its changelog: %s", self.name, name, task_id, why
+                )
+                store.close()
+                stores[name] = self.home.renew_store(task_id, self.plan.topology.stores[name])
+
+    def _check_changelogs(
+        self,
+        task_id: TaskId,
+        stores: Mapping[str, Any],
+        changelogs: Mapping[str, TopicPartition],
+        checkpoint: Checkpoint,
+    ) -> None:
+        """Check that the changelogs hold what the topology reads, as far as the last commit says.
+
+        Raises:
+            StoreError: one holds something else.
+        """
+        found = check_changelogs(task_id, stores, changelogs, checkpoint.contents)
+        for name in self.restorer.without_records({name: changelogs[name] for name in found}):
+            # Deleted since that commit: there is nothing to be misread.
+            del found[name]
+        for message in found.values():
+            raise StoreError(message)
+
     def _drop_stale(self, task_id: TaskId, stores: dict[str, Any], changelogs: Mapping[str, TopicPartition]) -> None:
         for name in self.restorer.stale(stores, changelogs):
             log.warning(
@@ -173,6 +210,10 @@ class TaskSet:
             return
         stores = self.home.open_task(task_id, self.plan.stores_of(task_id), self)
         try:
+            self._drop_misfits(task_id, stores)
+            committed = self.consumer.committed([item.partition for item in self.plan.inputs(task_id)])
+            checkpoint = Checkpoint.from_notes({tp: found.metadata for tp, found in committed.items()})
+            self._check_changelogs(task_id, stores, self.plan.changelogs(task_id, stores), checkpoint)
             self._follow(task_id, stores)
         except BaseException:
             self._release(task_id, stores)

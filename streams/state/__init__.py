@@ -5,6 +5,7 @@ from streams.state.directory import StateDirectory
 from streams.state.keyvalue import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from streams.state.lifecycle import Store
 from streams.state.lru import LruStore
+from streams.state.notes import Content, StoreNote
 from streams.state.opening import EngineName, MemoryBudget, is_on_disk, open_store
 from streams.state.session import SessionStore
 from streams.state.specs import StoreKind, StoreSpec
@@ -15,6 +16,7 @@ __all__ = [
     "NOT_PUT",
     "VALID_TO_UNDEFINED",
     "CacheEntry",
+    "Content",
     "EngineName",
     "KeyValueStore",
     "LruStore",
@@ -24,6 +26,7 @@ __all__ = [
     "StateDirectory",
     "Store",
     "StoreKind",
+    "StoreNote",
     "StoreSpec",
     "TimestampedKeyValueStore",
     "TimestampedWindowStore",

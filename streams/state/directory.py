@@ -144,5 +144,13 @@ class StateDirectory:
         shutil.rmtree(self.path / str(task_id), ignore_errors=True)
 
     def delete_store(self, task_id: TaskId, store: str) -> None:
-        """Delete the state of one closed store, of a damaged one for instance."""
-        shutil.rmtree(self.path / str(task_id) / store, ignore_errors=True)
+        """Delete the state of one closed store, of a damaged one for instance.
+
+        It goes at once: half of it is never found under the store's name.
+        """
+        folder = self.path / str(task_id) / store
+        doomed = folder.with_name(f".{store}.deleted")
+        shutil.rmtree(doomed, ignore_errors=True)
+        if folder.exists():
+            folder.replace(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)

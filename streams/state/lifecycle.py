@@ -13,6 +13,7 @@ from streams.core.records import Block, Headers
 from streams.core.serdes import PinnedSerde
 from streams.state.buffer import WriteBuffer
 from streams.state.forms import KeyForm, ValueForm, pinned_name
+from streams.state.notes import StoreNote
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
 
@@ -21,6 +22,8 @@ KEY_TYPE = "key_type"
 VALUE_TYPE = "value_type"
 #: Metadata entry of a store's observed stream time, 8 bytes.
 STREAM_TIME = "observed_stream_time_ms"
+#: Metadata entry that says what the store's bytes mean.
+NOTE = "note"
 
 #: Most rows in one block of a snapshot, rows in its first one, and about how many bytes of values a block has.
 SNAPSHOT_ROWS = 10_000
@@ -43,6 +46,8 @@ class Store(Protocol):
     time_ms: int
     #: Records refused as too old, since the store was opened.
     expired: int
+    #: What the bytes mean that were there when the store was opened, None if nobody noted it.
+    noted: StoreNote | None
 
     def restore(self, block: Block) -> None:
         """Apply changelog records without logging them."""
@@ -58,6 +63,10 @@ class Store(Protocol):
 
     def metadata(self) -> dict[str, bytes]:
         """Return the metadata as of the last commit; empty if the store is new."""
+        ...
+
+    def note(self) -> StoreNote:
+        """Return what the bytes mean by the spec, as each commit notes it."""
         ...
 
     @property
@@ -100,6 +109,7 @@ class StoreLifecycle:
         "_fresh",
         "_holds_objects",
         "_is_closed",
+        "_is_logged",
         "_key_type",
         "_keys",
         "_metadata",
@@ -107,6 +117,7 @@ class StoreLifecycle:
         "_value_type",
         "_values",
         "expired",
+        "noted",
         "spec",
         "time_ms",
     )
@@ -119,6 +130,10 @@ class StoreLifecycle:
         # Entries that are never replaced are not read one by one either: joins read chains of them.
         self._buffer = WriteBuffer(0 if spec.retain_duplicates else cache_entries)
         self._metadata = staged.engine.metadata()
+        self.noted = StoreNote.read(self._metadata.get(NOTE))
+        # What was written while there was no changelog never gets into it.
+        is_whole = self.noted is None or self.noted.is_logged or not staged.has_entries()
+        self._is_logged = spec.has_changelog and is_whole
         self._is_closed = False
         #: Latest change by changelog key, in the order of the changes.
         self._changes: dict[bytes, tuple[bytes | None, int]] = {}
@@ -221,15 +236,20 @@ class StoreLifecycle:
     def commit(self, metadata: Mapping[str, bytes]) -> None:
         """Write everything since the last commit and ``metadata`` (merged) in one engine batch."""
         self._push()
-        written = {**self._pinned(), **self._own_metadata(), **metadata}
-        if not self._staged.has_writes and all(self._metadata.get(name) == data for name, data in written.items()):
+        written = {NOTE: self.note().encode(), **self._pinned(), **self._own_metadata(), **metadata}
+        changed = {name: data for name, data in written.items() if self._metadata.get(name) != data}
+        if not self._staged.has_writes and not changed:
             return
-        self._staged.commit(written)
-        self._metadata.update(written)
+        self._staged.commit(changed)
+        self._metadata.update(changed)
 
     def metadata(self) -> dict[str, bytes]:
         """Return the metadata as of the last commit; empty if the store is new."""
         return dict(self._metadata)
+
+    def note(self) -> StoreNote:
+        """Return what the bytes mean by the spec, as each commit notes it."""
+        return StoreNote.of(self.spec, is_logged=self._is_logged)
 
     @property
     def is_empty(self) -> bool:

@@ -13,6 +13,14 @@ from attrs import field, frozen
 from streams.core.serdes import Serde
 
 
+class Family(Enum):
+    """What the entries of stores are; changelogs of one family have one form."""
+
+    KEYS = "keys"
+    WINDOWS = "windows"
+    SESSIONS = "sessions"
+
+
 class StoreKind(Enum):
     """The typed view that a store offers."""
 
@@ -23,6 +31,13 @@ class StoreKind(Enum):
     TIMESTAMPED_WINDOW = "timestamped_window"
     SESSION = "session"
     VERSIONED = "versioned"
+
+    @property
+    def family(self) -> Family:
+        """What the entries are: a store of another kind of the same family reads the same changelog."""
+        if self in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW):
+            return Family.WINDOWS
+        return Family.SESSIONS if self is StoreKind.SESSION else Family.KEYS
 
 
 @frozen

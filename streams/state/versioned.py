@@ -14,7 +14,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from streams.core.records import Block
 from streams.state.forms import ABSENT
 from streams.state.lifecycle import STREAM_TIME, ChangelogRow, Columns, StoreLifecycle, time_bytes, time_of
-from streams.state.segments import NO_TIME, TimeBounds, versioned_segment_interval_ms
+from streams.state.notes import segment_ms
+from streams.state.segments import NO_TIME, TimeBounds
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
 from streams.state.versions import Versions, one_version
@@ -53,7 +54,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         self._history_ms = spec.history_ms
         self._bounds = TimeBounds(
             spec.history_ms,
-            versioned_segment_interval_ms(spec.history_ms),
+            segment_ms(spec),
             observed_ms=NO_TIME if observed is None else time_of(observed),
         )
         #: Every version change since the last drain, in order.

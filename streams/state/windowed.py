@@ -15,7 +15,8 @@ from streams.state.chains import Chain, ChainCache, TimeIndex
 from streams.state.forms import ABSENT
 from streams.state.keyvalue import keyed
 from streams.state.lifecycle import STREAM_TIME, Columns, StoreLifecycle, time_bytes, time_of
-from streams.state.segments import NO_TIME, TimeBounds, segment_interval_ms
+from streams.state.notes import segment_ms
+from streams.state.segments import NO_TIME, TimeBounds
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
 from streams.state.windowed_keys import key_range
@@ -47,12 +48,11 @@ class WindowedLifecycle(StoreLifecycle):
 
     def __init__(self, spec: StoreSpec, staged: StagedEngine, *, cache_entries: int) -> None:
         super().__init__(spec, staged, cache_entries=cache_entries)
-        # The reference's memory stores order and expire by time, its persistent ones by segment.
         is_exact = spec.is_persistent is False
         observed = self._metadata.get(STREAM_TIME)
         self._bounds = TimeBounds(
             spec.retention_ms,
-            1 if is_exact else segment_interval_ms(spec.retention_ms),
+            segment_ms(spec),
             is_exact,
             NO_TIME if observed is None else time_of(observed),
         )

@@ -58,3 +58,17 @@ def test_directories_are_made_on_demand_and_deleted_on_request(tmp_path: Path) -
     assert not path.exists()
     state.delete_task(TaskId(1, 0))
     assert list(state.tasks()) == [TaskId(0, 2)]
+
+
+def test_store_whose_deletion_was_cut_short_is_not_found_any_more(tmp_path: Path) -> None:
+    """It is moved away first; what is left of it goes with the next deletion."""
+    state, task = StateDirectory.of(tmp_path, "app"), TaskId(0, 0)
+    path = state.store_path(task, "counts")
+    left = path.with_name(".counts.deleted")
+    for folder in (path, left):
+        folder.mkdir()
+        (folder / "data").touch()
+    state.delete_store(task, "counts")
+
+    assert list(state.task_path(task).iterdir()) == []
+    state.delete_store(task, "counts")

@@ -10,6 +10,7 @@ from streams.core.errors import SerializationError, StoreClosedError, StoreError
 from streams.core.records import Block, Window, Windowed
 from streams.core.serdes import JSON, LONG, STRING, PinnedSerde, serde_for
 from streams.state import StoreKind, StoreSpec, ValueAndTimestamp, open_store
+from streams.state.lifecycle import NOTE
 
 KV = StoreSpec("counts", StoreKind.KEY_VALUE, STRING, LONG)
 WINDOWS = StoreSpec("w", StoreKind.TIMESTAMPED_WINDOW, STRING, LONG, retention_ms=100_000, window_size_ms=10)
@@ -122,7 +123,7 @@ def test_uncommitted_writes_are_lost_at_close_and_committed_ones_found_again(tmp
     store = open_store(KV, tmp_path, default_engine="rocksdb")
 
     assert list(store.all()) == [("kept", 1)]
-    assert store.metadata() == {"offset": b"7"}
+    assert store.metadata() == {"offset": b"7", NOTE: store.note().encode()}
 
 
 def test_metadata_is_of_the_last_commit_and_merges() -> None:
@@ -131,7 +132,7 @@ def test_metadata_is_of_the_last_commit_and_merges() -> None:
     store.commit({"a": b"1", "b": b"1"})
     store.commit({"a": b"2"})
 
-    assert store.metadata() == {"a": b"2", "b": b"1"}
+    assert store.metadata() == {"a": b"2", "b": b"1", NOTE: store.note().encode()}
 
 
 @pytest.mark.parametrize("spec", ALL_KINDS, ids=lambda spec: spec.kind.value)
@@ -248,7 +249,7 @@ def test_pinned_types_are_kept_in_metadata_and_pinned_again_on_open(tmp_path: Pa
     store.close()
 
     assert metadata["key_type"] == b"string"
-    assert changes.headers[0] == tuple(sorted(metadata.items()))
+    assert changes.headers[0] == tuple((name, metadata[name]) for name in ("key_type", "value_type"))
     again = open_store(spec(), tmp_path / "new", default_engine=engine)
     again.restore(changes)
     assert list(again.all()) == [("a", [1]), ("b", [2])]

@@ -1,0 +1,59 @@
+"""Whether stores that were left by an earlier version of a topology are what this one takes them for.
+
+A folder carries a note of its own.  What is in a changelog alone has Kafka Streams' bytes, which do
+not tell; the note of the committed offsets does, which belong to the same commits.  Without any
+note, of releases before there were notes, state is taken as it is.  Imports state.
+"""
+
+from collections.abc import Mapping
+
+from streams.core.errors import StoreError
+from streams.core.records import TaskId, TopicPartition
+from streams.runtime.restore import changelog_position
+from streams.state.lifecycle import Store
+from streams.state.notes import Content, advice
+
+
+def misfit(task_id: TaskId, store: Store) -> str | None:
+    """Return why a store that was just opened must be made anew from its changelog, None if it need not.
+
+    Raises:
+        StoreError: its content is not what the topology reads, or there is no changelog that has it.
+    """
+    noted, wanted = store.noted, store.note()
+    if noted is None:
+        return None
+    where = f"store {store.spec.name!r} of task {task_id}"
+    differences = noted.content.differences(wanted.content)
+    if not differences and noted.lies_as(wanted):
+        return None
+    if store.is_empty and not changelog_position(store):
+        return "it was left empty by another version of the topology"
+    if differences:
+        raise StoreError(f"{where} {advice(differences)}")
+    why = noted.layout_difference(wanted)
+    if not wanted.is_logged:
+        raise StoreError(
+            f"{where} cannot be read: {why}, and no changelog has its content; go back to what it was, or delete the "
+            f"folder {task_id}/{store.spec.name} of the state directory, so that the store starts empty"
+        )
+    return why
+
+
+def check_changelogs(
+    task_id: TaskId,
+    stores: Mapping[str, Store],
+    changelogs: Mapping[str, TopicPartition],
+    noted: Mapping[str, Content],
+) -> dict[str, str]:
+    """Return the stores whose changelogs hold what this topology takes for something else, each with what to do.
+
+    ``noted`` is what the task's last commit said of its stores.
+    """
+    found = {}
+    for name, partition in changelogs.items():
+        content = noted.get(name)
+        differences = [] if content is None else content.differences(Content.of(stores[name].spec))
+        if differences:
+            found[name] = f"changelog {partition} of store {name!r} of task {task_id} {advice(differences)}"
+    return found

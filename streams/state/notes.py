@@ -1,0 +1,164 @@
+"""What a store's bytes mean, noted beside them, so that no later topology reads them as something else.
+
+A note has two parts.  The content (family, serdes, window size) is what keys and values mean, in
+a folder and in a changelog alike: where it differs there is no way to go on.  The layout (kind,
+length of segments) is how a folder holds them: where only that differs, the changelog can fill the
+folder anew.  Between specs and the lifecycle that keeps the note.  Pure; imports core.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from attrs import frozen
+
+from streams.core.serdes import PinnedSerde, Serde, WindowedSerde
+from streams.state.segments import segment_interval_ms, versioned_segment_interval_ms
+from streams.state.specs import Family, StoreKind, StoreSpec
+
+_FORMAT = 1
+_WORDS = {Family.KEYS: "entries by key", Family.WINDOWS: "windows", Family.SESSIONS: "sessions"}
+#: JSON of any type in a serde's name, and what follows it: classes may move and get new fields, and
+#: what does not fit one cannot be read, which is an error by itself.
+_JSON = re.compile(r"(^|:)(?:class:|json\b|tuple\b).*")
+
+
+def segment_ms(spec: StoreSpec) -> int:
+    """Return the length of the segments in which a store keeps its entries, -1 if it has none."""
+    if spec.kind is StoreKind.VERSIONED:
+        return versioned_segment_interval_ms(spec.history_ms)
+    if spec.kind.family is Family.KEYS:
+        return -1
+    # The reference's memory stores order and expire by time, its persistent ones by segment.
+    return 1 if spec.is_persistent is False else segment_interval_ms(spec.retention_ms)
+
+
+def serde_note(serde: Serde[Any]) -> str | None:
+    """Return a name that serdes share if they read the same bytes; None if the type is not known yet.
+
+    >>> from streams.core.serdes import STRING, serde_for, time_windowed_ms
+    >>> serde_note(time_windowed_ms(STRING, 10)), serde_note(serde_for(dict[str, int])), serde_note(PinnedSerde("n"))
+    ('time_windowed:10:string', 'json', None)
+    """
+    if isinstance(serde, PinnedSerde):
+        return None if serde.type_name is None else _shortened(serde.type_name)
+    if isinstance(serde, WindowedSerde):
+        inner = serde_note(serde.inner)
+        return None if inner is None else serde.name.removesuffix(serde.inner.name) + inner
+    return _shortened(serde.name)
+
+
+@lru_cache(maxsize=1024)
+def _shortened(name: str) -> str | None:
+    # A serde around one whose type nobody declared was named before that was known.
+    return None if "pinned" in name.split(":") else _JSON.sub(r"\1json", name)
+
+
+@frozen
+class Content:
+    """What keys and values mean; a serde of None is not known yet, and fits every other."""
+
+    family: Family
+    key: str | None
+    value: str | None
+    #: Only of windows that end; those of joins hold single records, whatever the size.
+    window_size_ms: int = -1
+    holds_duplicates: bool = False
+
+    @classmethod
+    def of(cls, spec: StoreSpec) -> "Content":
+        """Return what a store's entries mean by its spec."""
+        family = spec.kind.family
+        size_ms = spec.window_size_ms if family is Family.WINDOWS and not spec.retain_duplicates else -1
+        return cls(family, serde_note(spec.key_serde), serde_note(spec.value_serde), size_ms, spec.retain_duplicates)
+
+    def differences(self, wanted: "Content") -> list[str]:
+        """Return what entries of this meaning are taken for by a topology that wants another one; empty if it fits."""
+        if self.family is not wanted.family:
+            return [f"holds {_WORDS[self.family]}, but the topology keeps {_WORDS[wanted.family]}"]
+        found = []
+        for what, was, now in (("keys", self.key, wanted.key), ("values", self.value, wanted.value)):
+            if was is not None and now is not None and was != now:
+                found.append(f"holds {what} written as {was}, but the topology reads {now}")
+        if self.holds_duplicates != wanted.holds_duplicates:
+            several, one = "several values per key and time", "one value per key and time"
+            was, now = (several, one) if self.holds_duplicates else (one, several)
+            found.append(f"holds {was}, but the topology keeps {now}")
+        elif self.window_size_ms != wanted.window_size_ms:
+            found.append(
+                f"holds windows of {self.window_size_ms} ms, but those of the topology have {wanted.window_size_ms} ms"
+            )
+        return found
+
+    def to_json(self) -> list[Any]:
+        """Return the fields as values that JSON knows."""
+        row = [self.family.value, self.key, self.value, self.window_size_ms, self.holds_duplicates]
+        return row if self.family is Family.WINDOWS else row[:3]
+
+    @classmethod
+    def from_json(cls, row: Any) -> "Content | None":
+        """Read what ``to_json`` made; None if it is nothing of that sort."""
+        try:
+            family, key, value, *rest = row
+            return cls(Family(family), key, value, *rest)
+        except (TypeError, ValueError):
+            return None
+
+
+@frozen
+class StoreNote:
+    """What is noted in a store: its content, how it lies there, and whether its changelog has all of it."""
+
+    content: Content
+    kind: StoreKind
+    segment_ms: int
+    is_logged: bool
+
+    @classmethod
+    def of(cls, spec: StoreSpec, *, is_logged: bool) -> "StoreNote":
+        """Return the note of a store as its spec wants it."""
+        return cls(Content.of(spec), spec.kind, segment_ms(spec), is_logged)
+
+    @classmethod
+    def read(cls, data: bytes | None) -> "StoreNote | None":
+        """Read what ``encode`` made; None without a note, or with one of a form that is not known here."""
+        if data is None:
+            return None
+        read = json.loads(data)
+        if read["format"] != _FORMAT:
+            return None
+        content = Content.from_json(read["content"])
+        assert content is not None
+        return cls(content, StoreKind(read["kind"]), read["segment_ms"], read["logged"])
+
+    def encode(self) -> bytes:
+        """Return the bytes for the metadata."""
+        note = {
+            "format": _FORMAT,
+            "content": self.content.to_json(),
+            "kind": self.kind.value,
+            "segment_ms": self.segment_ms,
+            "logged": self.is_logged,
+        }
+        return json.dumps(note, separators=(",", ":")).encode()
+
+    def lies_as(self, wanted: "StoreNote") -> bool:
+        """Whether entries lie where a store with the other note looks for them."""
+        return (self.kind, self.segment_ms) == (wanted.kind, wanted.segment_ms)
+
+    def layout_difference(self, wanted: "StoreNote") -> str:
+        """Say why the other note's store would not find its entries."""
+        if self.kind is not wanted.kind:
+            return f"it was of kind {self.kind.value} and is now {wanted.kind.value}"
+        what = "history" if self.kind is StoreKind.VERSIONED else "retention"
+        return f"its {what} has changed, and with it the segments that hold its entries"
+
+
+def advice(differences: Sequence[str]) -> str:
+    """Return the second half of an error on a store whose content is not what the topology reads."""
+    return (
+        f"{'; it '.join(differences)}; give the store another name, so that it starts empty, go back to what it was, "
+        "or start anew with another application id (or state directory)"
+    )

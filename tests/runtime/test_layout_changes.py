@@ -1,0 +1,243 @@
+"""An application goes on over stores that an earlier version of its topology has left.
+
+Where only their layout on disk has changed they are made anew from their changelogs; where their bytes
+mean something else the application says so and starts no task.  Each version runs live over the same
+broker and state directory.
+"""
+
+import json
+import logging
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from streams import (
+    Admin,
+    EmbeddedBroker,
+    SessionWindows,
+    StoreError,
+    StreamsBuilder,
+    TimeWindows,
+    Topic,
+    session_windowed,
+    time_windowed,
+)
+from streams.protocol.messages import OffsetAndMetadata
+from tests.replay.takeover_cases import Life, clicks, minutes
+
+windows_out = Topic("windows-out", key=time_windowed(str, minutes(10)), value=int)
+sessions_out = Topic("sessions-out", key=session_windowed(str), value=int)
+MEMORY = {"default_store": "in_memory"}
+
+
+@pytest.fixture
+def life(tmp_path):
+    with EmbeddedBroker() as broker:
+        yield Life(broker, tmp_path / "state")
+
+
+def counting(builder: StreamsBuilder) -> None:
+    builder.stream(clicks).group_by_key().count("sums")
+
+
+def adding(initial: Any = 0, value: Any = int, **options: Any):
+    def topology(builder: StreamsBuilder) -> None:
+        declared = {} if value is None else {"value": value}
+        grouped = builder.stream(clicks).filter(lambda key, value: value > 0).group_by_key()
+        grouped.aggregate(
+            lambda: initial, lambda key, value, total: type(initial)(total + value), "sums", **declared, **options
+        )
+
+    return topology
+
+
+def windowed(grace: float, size: float = 10, name: str = "sums", **options: Any):
+    def topology(builder: StreamsBuilder) -> None:
+        windows = TimeWindows.of(minutes(size), grace=minutes(grace))
+        builder.stream(clicks).group_by_key().windowed_by(windows).count(name, **options).to_stream().to(windows_out)
+
+    return topology
+
+
+def in_sessions(grace: float):
+    def topology(builder: StreamsBuilder) -> None:
+        windows = SessionWindows.of(minutes(2), grace=minutes(grace))
+        builder.stream(clicks).group_by_key().windowed_by(windows).count("sums").to_stream().to(sessions_out)
+
+    return topology
+
+
+def said(caplog) -> str:
+    return "\n".join(record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)
+
+
+# --- another layout -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("old", "new"), [(5, 60), (60, 5)])
+def test_windows_are_counted_on_with_another_grace(life, caplog, old, new):
+    """Their segments are longer or shorter, so that none would be found: each would be counted from 1 again."""
+    life.run(windowed(old), *[(clicks, "ann", 1, minute) for minute in range(13)])
+    found = life.run(windowed(new), (clicks, "ann", 1, 13))["sums"]
+
+    assert found[("ann", 10)] == 4
+    assert life.written(windows_out)[-1][1] == 4
+    assert "store 'sums' of task 0_0 is made anew from its changelog: its retention has changed" in said(caplog)
+
+
+def test_sessions_are_counted_on_with_another_grace(life, caplog):
+    life.run(in_sessions(5), (clicks, "ann", 1, 60), (clicks, "ann", 1, 61))
+    life.run(in_sessions(600), (clicks, "ann", 1, 62))
+
+    assert [count for _, count in life.written(sessions_out) if count is not None] == [1, 2, 3]
+    assert "made anew" in said(caplog)
+
+
+def test_versions_are_kept_with_another_history_and_when_there_is_none_any_more(life, caplog):
+    histories = (None, timedelta(hours=1), timedelta(hours=50), None)
+    for number, history in enumerate(histories):
+        options = {} if history is None else {"history": history}
+        found = life.run(adding(**options), (clicks, "ann", 1, number))
+
+    assert found == {"sums": {"ann": 4}}
+    assert said(caplog).count("is made anew") == 3
+
+
+def test_a_store_is_made_anew_once(life, caplog):
+    for minute, grace in enumerate((5, 60, 60)):
+        life.run(windowed(grace), (clicks, "ann", 1, minute))
+
+    assert said(caplog).count("is made anew") == 1
+    assert life.written(windows_out)[-1][1] == 3
+
+
+def test_the_earlier_version_can_come_back(life):
+    for minute, grace in enumerate((5, 60, 5)):
+        found = life.run(windowed(grace), (clicks, "ann", 1, minute))
+
+    assert found["sums"] == {("ann", 0): 3}
+
+
+def test_without_a_changelog_the_application_says_what_to_do(life):
+    life.run(windowed(5, logging=False), (clicks, "ann", 1, 0))
+
+    with pytest.raises(StoreError, match="no changelog has its content; go back to what it was, or delete the folder"):
+        life.run(windowed(60, logging=False))
+    assert life.run(windowed(5, logging=False), (clicks, "ann", 1, 1))["sums"] == {("ann", 0): 2}
+
+
+def test_a_changelog_that_began_later_does_not_have_what_was_there_before(life):
+    life.run(windowed(5, logging=False), (clicks, "ann", 1, 0))
+    life.run(windowed(5), (clicks, "bob", 1, 1))
+
+    with pytest.raises(StoreError, match="no changelog has its content"):
+        life.run(windowed(60))
+
+
+def test_store_that_was_left_empty_is_nobodys(life, caplog):
+    life.run(adding(logging=False), (clicks, "ann", 0, 0))
+
+    assert life.run(windowed(60, logging=False), (clicks, "ann", 1, 1))["sums"] == {("ann", 0): 1}
+    assert "left empty by another version" in said(caplog)
+
+
+def test_changelog_that_keeps_less_than_is_needed_now_is_told(life, caplog):
+    """There is no request yet to change its settings."""
+    life.run(windowed(5), (clicks, "ann", 1, 0))
+    life.run(windowed(60), (clicks, "ann", 1, 1))
+
+    needed = 86_400_000 + 70 * 60_000
+    assert f"set retention.ms={needed} on it" in said(caplog)
+    assert "'app-sums-changelog' has retention.ms=" in said(caplog)
+
+
+# --- another meaning ------------------------------------------------------------------------
+
+MEANINGS = [
+    (adding(), adding(0.5, float), "values written as long, but the topology reads double"),
+    (adding(), windowed(5), "entries by key, but the topology keeps windows"),
+    (windowed(5), in_sessions(5), "windows, but the topology keeps sessions"),
+    (windowed(5), windowed(5, size=20), "windows of 600000 ms, but those of the topology have 1200000 ms"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "says"), MEANINGS)
+@pytest.mark.parametrize("place", ["folder", "changelog", "memory"])
+def test_entries_of_another_meaning_are_refused(life, old, new, says, place):
+    """The folder says what it holds; of the changelog the committed offsets do."""
+    settings = MEMORY if place == "memory" else {}
+    life.run(old, (clicks, "ann", 1, 0), **settings)
+    if place == "changelog":
+        life.forget_all_folders()
+    which = "store 'sums'" if place == "folder" else "changelog app-sums-changelog-0 of store 'sums'"
+
+    with pytest.raises(StoreError, match=f"{which} of task 0_0 holds {says}; give the store another name"):
+        life.run(new, (clicks, "ann", 1, 1), **settings)
+
+
+@pytest.mark.parametrize("settings", [{}, MEMORY], ids=["folder", "memory"])
+@pytest.mark.parametrize("copies", [0, 1])
+def test_a_refused_version_changes_nothing(life, settings, copies):
+    life.run(adding(), (clicks, "ann", 1, 0), **settings)
+    with pytest.raises(StoreError):
+        life.run(adding(0.5, float), (clicks, "ann", 1, 1), num_standby_replicas=copies, **settings)
+
+    assert life.run(adding(), (clicks, "ann", 1, 2), **settings) == {"sums": {"ann": 3}}
+
+
+def test_a_store_of_another_name_starts_empty_beside_it(life):
+    life.run(windowed(5), (clicks, "ann", 1, 0))
+
+    assert life.run(windowed(5, 20, "others"), (clicks, "ann", 1, 1))["others"] == {("ann", 0): 1}
+
+
+def test_a_changelog_that_was_deleted_holds_nothing_to_be_misread(life):
+    life.run(adding(), (clicks, "ann", 1, 0))
+    life.forget_all_folders()
+    with Admin(life.broker) as admin:
+        admin.delete_topics(["app-sums-changelog"])
+
+    assert life.run(adding(0.5, float), (clicks, "ann", 1, 1)) == {"sums": {"ann": 1.5}}
+
+
+def test_a_type_that_is_declared_later_fits_what_lambdas_made(life):
+    life.run(adding(value=None), (clicks, "ann", 1, 0))
+    assert life.run(adding(value=int), (clicks, "ann", 1, 1)) == {"sums": {"ann": 2}}
+
+    with pytest.raises(StoreError, match="written as long"):
+        life.run(adding(0.5, float))
+
+
+# --- state of before there were notes ---------------------------------------------------------
+
+
+def unnoted(life: Life) -> None:
+    """Make offsets what a release without notes has left; folders are gone."""
+    life.forget_all_folders()
+    with Admin(life.broker) as admin:
+        committed = admin.committed_offsets("app")
+        plain = {}
+        for at, found in committed.items():
+            note = json.loads(found.metadata)
+            del note["c"]
+            plain[at] = OffsetAndMetadata(found.offset, json.dumps(note))
+        admin.alter_offsets("app", plain)
+
+
+def test_state_that_nobody_noted_is_taken_as_it_is_and_noted_from_then_on(life):
+    life.run(adding(), (clicks, "ann", 1, 0))
+    unnoted(life)
+    assert life.run(adding(), (clicks, "ann", 1, 1)) == {"sums": {"ann": 2}}
+
+    with pytest.raises(StoreError, match="written as long"):
+        life.run(adding(0.5, float))
+
+
+def test_records_that_cannot_be_those_of_a_store_are_named(life):
+    """Without a note only the bytes can tell."""
+    life.run(counting, (clicks, "a", 1, 0))
+    unnoted(life)
+
+    with pytest.raises(StoreError, match=r"'sums' of task 0_0 cannot be restored from app-sums-changelog-0, offset 0"):
+        life.run(windowed(5), (clicks, "a", 1, 1))

@@ -1,0 +1,176 @@
+"""Restoring takes a bounded memory: what is restored so far is written, with the position that it reaches to.
+
+A store is fed from a changelog by hand, turn by turn, so that it can be left after any of them.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams import Consumer, EmbeddedBroker, Producer, TopicPartition
+from streams.core.records import Block, TaskId
+from streams.core.serdes import LONG, STRING
+from streams.runtime.restore import Restorer, changelog_position
+from streams.state import StoreKind, StoreSpec, open_store
+
+CHANGELOG = TopicPartition("changelog", 0)
+TASK = TaskId(0, 0)
+KV = StoreSpec("sums", StoreKind.KEY_VALUE, STRING, LONG)
+VERSIONED = StoreSpec("sums", StoreKind.VERSIONED, STRING, LONG, history_ms=1_000_000)
+WINDOWS = StoreSpec("sums", StoreKind.WINDOW, STRING, LONG, retention_ms=1_000_000, window_size_ms=10)
+TURN = 10
+
+
+@pytest.fixture
+def broker():
+    with EmbeddedBroker() as made:
+        made.create_topic(CHANGELOG.topic, 1)
+        yield made
+
+
+class Restoring:
+    """One store on its way to the end of the changelog, with at most so many bytes before it is written."""
+
+    def __init__(self, broker: EmbeddedBroker, path: Path, spec: StoreSpec = KV, *, most: int = 0, **options: Any):
+        self.store = open_store(spec, path, default_engine="rocksdb")
+        consumer = Consumer(broker, client_id="restore", auto_offset_reset="earliest", **options)
+        self.restorer = Restorer(consumer, TURN, max_uncommitted_bytes=most)
+        self.restorer.begin(TASK, {"sums": self.store}, {"sums": CHANGELOG}, {})
+
+    def turn(self) -> None:
+        while self.restorer.is_restoring(TASK) and not self.restorer.poll():
+            pass
+
+    def to_the_end(self) -> dict[str, int]:
+        while self.restorer.is_restoring(TASK):
+            self.turn()
+        return dict(self.store.all())
+
+    def crash(self) -> None:
+        """Leave the store; what was not written is lost."""
+        self.store.close()
+        self.restorer.close()
+
+
+def block(entries: dict[str, int]) -> Block:
+    keys = [STRING.serialize(key) for key in entries]
+    return Block(keys, [LONG.serialize(value) for value in entries.values()], [0] * len(keys), None, range(len(keys)))
+
+
+def write(broker: EmbeddedBroker, *batches: dict[str, int]) -> None:
+    with Producer(broker, client_id="plain") as producer:
+        for entries in batches:
+            producer.send_block(CHANGELOG, block(entries))
+
+
+def numbered(first: int, count: int, value: int) -> dict[str, int]:
+    return {f"k{number:03}": value for number in range(first, first + count)}
+
+
+def test_what_is_restored_is_written_when_it_takes_too_much_memory(broker, tmp_path):
+    write(broker, *[numbered(first, TURN, 1) for first in range(0, 100, TURN)])
+    restoring = Restoring(broker, tmp_path)
+    most = 0
+    while restoring.restorer.is_restoring(TASK):
+        restoring.turn()
+        most = max(most, restoring.store.approximate_uncommitted_bytes)
+        assert changelog_position(restoring.store) == len(list(restoring.store.all()))
+
+    assert most == 0
+    assert changelog_position(restoring.store) == 100
+    restoring.crash()
+
+
+def test_below_the_limit_nothing_is_written_before_the_end(broker, tmp_path):
+    write(broker, *[numbered(first, TURN, 1) for first in range(0, 30, TURN)])
+    restoring = Restoring(broker, tmp_path, most=1 << 20)
+    restoring.turn()
+
+    assert restoring.store.approximate_uncommitted_bytes
+    assert changelog_position(restoring.store) == 0
+    restoring.to_the_end()
+    assert (changelog_position(restoring.store), restoring.store.approximate_uncommitted_bytes) == (30, 0)
+    restoring.crash()
+
+
+@pytest.mark.parametrize("spec", [KV, VERSIONED, WINDOWS], ids=lambda spec: spec.kind.value)
+def test_restoring_goes_on_after_any_number_of_turns_as_if_it_had_never_stopped(broker, tmp_path, spec):
+    """Keys are updated and deleted again and again, so that a turn left out or done out of order would show."""
+    source = open_store(spec, default_engine="in_memory")
+    with Producer(broker, client_id="plain") as producer:
+        for number in range(60):
+            key, value = f"k{number * 7 % 11}", None if number % 5 == 3 else number
+            source.put(key, value) if spec is KV else source.put(key, value, number * 3)
+            changes = source.drain_changes()
+            assert changes is not None
+            producer.send_block(CHANGELOG, changes)
+    whole = list(source.snapshot_blocks())
+
+    for turns in range(1, 7):
+        path = tmp_path / str(turns)
+        for _ in range(2):
+            left = Restoring(broker, path, spec)
+            for _ in range(turns):
+                left.turn()
+            left.crash()
+        again = Restoring(broker, path, spec)
+        while again.restorer.is_restoring(TASK):
+            again.turn()
+        found = list(again.store.snapshot_blocks())
+        assert [(list(b.keys), list(b.values)) for b in found] == [(list(b.keys), list(b.values)) for b in whole]
+        again.crash()
+    source.close()
+
+
+def test_records_of_aborted_transactions_are_never_written_as_state(broker, tmp_path):
+    """Exactly once: the position passes over them, and waits before a transaction that is open."""
+    with Producer(broker, client_id="tx", transactional_id="tx") as producer:
+        producer.init_transactions()
+        for number in range(6):
+            producer.begin_transaction()
+            producer.send_block(CHANGELOG, block(numbered(number * TURN, TURN, number)))
+            producer.commit_transaction() if number % 2 == 0 else producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send_block(CHANGELOG, block(numbered(0, TURN, 99)))
+        producer.flush()
+        committed = {key: value for number in (0, 2, 4) for key, value in numbered(number * TURN, TURN, number).items()}
+
+        seen: list[int] = []
+        while len(seen) < 3:
+            # Left after each turn: the next one goes on from what was written.
+            restoring = Restoring(broker, tmp_path, isolation_level="read_committed")
+            restoring.turn()
+            assert dict(restoring.store.all()).items() <= committed.items()
+            seen.append(changelog_position(restoring.store))
+            restoring.crash()
+        assert seen == [10, 32, 54]
+        last = Restoring(broker, tmp_path, isolation_level="read_committed")
+        for _ in range(5):
+            last.restorer.poll()
+        assert (last.restorer.is_restoring(TASK), dict(last.store.all())) == (True, committed)
+        producer.abort_transaction()
+
+    assert last.to_the_end() == committed
+    last.crash()
+
+
+def test_the_limit_is_for_all_stores_that_are_restored_at_a_time(broker, tmp_path):
+    write(broker, numbered(0, TURN, 1))
+    stores = {name: open_store(KV, tmp_path / name, default_engine="rocksdb") for name in ("one", "two")}
+    broker.create_topic("other", 1)
+    with Producer(broker, client_id="other") as producer:
+        producer.send_block(TopicPartition("other", 0), block(numbered(0, 100, 2)))
+        producer.send_block(CHANGELOG, block(numbered(20, 100, 1)))
+    consumer = Consumer(broker, client_id="restore", auto_offset_reset="earliest")
+    one_turn = 10 * (150 + 12)
+    restorer = Restorer(consumer, TURN, max_uncommitted_bytes=one_turn)
+    restorer.begin(TASK, stores, {"one": CHANGELOG, "two": TopicPartition("other", 0)}, {})
+    while restorer.is_restoring(TASK):
+        restorer.poll()
+        assert sum(store.approximate_uncommitted_bytes for store in stores.values()) <= one_turn
+
+    assert [len(list(store.all())) for store in stores.values()] == [110, 100]
+    restorer.close()
+    for store in stores.values():
+        store.close()
