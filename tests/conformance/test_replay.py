@@ -124,11 +124,11 @@ def test_stores_on_disk_give_the_same(tmp_path):
     chosen = [
         player
         for path in FILES
-        for player in sliceable(players(path, tmp_path / path.name, 24, store="rocksdb"))
+        for player in sliceable(players(path, tmp_path / path.name, 40, store="rocksdb"))
         if player.topology is not None and player.topology.stores
     ]
 
-    assert len(chosen) > 20
+    assert len(chosen) > 12
     compare_whole(chosen, LocalExecutor(1), slices=3)
 
 
