@@ -166,9 +166,11 @@ class FromValue:
         """Return the times of all values, or None after any failure or for a tombstone."""
         if NoneType in set(map(type, values)):
             return None
-        function = self.function
         try:
-            return [to_milliseconds(function(value)) for value in values]
+            times: list[Any] = list(map(self.function, values))
+            if set(map(type, times)) == {int} and min(times) >= -_MAX_MS and max(times) <= _MAX_MS:
+                return times
+            return list(map(to_milliseconds, times))
         except Exception:
             return None  # Asked again record by record, where the failure has its place.
 

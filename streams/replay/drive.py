@@ -22,6 +22,7 @@ from streams.replay.segments import ExtentReader, SegmentWriter
 from streams.replay.stores import MAX_UNCOMMITTED_BYTES, open_all, write_back, write_contents
 from streams.replay.task_run import TaskRun, counters_of, report_of
 from streams.replay.work import GlobalWork, StageReport, StageWork, TaskReport, TaskWork
+from streams.runtime import collector
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.task import TaskState
 
@@ -37,9 +38,13 @@ def run_work(work: StageWork | GlobalWork | IngestWork, scratch: str | None = No
     Raises:
         StreamsError: user code failed, a record or file cannot be read, or nothing can be written.
     """
-    if isinstance(work, StageWork):
-        return run_stage(work, scratch)
-    return run_global(work, scratch) if isinstance(work, GlobalWork) else run_ingest(work)
+    collector.tune()
+    try:
+        if isinstance(work, StageWork):
+            return run_stage(work, scratch)
+        return run_global(work, scratch) if isinstance(work, GlobalWork) else run_ingest(work)
+    finally:
+        collector.restore()
 
 
 def run_stage(work: StageWork, scratch: str | None = None) -> StageReport:

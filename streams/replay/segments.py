@@ -191,6 +191,7 @@ class SegmentWriter:
         if self._writer is None:
             self._open()
         names = self._schema
+        times = lane.timestamps[:size]
         headers = None if lane.headers is None else lane.headers[:size]
         columns = [
             pa.repeat(kind, size),
@@ -200,13 +201,13 @@ class SegmentWriter:
             pa.array(lane.offsets[:size], pa.int64()),
             pa.array(lane.keys[:size], pa.binary()),
             pa.array(lane.values[:size], pa.binary()),
-            pa.array(lane.timestamps[:size], pa.int64()),
+            pa.array(times, pa.int64()),
             headers_array(headers, size),
             pa.nulls(size, pa.int64()) if lane.origins is None else pa.array(lane.origins[:size], pa.int64()),
         ]
         # Rows that cannot be read have no time.
-        times = [time for time in lane.timestamps[:size] if time >= 0] or [NO_TIMESTAMP]
-        extent = Extent(self.name, self._groups, lane.offsets[0], lane.offsets[size - 1], size, min(times), max(times))
+        seen = times if min(times) >= 0 else [time for time in times if time >= 0] or [NO_TIMESTAMP]
+        extent = Extent(self.name, self._groups, lane.offsets[0], lane.offsets[size - 1], size, min(seen), max(seen))
         try:
             self._writer.write_batch(pa.record_batch(columns, schema=names), row_group_size=size)
         except OSError as error:
