@@ -11,6 +11,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +46,13 @@ class OfflineTopics:
         return int(entry["partitions"])
 
     @contextmanager
-    def opened(self, partition: TopicPartition, scratch: Path, clock: Clock | None = None) -> Iterator[EmbeddedBroker]:
+    def opened(
+        self, partition: TopicPartition, scratch: Path, offset: int = 0, clock: Clock | None = None
+    ) -> Iterator[EmbeddedBroker]:
         """Open a broker on a copy of one partition, made below ``scratch`` and removed afterwards.
 
-        The topic's other partitions look empty.  A transaction that was not ended is open in it.
+        It has the records from ``offset`` on, and may have some before.  The topic's other partitions look
+        empty.  A transaction that was not ended is open in it.
 
         Raises:
             ConfigError: the topic has a storage or a serialization of the user's own.
@@ -58,9 +63,15 @@ class OfflineTopics:
             (copy / TOPICS_FILE).write_text(json.dumps({**self._document, "topics": {partition.topic: entry}}))
             records = self.data_dir / LOGS_FOLDER / str(partition)
             if records.is_dir():
-                shutil.copytree(records, copy / LOGS_FOLDER / str(partition))
+                shutil.copytree(records, copy / LOGS_FOLDER / str(partition), ignore=partial(_below, offset))
             with EmbeddedBroker(copy, clock=clock, maintenance_interval_ms=None, auto_create_topics=False) as broker:
                 yield broker
+
+
+def _below(offset: int, folder: str, names: list[str]) -> list[str]:
+    """Return the segment files that end before an offset: each is named by its first one."""
+    segments = sorted(name for name in names if name.endswith(".log"))
+    return [name for name, after in pairwise(segments) if int(Path(after).stem) <= offset]
 
 
 @contextmanager

@@ -99,7 +99,7 @@ def archive_topic(
     if count is None:
         raise UnknownTopicError(f"there is no topic {topic!r}; the broker has {', '.join(broker.topics()) or 'none'}")
 
-    def opened(partition: TopicPartition) -> AbstractContextManager[_Source]:
+    def opened(partition: TopicPartition, position: int) -> AbstractContextManager[_Source]:
         return nullcontext(_source(broker, partition))
 
     return _write(Place(os.fspath(folder)), topic, count, opened, on_progress)
@@ -114,7 +114,8 @@ def archive_offline(
 ) -> ArchivedTopic:
     """Do as ``archive_topic`` for a topic of a broker that does not run; its files are not touched.
 
-    Each partition is copied in its turn, beside a local archive, else where temporary files go.
+    What is new of each partition is copied in its turn, in whole segment files, beside a local archive, else
+    where temporary files go.
 
     Raises:
         UnknownTopicError, ReplayError: as ``archive_topic``.
@@ -122,7 +123,7 @@ def archive_offline(
     place = Place(os.fspath(folder))
 
     @contextmanager
-    def opened(partition: TopicPartition) -> Iterator[_Source]:
+    def opened(partition: TopicPartition, position: int) -> Iterator[_Source]:
         with ExitStack() as stack:
             if place.is_local:
                 scratch = place.child(_SCRATCH).path
@@ -130,7 +131,7 @@ def archive_offline(
                 stack.callback(scratch.rmdir)
             else:
                 scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-archive-")))
-            yield _source(stack.enter_context(topics.opened(partition, scratch)), partition)
+            yield _source(stack.enter_context(topics.opened(partition, scratch, position - 1)), partition)
 
     return _write(place, topic, topics.partition_count(topic), opened, on_progress)
 
@@ -152,7 +153,7 @@ def write_archive(
         ReplayError: as ``archive_topic``.
     """
 
-    def opened(partition: TopicPartition) -> AbstractContextManager[_Source]:
+    def opened(partition: TopicPartition, position: int) -> AbstractContextManager[_Source]:
         return nullcontext(_Source(0, ends[partition.partition], partial(read, partition)))
 
     return _write(folder, topic, partitions, opened, on_progress)
@@ -174,7 +175,7 @@ def _write(
     folder: Place,
     topic: str,
     partitions: int,
-    opened: Callable[[TopicPartition], AbstractContextManager[_Source]],
+    opened: Callable[[TopicPartition, int], AbstractContextManager[_Source]],
     on_progress: Listener,
 ) -> ArchivedTopic:
     with folder.locked():
@@ -194,7 +195,7 @@ def _write(
         with SegmentWriter(folder, f"{_FILES}{uuid4().hex[:12]}.parquet") as writer:
             for number in range(partitions):
                 partition = TopicPartition(topic, number)
-                with opened(partition) as source:
+                with opened(partition, known.ends.get(number, 0)) as source:
                     ends[number] = source.end
                     for block in _unread(source, partition, known, folder):
                         writer.append("source", partition, block, keeps_offsets=True)

@@ -213,6 +213,42 @@ def test_state_directory_is_archived_and_not_touched(tmp_path: Path):
     assert digests(tmp_path / "broker") == before
 
 
+def test_segments_that_are_archived_are_not_copied_again(tmp_path: Path):
+    data = tmp_path / "broker"
+    with EmbeddedBroker(data) as broker:
+        broker.create_topic("numbers", 2, {"segment.bytes": "200"})
+        for number in range(20):
+            broker.append(at(0), block(number, 1))
+    with offline_topics(data) as topics:
+        archive_offline(topics, "numbers", tmp_path / "archive")
+    with EmbeddedBroker(data) as broker:
+        broker.append(at(0), block(20, 1))
+        segments = len(list((data / "logs" / "numbers-0").glob("*.log")))
+
+    with offline_topics(data) as topics:
+        with topics.opened(at(0), tmp_path, 19) as copied:
+            assert (copied.start_offset(at(0)) >= 15, copied.end_offset(at(0))) == (True, 21)
+        archived = archive_offline(topics, "numbers", tmp_path / "archive")
+
+    assert segments > 5
+    assert [row[1] for row in rows_of(archived)] == list(range(21))
+
+
+def test_deleted_records_are_a_gap_of_a_state_directory_too(tmp_path: Path):
+    data = tmp_path / "broker"
+    with EmbeddedBroker(data) as broker:
+        broker.create_topic("numbers", 2)
+        broker.append(at(0), block(0, 5))
+    with offline_topics(data) as topics:
+        archive_offline(topics, "numbers", tmp_path / "archive")
+    with EmbeddedBroker(data) as broker:
+        broker.append(at(0), block(5, 5))
+        broker.delete_records(at(0), 8)
+
+    with offline_topics(data) as topics, pytest.raises(ReplayError, match="a gap of 3 offsets"):
+        archive_offline(topics, "numbers", tmp_path / "archive")
+
+
 def test_no_broker_can_open_what_is_being_archived_nor_the_other_way_round(tmp_path: Path):
     filled(tmp_path)
 
