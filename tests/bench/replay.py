@@ -139,10 +139,10 @@ def table(results: Sequence[Result]) -> list[str]:
             base = alone[query]
             above = f"{result.wall_us - base.wall_us:+.2f} ({result.lowest_us - base.lowest_us:+.2f})"
         cpu = " + ".join(f"{result.cpu(which):.1f}" for which in range(3))
+        wall = f"{result.wall_us:.2f} ({result.lowest_us:.2f})"
         peaks = ", ".join(f"{result.median(name):,.0f}" for name in ("peak_driver", "peak_jvm", "peak_worker"))
         lines.append(
-            f"| {result.case} | {result.records:,} | {1e6 / result.wall_us:,.0f} | {result.wall_us:.2f} ({result.lowest_us:.2f}) "
-            f"| {above} "
+            f"| {result.case} | {result.records:,} | {1e6 / result.wall_us:,.0f} | {wall} | {above} "
             f"| {result.cpu_us:.2f} | {cpu} | {peaks} | {result.median('load'):.1f} |"
         )
     return lines
