@@ -297,9 +297,9 @@ class ExtentReader:
 
     def close(self) -> None:
         """Close the file in use."""
-        if self._stream is not None:
-            self._file.close()
-            self._stream.close()
+        for opened in (self._file, self._stream):
+            if opened is not None:  # A damaged file is no Parquet file, but an open one.
+                opened.close()
         self._name, self._stream, self._file = "", None, None
 
     def _read(self, extent: Extent) -> Block:
