@@ -160,6 +160,7 @@ def goals(results: Sequence[Result]) -> list[str]:
                 if spark is not None and alone is not None:
                     above, lowest = spark.wall_us - alone.wall_us, spark.lowest_us - alone.lowest_us
                     shown = f"{above:+.2f} us a record above {base}, {lowest:+.2f} by the fastest rounds"
+                    shown += f", CPU {spark.cpu_us - alone.cpu_us:+.2f}"
                     lines.append(f"{query}, local[1], {form}: {shown} (goal: {most})")
         for form in ("archive", "lines"):
             by_cores = [known.get(f"{query}/spark-{cores}-{form}") for cores in CORES]
