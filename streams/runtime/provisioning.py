@@ -72,17 +72,17 @@ class Provisioner:
         for plan in plans:
             if plan.name not in known:
                 missing.append(TopicSpec(plan.name, plan.partitions, plan.config, self._config.replication_factor))
-            elif known[plan.name] != plan.partitions:
-                raise TopologyError(
-                    f"internal topic {plan.name!r} has {known[plan.name]} partitions, but the topology needs "
-                    f"{plan.partitions}: the partition count of an input has changed since it was made; "
-                    "go back to the old count, or start with a new application id (or state directory)"
-                )
-        existing = [plan for plan in plans if plan.name in known and plan.name not in self._checked]
+            else:
+                _check_count(plan, known[plan.name])
+        unchecked = [plan for plan in plans if plan.name not in self._checked]
         if missing:
             with self._admin() as admin:
                 self._create(admin, missing)
-        self._check(existing)
+                if isinstance(self._cluster, TcpCluster):
+                    # Known to all brokers by now, or nearly; and perhaps made by somebody else in the same moment.
+                    for name, topic in admin.describe_topics([spec.name for spec in missing]).items():
+                        _check_count(next(plan for plan in plans if plan.name == name), len(topic.leaders))
+        self._check(unchecked)
 
     def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Return all committed offsets of the application's group, as they are now."""
@@ -140,9 +140,6 @@ class Provisioner:
         except BrokerError as error:
             names = ", ".join(repr(spec.name) for spec in specs)
             raise BrokerError(f"topics {names} cannot be created: {error}", code=error.code) from error
-        if isinstance(self._cluster, TcpCluster):
-            # Known to all brokers that will be asked for them, or nearly.
-            admin.describe_topics([spec.name for spec in specs])
 
     # --- settings that fit --------------------------------------------------------------
 
@@ -179,6 +176,15 @@ class Provisioner:
                     needs,
                 )
             self._checked.add(plan.name)
+
+
+def _check_count(plan: InternalTopicPlan, count: int) -> None:
+    if count != plan.partitions:
+        raise TopologyError(
+            f"internal topic {plan.name!r} has {count} partitions, but the topology needs "
+            f"{plan.partitions}: the partition count of an input has changed since it was made; "
+            "go back to the old count, or start with a new application id (or state directory)"
+        )
 
 
 def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:

@@ -188,15 +188,18 @@ def test_broker_that_is_killed_under_load_loses_and_repeats_nothing(own_kafka: K
 
         for thread in threads:
             thread.start()
-        for _ in range(2):
+
+        def work_on() -> None:
             reached = {topic: count + 300 for topic, count in sent.items()}
             until(lambda: all(sent[topic] > reached[topic] for topic in sent) or bool(failures), turn)
+
+        for _ in range(2):
+            work_on()
             own_kafka.kill()
             for _ in range(5):
                 turn()
             own_kafka.start()
-        reached = {topic: count + 300 for topic, count in sent.items()}
-        until(lambda: all(sent[topic] > reached[topic] for topic in sent) or bool(failures), turn)
+        work_on()
         stop.set()
         for thread in threads:
             thread.join()

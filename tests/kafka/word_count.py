@@ -1,0 +1,188 @@
+"""A word count as a process of its own: ``python -m tests.kafka.word_count SERVERS APPLICATION [NAME=VALUE ...]``.
+
+Reads APPLICATION-lines, writes APPLICATION-counts, each update of a count; says on standard output what state it
+is in, and ends with SIGTERM.  Beside it: how tests start it and check what it has done.
+"""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+from streams import State, StreamsBuilder, Topic, run
+from streams.clients import Admin, Consumer, Producer
+from streams.core.clock import SystemClock
+from streams.core.records import Block, TopicPartition
+from streams.protocol.messages import TopicSpec
+from streams.protocol.transport import Cluster
+
+CLOCK = SystemClock()
+WAIT_MS = 90_000
+WORDS = [b"w%d" % number for number in range(20)]
+SETTINGS: dict[str, Any] = {
+    "commit_interval_ms": 100,
+    "cache_max_bytes": 0,
+    "session_timeout_ms": 6_000,
+    "heartbeat_interval_ms": 300,
+    "metadata_max_age_ms": 500,
+    "linger_ms": 0,
+}
+
+
+def topology(name: str) -> Callable[[StreamsBuilder], None]:
+    """Count words; a repartition topic lies between lines and counts."""
+    lines = Topic(f"{name}-lines", key=str, value=str)
+    counts = Topic(f"{name}-counts", key=str, value=int)
+
+    def build(builder: StreamsBuilder) -> None:
+        words = builder.stream(lines).flat_map_values(lambda line: line.split())
+        words.group_by(lambda _, word: word).count(name="counted").to_stream().to(counts)
+
+    return build
+
+
+def main(servers: str, name: str, *settings: str) -> None:
+    """Run until SIGTERM."""
+    given = {**SETTINGS, **dict(setting.split("=", 1) for setting in settings)}
+
+    def on_state(now: State, before: State) -> None:
+        print(now.value, flush=True)
+
+    run(topology(name), application_id=name, bootstrap_servers=servers, on_state=on_state, **given)
+
+
+@define(eq=False)
+class Instance:
+    """A running process of the word count; what it says goes to ``log``."""
+
+    servers: str
+    name: str
+    folder: Path
+    settings: dict[str, Any] = field(factory=dict)
+    process: "subprocess.Popen[bytes]" = field(init=False)
+    log: Path = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.log = self.folder / f"said-{len(list(self.folder.iterdir()))}.log"
+        words = [f"{name}={value}" for name, value in self.settings.items()]
+        command = [sys.executable, "-m", "tests.kafka.word_count", self.servers, self.name, *words]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=Path(__file__).parents[2]
+            )
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def is_running(self) -> bool:
+        """Whether it has tasks by now.
+
+        Raises:
+            AssertionError: it has ended.
+        """
+        assert self.process.poll() is None, self.said()
+        return "running" in self.said().split()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """Let it end itself.
+
+        Raises:
+            AssertionError: it does not, or says that it has failed.
+        """
+        if self.process.poll() is None:
+            self.process.terminate()
+        assert self.process.wait(60) == 0, self.said()
+
+
+def until(is_done: Callable[[], bool], turn: Callable[[], object] = lambda: None, timeout_ms: int = WAIT_MS) -> None:
+    """Take turns until something is so."""
+    deadline_ms = CLOCK.monotonic_ms() + timeout_ms
+    while not is_done():
+        assert CLOCK.monotonic_ms() < deadline_ms, "it does not come to that"
+        turn()
+
+
+@define(eq=False)
+class Counting:
+    """The topics of one word count, what was put into them, and what has come out."""
+
+    cluster: Cluster
+    name: str
+    partitions: int = 3
+    put: "Counter[str]" = field(factory=Counter)
+    #: Updates of each word's count, in order.
+    seen: dict[str, list[int]] = field(factory=dict)
+    _producer: Producer = field(init=False)
+    _consumer: Consumer = field(init=False)
+    _lines: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        counts = f"{self.name}-counts"
+        with Admin(self.cluster) as admin:
+            admin.create_topics([TopicSpec(f"{self.name}-lines", self.partitions), TopicSpec(counts, 2)])
+        self._producer = Producer(self.cluster)
+        self._consumer = Consumer(self.cluster, auto_offset_reset="earliest", isolation_level="read_committed")
+        topic = Topic(counts, key=str, value=int)
+        self._consumer.assign([TopicPartition(counts, number) for number in range(2)], [topic])
+
+    def __enter__(self) -> "Counting":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer.close()
+        self._consumer.close()
+
+    def write(self, lines: int) -> None:
+        """Write so many lines of ten words each, to all partitions in turn."""
+        by_partition: dict[int, list[bytes]] = {}
+        for _ in range(lines):
+            number, self._lines = self._lines, self._lines + 1
+            words = [WORDS[(number * 7 + index * index) % len(WORDS)] for index in range(10)]
+            self.put.update(word.decode() for word in words)
+            by_partition.setdefault(number % self.partitions, []).append(b" ".join(words))
+        for number, rows in by_partition.items():
+            block = Block([None] * len(rows), rows, [self._lines] * len(rows))
+            self._producer.send_block(TopicPartition(f"{self.name}-lines", number), block)
+        self._producer.flush()
+
+    def read(self, timeout_ms: int = 100) -> None:
+        """Take in what has come out."""
+        for record in self._consumer.poll(timeout_ms):
+            self.seen.setdefault(record.key, []).append(record.value)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last update of each count is at least what was put in."""
+        return all(self.seen.get(word, [0])[-1] >= count for word, count in self.put.items())
+
+    def finish(self, instances: Iterable[Instance] = ()) -> None:
+        """Read until all is counted.
+
+        Raises:
+            AssertionError: it never is, or an instance has ended.
+        """
+
+        def turn() -> None:
+            for instance in instances:
+                assert instance.process.poll() is None, instance.said()
+            self.read()
+
+        until(lambda: self.is_complete, turn)
+
+    def check_exact(self) -> None:
+        """Each word's updates are 1, 2, 3 ... up to its number."""
+        assert self.seen == {word: list(range(1, count + 1)) for word, count in self.put.items()}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
