@@ -135,14 +135,7 @@ class StoreNote:
 
     def encode(self) -> bytes:
         """Return the bytes for the metadata."""
-        note = {
-            "format": _FORMAT,
-            "content": self.content.to_json(),
-            "kind": self.kind.value,
-            "segment_ms": self.segment_ms,
-            "logged": self.is_logged,
-        }
-        return json.dumps(note, separators=(",", ":")).encode()
+        return _encoded(self)
 
     def lies_as(self, wanted: "StoreNote") -> bool:
         """Whether entries lie where a store with the other note looks for them."""
@@ -154,6 +147,19 @@ class StoreNote:
             return f"it was of kind {self.kind.value} and is now {wanted.kind.value}"
         what = "history" if self.kind is StoreKind.VERSIONED else "retention"
         return f"its {what} has changed, and with it the segments that hold its entries"
+
+
+@lru_cache(maxsize=1024)
+def _encoded(note: StoreNote) -> bytes:
+    # Every commit asks for it, and a note seldom changes.
+    row = {
+        "format": _FORMAT,
+        "content": note.content.to_json(),
+        "kind": note.kind.value,
+        "segment_ms": note.segment_ms,
+        "logged": note.is_logged,
+    }
+    return json.dumps(row, separators=(",", ":")).encode()
 
 
 def advice(differences: Sequence[str]) -> str:
