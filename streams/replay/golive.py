@@ -104,37 +104,76 @@ def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) ->
             )
         return
     _check_whole(snapshot)
-    broker_dir = folder / "broker"
-    if broker_dir.exists() and not unfinished.exists():
+    folder.mkdir(parents=True, exist_ok=True)
+    with EmbeddedBroker(folder / "broker", fsync="commit", maintenance_interval_ms=None) as broker:
+        on_step("look at what is there")
+        if not unfinished.exists():
+            _write_whole(unfinished, {"topics": sorted(_free_topics(snapshot, broker, folder))})
+        # The offsets are the last that is written: with them all is there.
+        if not _has_offsets(snapshot, broker):
+            _begin_topics(snapshot, broker, folder, json.loads(unfinished.read_text())["topics"], on_step)
+        go_live(snapshot, broker, on_step=on_step)
+        broker.flush()
+    on_step("write the marker")
+    _write_whole(marker, {"id": snapshot.id, "application_id": snapshot.application_id, "inputs": snapshot.inputs})
+    unfinished.unlink()
+    on_step("laid down")
+
+
+def _begin_topics(
+    snapshot: Snapshot, broker: EmbeddedBroker, folder: Path, free: Sequence[str], on_step: OnStep
+) -> None:
+    """Make the topics of an application, those of its inputs beginning where the replay ended."""
+    on_step("delete what an earlier attempt left")
+    for topic in free:
+        if topic in broker.topics():
+            broker.delete_topic(topic)
+    if (folder / "state").exists():
+        shutil.rmtree(folder / "state")
+    on_step("create topics")
+    for topic, count in sorted(snapshot.partitions.items()):
+        if topic not in snapshot.structure["internal_topics"] and topic not in broker.topics():
+            broker.create_topic(topic, count)
+    on_step("begin topics where the replay ended")
+    for partition, block, offset in _beginnings(snapshot):
+        broker.begin_at(partition, offset)
+        if len(block):
+            broker.append(partition, block)
+
+
+def _has_offsets(snapshot: Snapshot, broker: EmbeddedBroker) -> bool:
+    with Admin(broker, client_id=f"{snapshot.application_id}-golive") as admin:
+        committed = admin.committed_offsets(snapshot.application_id)
+    return bool(committed) and all(committed.get(place) == found for place, found in _offsets(snapshot).items())
+
+
+def _free_topics(snapshot: Snapshot, broker: EmbeddedBroker, folder: Path) -> set[str]:
+    """Return the input topics of a snapshot, which nothing was written to on a broker yet.
+
+    Raises:
+        HandOverError: something was, or the application has run there.
+    """
+    names = {
+        partition.topic
+        for topic in snapshot.inputs
+        if topic in broker.topics()
+        for number in range(broker.topics()[topic])
+        if broker.end_offset(partition := TopicPartition(topic, number))
+    }
+    with Admin(broker, client_id=f"{snapshot.application_id}-golive") as admin:
+        has_run = bool(admin.committed_offsets(snapshot.application_id))
+    if has_run or names:
         raise HandOverError(
             f"{folder}: holds a run of its own already; go on with it without the snapshot, "
             "or give another state directory"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished.touch()
-    on_step("delete what an earlier attempt left")
-    for name in ("broker", "state"):
-        if (folder / name).exists():
-            shutil.rmtree(folder / name)
-    with EmbeddedBroker(broker_dir, fsync="commit", maintenance_interval_ms=None) as broker:
-        on_step("create topics")
-        for topic, count in sorted(snapshot.partitions.items()):
-            if topic not in snapshot.structure["internal_topics"]:
-                broker.create_topic(topic, count)
-        on_step("begin topics where the replay ended")
-        for partition, block, offset in _beginnings(snapshot):
-            broker.begin_at(partition, offset)
-            if len(block):
-                broker.append(partition, block)
-        go_live(snapshot, broker, on_step=on_step)
-        broker.flush()
-    on_step("write the marker")
-    content = {"id": snapshot.id, "application_id": snapshot.application_id, "inputs": snapshot.inputs}
-    part = marker.with_suffix(".part")
+    return set(snapshot.inputs)
+
+
+def _write_whole(path: Path, content: Mapping[str, Any]) -> None:
+    part = path.with_suffix(".part")
     part.write_text(json.dumps(content))
-    part.replace(marker)
-    unfinished.unlink()
-    on_step("laid down")
+    part.replace(path)
 
 
 # --- checks -------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """An application whose state is of many kinds, and how it goes live in a process that dies on the way.
 
 Run as a program it lays a snapshot down, or goes live with it, and ends without a word, as kill -9
-would end it, before the step whose number it is given.
+would end it, before the step that it is given.
 """
 
 import os
@@ -115,13 +115,9 @@ class Killed(BaseException):
 def main() -> None:
     """Die before a step: VERB SNAPSHOT FOLDER STEP."""
     verb, snapshot, folder, step = sys.argv[1:]
-    left = int(step)
 
     def on_step(name: str) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            print(name, flush=True)
+        if name == step:
             os._exit(9)
 
     loaded = Snapshot.open(Place(snapshot))

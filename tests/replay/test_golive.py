@@ -11,7 +11,7 @@ from streams import EmbeddedBroker, Streams
 from streams.app import run_bounded
 from streams.core.records import TopicPartition
 from streams.files import open_input
-from streams.replay import HandOverError, Snapshot, SnapshotError, go_live, lay_down, replay
+from streams.replay import HandOverError, Snapshot, SnapshotError, go_live, lay_down, publish, replay
 from streams.replay.places import Place
 from tests.replay import handover
 from tests.replay.handover import (
@@ -99,22 +99,12 @@ def assert_goes_on(whole, first, rest):
         assert {number: one.get(number, []) + two.get(number, []) for number in expected} == expected, topic.name
 
 
-def steps_of(verb: str, snapshot: Path, folder: Path) -> list[str]:
-    """Return the names of all steps, by dying before each of them in a folder of its own."""
-    seen = []
-    for number in range(100):
-        ended = die(verb, snapshot, folder, number)
-        if ended.returncode == 0:
-            return seen
-        seen.append(ended.stdout.strip())
-    raise AssertionError("it never came to its end")
-
-
-def die(verb: str, snapshot: Path, folder: Path, step: int) -> subprocess.CompletedProcess:
-    arguments = [sys.executable, "-m", handover.__name__, verb, str(snapshot), str(folder), str(step)]
-    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode in (0, 9), ended.stderr
-    return ended
+def die_before_each(verb: str, snapshot: Path, folder: Path, steps: list[str]) -> None:
+    """Die before one step after the other, and at last get through; what is done already is not done again."""
+    for step in [*steps, "none"]:
+        arguments = [sys.executable, "-m", handover.__name__, verb, str(snapshot), str(folder), step]
+        ended = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == (0 if step == "none" else 9), (step, ended.stderr)
 
 
 def test_live_run_from_a_snapshot_writes_what_is_missing(tmp_path, whole, replayed):
@@ -131,7 +121,10 @@ def test_laying_down_killed_before_each_step_is_simply_repeated(tmp_path, whole,
     """One folder, in which the process dies again and again, a step later each time."""
     snapshot, first = replayed
 
-    steps = steps_of("lay-down", snapshot, tmp_path / "state")
+    steps: list[str] = []
+    lay_down(Snapshot.open(Place(str(snapshot))), tmp_path / "elsewhere", on_step=steps.append)
+
+    die_before_each("lay-down", snapshot, tmp_path / "state", steps)
 
     assert {"create topics", "load changelogs", "commit offsets", "write the marker"} <= set(steps)
     assert_goes_on(whole, first, run_live(tmp_path / "state", WHOLE, write(tmp_path, WHOLE)))
@@ -194,7 +187,11 @@ def test_application_goes_live_on_a_broker_that_has_its_topics(tmp_path, whole, 
     snapshot, first = replayed
     live_broker(tmp_path, WHOLE).close()
 
-    steps = steps_of("go-live", snapshot, tmp_path)
+    steps: list[str] = []
+    with live_broker(tmp_path / "elsewhere", WHOLE) as broker:
+        go_live(Snapshot.open(Place(str(snapshot))), broker, on_step=steps.append)
+
+    die_before_each("go-live", snapshot, tmp_path, steps)
 
     assert steps[0] == "check"
     assert steps[-2:] == ["commit offsets", "done"]
@@ -278,3 +275,19 @@ def test_damaged_snapshot_is_named(tmp_path, replayed):
 def test_folder_without_a_manifest_is_no_snapshot(tmp_path):
     with pytest.raises(SnapshotError, match="perhaps it was never finished"):
         Snapshot.open(Place(str(tmp_path)))
+
+
+def test_outputs_published_before_lie_in_front_of_the_live_ones(tmp_path, whole, replayed):
+    """A state directory to which only the replay's outputs were published is free to go live in."""
+    snapshot, first = replayed
+    loaded = Snapshot.open(Place(str(snapshot)))
+    with EmbeddedBroker(tmp_path / "state" / "broker") as broker:
+        publish(loaded, broker)
+
+    lay_down(loaded, tmp_path / "state")
+    everything = run_live(tmp_path / "state", WHOLE, write(tmp_path, WHOLE))
+
+    assert {name: by_partition(rows) for name, rows in everything.items()} == {
+        name: by_partition(rows) for name, rows in whole.items()
+    }
+    assert all(everything[name][: len(rows)] != [] for name, rows in first.items())
