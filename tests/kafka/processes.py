@@ -1,12 +1,13 @@
 """Processes that tests start, and conditions outside of this process that tests wait for.
 
-Knows nothing of Kafka; of streams the clock.
+Of streams it knows the clock and one command.
 """
 
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import Self
@@ -61,6 +62,15 @@ class Started:
         """End it at once, as `kill -9` does."""
         self.process.kill()
         self.process.wait()
+
+
+@contextmanager
+def streams_broker(folder: Path) -> Iterator[str]:
+    """Run `streams broker` on a free port and a folder of its own; give its address."""
+    command = [sys.executable, "-m", "streams", "broker", "--listen", "127.0.0.1:0", "--no-auto-create"]
+    with Started([*command, "--data", str(folder / "data")], folder / "broker.log") as broker:
+        yield broker.line_with("listens on ").partition("listens on ")[2].partition(",")[0]
+        broker.stop()
 
 
 def until(is_done: Callable[[], bool], what: str, wait_ms: int = WAIT_MS) -> None:

@@ -21,7 +21,7 @@ from streams.core.records import Block, TopicPartition
 from streams.files import open_input
 from streams.group.subscriptions import decode_assignment
 from streams.protocol.messages import TopicSpec
-from tests.kafka.processes import Started, until
+from tests.kafka.processes import Started, streams_broker, until
 
 LOG = Path(__file__).parents[3] / "shared" / "data" / "apache_access.log.gz"
 EXAMPLE = "topology_examples.02_sessions"
@@ -128,10 +128,8 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "kafka":
         yield request.getfixturevalue("kafka").bootstrap_servers
         return
-    command = [sys.executable, "-m", "streams", "broker", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")]
-    with Started([*command, "--no-auto-create"], tmp_path / "broker.log") as broker:
-        yield broker.line_with("listens on").partition("listens on ")[2].partition(",")[0]
-        broker.stop()
+    with streams_broker(tmp_path) as address:
+        yield address
 
 
 def worker(name: str, servers: str, folder: Path) -> Started:

@@ -1,0 +1,122 @@
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.Locale;
+import java.util.Properties;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.KGroupedStream;
+import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.kstream.WindowedSerdes;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.WindowStore;
+
+/**
+ * Kafka Streams' side of test_interop.py: one small topology by name, from one topic to another, until SIGTERM.
+ *
+ * <p>Arguments: topology, application id, bootstrap servers, state folder, processing guarantee, input, output.
+ * "counts", "tumbling" and "sessions" read lines and count their words; "table", "read-tumbling" and
+ * "read-sessions" read such counts and write them as text, as key or key@start/end. Keys are strings, counts longs.
+ */
+final class Interop {
+  private static final Duration SIZE = Duration.ofSeconds(10);
+  private static final Serde<String> TEXT = Serdes.String();
+  private static final Serde<Long> LONG = Serdes.Long();
+
+  private Interop() {}
+
+  public static void main(String[] arguments) throws InterruptedException {
+    Properties settings = new Properties();
+    settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[1]);
+    settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[2]);
+    settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[3]);
+    settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[4]);
+    settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
+    settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
+    settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
+    settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6000);
+    // With it the group knows at once that a member that stops is gone.
+    settings.put("internal.leave.group.on.close", true);
+
+    StreamsBuilder builder = new StreamsBuilder();
+    declare(builder, arguments[0], arguments[5], arguments[6]);
+    KafkaStreams streams = new KafkaStreams(builder.build(), settings);
+    streams.setStateListener((now, before) -> System.out.println("state " + now));
+    streams.setUncaughtExceptionHandler(error -> {
+      error.printStackTrace();
+      Runtime.getRuntime().halt(1);
+      return null;
+    });
+    Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+      // A JVM that SIGTERM ends has status 143; a clean close is status 0 here.
+      boolean isClosed = streams.close(Duration.ofSeconds(30));
+      System.out.println("closed " + isClosed);
+      System.out.flush();
+      Runtime.getRuntime().halt(isClosed ? 0 : 1);
+    }));
+    streams.start();
+    Thread.currentThread().join();
+  }
+
+  private static void declare(StreamsBuilder builder, String topology, String input, String output) {
+    switch (topology) {
+      case "counts" ->
+          words(builder, input)
+              .count(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("word-counts"))
+              .toStream()
+              .to(output, Produced.with(TEXT, LONG));
+      case "tumbling" ->
+          words(builder, input)
+              .windowedBy(TimeWindows.ofSizeWithNoGrace(SIZE))
+              .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("word-counts"))
+              .toStream()
+              .to(output, Produced.with(tumbling(), LONG));
+      case "sessions" ->
+          words(builder, input)
+              .windowedBy(SessionWindows.ofInactivityGapWithNoGrace(SIZE))
+              .count(Materialized.<String, Long, SessionStore<Bytes, byte[]>>as("word-counts"))
+              .toStream()
+              .to(output, Produced.with(sessions(), LONG));
+      case "table" ->
+          asText(builder.table(input, Consumed.with(TEXT, LONG)).toStream(), output);
+      case "read-tumbling" ->
+          asText(builder.stream(input, Consumed.with(tumbling(), LONG)).selectKey((key, count) -> name(key)), output);
+      case "read-sessions" ->
+          asText(builder.stream(input, Consumed.with(sessions(), LONG)).selectKey((key, count) -> name(key)), output);
+      default -> throw new IllegalArgumentException("no topology " + topology);
+    }
+  }
+
+  private static KGroupedStream<String, String> words(StreamsBuilder builder, String input) {
+    return builder.stream(input, Consumed.with(TEXT, TEXT))
+        .flatMapValues(line -> Arrays.asList(line.toLowerCase(Locale.ROOT).split(" ")))
+        .groupBy((key, word) -> word, Grouped.with(TEXT, TEXT));
+  }
+
+  private static Serde<Windowed<String>> tumbling() {
+    return WindowedSerdes.timeWindowedSerdeFrom(String.class, SIZE.toMillis());
+  }
+
+  private static Serde<Windowed<String>> sessions() {
+    return WindowedSerdes.sessionWindowedSerdeFrom(String.class);
+  }
+
+  private static String name(Windowed<String> key) {
+    return key.key() + "@" + key.window().start() + "/" + key.window().end();
+  }
+
+  private static void asText(KStream<String, Long> counts, String output) {
+    counts.mapValues(count -> String.valueOf(count)).to(output, Produced.with(TEXT, TEXT));
+  }
+}
