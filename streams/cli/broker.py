@@ -54,6 +54,7 @@ def add_parser(commands: Any) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Serve until a signal comes."""
     from streams import EmbeddedBroker
+    from streams.runtime import collector
 
     if options.tls_key and not options.tls_cert:
         raise UsageError("--tls-key without --tls-cert: give the certificate too")
@@ -70,12 +71,16 @@ def execute(options: argparse.Namespace) -> int:
             tls_key=options.tls_key,
             users=options.users,
         )
+        # Batches in memory are many live objects without cycles.
+        collector.tune()
         try:
             _announce(server, options)
             server.wait()
         except KeyboardInterrupt:
             # SIGINT or SIGTERM: this is how it ends.
             print("streams: broker stops", file=sys.stderr)
+        finally:
+            collector.restore()
     return 0
 
 
