@@ -269,7 +269,8 @@ def test_arguments_that_do_not_fit(refused: Refused) -> None:
     assert "--output needs --input" in refused("run", "halves.py", "--output", "halves=-")
     assert "--final-flush needs --input" in refused("run", "halves.py", "--final-flush")
     assert "application_id" in refused("run", "halves.py", *FILES, "--application-id", "a b")
-    assert "invalid choice: 'replay'" in refused("replay", "halves.py")
+    assert "invalid choice: 'reply'" in refused("reply", "halves.py")
+    assert "a replay needs --input" in refused("replay", "halves.py")
     assert "streams" in refused()
 
 
