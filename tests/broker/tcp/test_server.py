@@ -328,9 +328,9 @@ def test_a_request_above_the_limit_closes_its_connection(broker):
 
 
 def test_an_idle_connection_is_closed_and_one_that_waits_is_not(broker):
-    with broker.serve("127.0.0.1:0", limits=Limits(idle_ms=300)) as server:
+    with broker.serve("127.0.0.1:0", limits=Limits(idle_ms=1_000)) as server:
         with Client(server.bootstrap_servers) as idle, Client(server.bootstrap_servers) as waiting:
-            waiting.send_fetch("words", max_wait_ms=1_500)
+            waiting.send_fetch("words", max_wait_ms=2_500)
 
             assert idle.is_closed
             assert values_in(row_of(waiting.receive()[1])) == []
