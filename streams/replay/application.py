@@ -143,9 +143,11 @@ def _names_of_bodies(code: CodeType) -> Iterator[str]:
     """Yield the names that bodies of classes within a function look up, its parameters or module's among them."""
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            for step in get_instructions(inner):
-                if step.opname == "LOAD_NAME":
-                    yield str(step.argval)
+            # Functions keep their variables in slots; bodies of classes look all of theirs up by name.
+            if not inner.co_flags & inspect.CO_OPTIMIZED:
+                for step in get_instructions(inner):
+                    if step.opname == "LOAD_NAME":
+                        yield str(step.argval)
             yield from _names_of_bodies(inner)
 
 
