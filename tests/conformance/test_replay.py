@@ -13,7 +13,7 @@ at the end of each slice, so that of cached updates only the last of each key ar
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ from tests.conformance.agree import difference_of
 from tests.conformance.cases import read_cases
 from tests.conformance.play import play, settings_of
 from tests.conformance.replay import ReplayPlayer, cannot_be_sliced, why_not
-from tests.replay.outcomes import drive, lived, packed_run, replayed_outcome, result_of
+from tests.replay.outcomes import drive, lived, packed_run, quick_folder, replayed_outcome, result_of
 
 _SHARED = Path(__file__).resolve().parents[3] / "shared" / "conformance"
 _OWN = Path(__file__).with_name("cases")
@@ -35,17 +35,32 @@ FILES = sorted(
     if not path.name.startswith(("describe", "partitioner"))
 )
 #: Of the generated cases one in so many, of the others one in three, where not all of them are asked for.
-_EVERY = 24
+_EVERY = 40
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with quick_folder() as path:
+        yield path
+
 
 every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.partition(".")[0])
+#: All files, the generated cases in parts, so that they can be run side by side: (file, number of the part, parts).
+_PARTS = [
+    (path, number, count)
+    for path in FILES
+    for count in [6 if path.name.startswith("generated") else 1]
+    for number in range(count)
+]
+every_part = pytest.mark.parametrize("part", _PARTS, ids=lambda part: f"{part[0].name.partition('.')[0]}-{part[1]}")
 
 
-def players(path: Path, folder: Path, every: int = 1, **options) -> list[ReplayPlayer]:
-    """Return players of the cases of a file that history can express and that do not fail."""
+def players(path: Path, folder: Path, every: int = 1, first: int = 0, **options) -> list[ReplayPlayer]:
+    """Return players of each so many cases of a file, of those that history can express and that do not fail."""
     found = []
     for number, line in enumerate(read_cases(path)):
         case = json.loads(line.line)
-        if number % every or case["expected"].get("error"):
+        if number % every != first or case["expected"].get("error"):
             continue
         player = ReplayPlayer(case, folder / str(number), options=options).prepare()
         if player.topology is not None and why_not(case, player.topology) is None:
@@ -89,42 +104,42 @@ def sliceable(chosen: Sequence[ReplayPlayer]) -> list[ReplayPlayer]:
 
 
 @every_file
-def test_history_gives_what_a_bounded_run_gives(path, tmp_path):
-    compare_whole(sampled(path, tmp_path), LocalExecutor(1))
+def test_history_gives_what_a_bounded_run_gives(path, folder):
+    compare_whole(sampled(path, folder), LocalExecutor(1))
 
 
 @every_file
-def test_history_in_slices_gives_what_a_bounded_run_gives(path, tmp_path):
-    compare_whole(sliceable(sampled(path, tmp_path)), LocalExecutor(1), slices=4)
+def test_history_in_slices_gives_what_a_bounded_run_gives(path, folder):
+    compare_whole(sliceable(sampled(path, folder)), LocalExecutor(1), slices=4)
 
 
 @every_file
-def test_history_in_pieces_gives_what_kafka_streams_gives(path, tmp_path):
-    compare_pieces(sampled(path, tmp_path), LocalExecutor(1))
+def test_history_in_pieces_gives_what_kafka_streams_gives(path, folder):
+    compare_pieces(sampled(path, folder), LocalExecutor(1))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-@every_file
 @pytest.mark.parametrize("slices", [None, 4])
-def test_all_cases_as_history(path, slices, tmp_path):
-    chosen = players(path, tmp_path)
+@every_part
+def test_all_cases_as_history(part, slices, folder):
+    path, number, count = part
+    chosen = players(path, folder, count, number)
     compare_whole(sliceable(chosen) if slices else chosen, LocalExecutor(1), slices=slices)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-@every_file
-def test_all_cases_in_pieces(path, tmp_path):
-    compare_pieces(players(path, tmp_path), LocalExecutor(1))
+@every_part
+def test_all_cases_in_pieces(part, folder):
+    path, number, count = part
+    compare_pieces(players(path, folder, count, number), LocalExecutor(1))
 
 
-def test_stores_on_disk_give_the_same(tmp_path):
+def test_stores_on_disk_give_the_same(folder):
     """In slices, so that they are written and read again."""
     chosen = [
         player
         for path in FILES
-        for player in sliceable(players(path, tmp_path / path.name, 40, store="rocksdb"))
+        for player in sliceable(players(path, folder / path.name, 40, store="rocksdb"))
         if player.topology is not None and player.topology.stores
     ]
 
@@ -132,10 +147,10 @@ def test_stores_on_disk_give_the_same(tmp_path):
     compare_whole(chosen, LocalExecutor(1), slices=3)
 
 
-def test_record_files_give_the_same_as_archives(tmp_path):
+def test_record_files_give_the_same_as_archives(folder):
     """Written from the pipes, bytes as they are; a file has no times below 0, and no raw bytes that a serde reads."""
     for path in FILES:
-        for player in players(path, tmp_path / path.name, 30):
+        for player in players(path, folder / path.name, 30):
             rows = player.rows()
             if not rows or any(row.timestamp_ms < 0 for found in rows.values() for row in found):
                 continue
@@ -147,7 +162,7 @@ def test_record_files_give_the_same_as_archives(tmp_path):
             assert one.difference(two) is None, player.case["name"]
 
 
-def test_case_that_fails_is_refused_with_the_same_words(tmp_path):
+def test_case_that_fails_is_refused_with_the_same_words(folder):
     """The replay says what the test driver says of the record, the node and the cause."""
     count = 0
     for path in FILES:
@@ -155,7 +170,7 @@ def test_case_that_fails_is_refused_with_the_same_words(tmp_path):
             case = json.loads(line.line)
             if not case["expected"].get("error") or case["expected"]["error"]["phase"] == "build":
                 continue
-            player = ReplayPlayer(case, tmp_path / path.name / str(number)).prepare()
+            player = ReplayPlayer(case, folder / path.name / str(number)).prepare()
             if player.topology is None or why_not(case, player.topology) is not None:
                 continue
             count += 1
@@ -169,13 +184,13 @@ def test_case_that_fails_is_refused_with_the_same_words(tmp_path):
     assert count > 10
 
 
-def test_what_history_cannot_express(tmp_path, capsys):
+def test_what_history_cannot_express(folder, capsys):
     """Counted, and shown with ``pytest -s``; each for what is in the case."""
     reasons: Counter = Counter()
     for path in FILES:
         for number, line in enumerate(read_cases(path)):
             case = json.loads(line.line)
-            player = ReplayPlayer(case, tmp_path / path.name / str(number)).prepare()
+            player = ReplayPlayer(case, folder / path.name / str(number)).prepare()
             if player.topology is None:
                 reasons["refused when built, as it must be"] += 1
             else:

@@ -4,10 +4,8 @@ Record for record: keys, values, times, headers and offsets of every output, the
 what was dropped.  Some values cannot be read, so that they are dropped and go to a dead letter topic.
 """
 
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,17 @@ from tests.properties.profile import examples
 from tests.properties.runs import placed
 from tests.properties.strategies import ANYTHING, Demand, Row, plans, rows
 from tests.replay import outcomes
-from tests.replay.outcomes import Inputs, Outcome, archived, drive, lived, replayed_outcome, result_of, session_of
+from tests.replay.outcomes import (
+    Inputs,
+    Outcome,
+    archived,
+    drive,
+    lived,
+    quick_folder,
+    replayed_outcome,
+    result_of,
+    session_of,
+)
 
 _DEAD = "dead"
 #: Skips what cannot be read, and keeps it.
@@ -69,14 +77,8 @@ class Example:
 
     def replayed(self, **options: Any) -> Outcome:
         """Return what a replay gives."""
-        with folder() as root:
+        with quick_folder() as root:
             return finished(self.session(root, **options))
-
-
-@contextmanager
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
 
 
 def finished(session: ReplaySession, executor: Any = None) -> Outcome:
@@ -141,7 +143,7 @@ def test_stores_on_disk_give_what_those_in_memory_give(example: Example, slices:
 @given(_GROWING, st.integers(0, 30), st.sampled_from([1, 2, 5]))
 def test_history_that_grows_gives_what_history_in_one_piece_gives(example: Example, until: int, slices: int) -> None:
     """The end, which processes what slices hold back, is done anew; the slices are not."""
-    with folder() as root:
+    with quick_folder() as root:
         first = example.session(root, until=until, slices=slices)
         drive(first)
         grown = example.session(root, slices=slices, resume=True)
@@ -154,7 +156,7 @@ def test_history_that_grows_gives_what_history_in_one_piece_gives(example: Examp
 @given(_GROWING, st.integers(0, 30), st.sampled_from([None, 3]))
 def test_replay_from_a_snapshot_gives_what_a_further_run_gives(example: Example, until: int, slices: Any) -> None:
     """A bounded run stops behind the first rows and another one goes on; so does a replay from a snapshot."""
-    with folder() as root:
+    with quick_folder() as root:
         for rows_until in (until, None):
             inputs = example.inputs(rows_until)
             live = lived(example.plan, inputs, partitions=example.partitions, state_dir=root / "live", **_SKIPPING)
@@ -212,7 +214,7 @@ def test_killed_replay_that_is_resumed_gives_what_one_that_was_not_gives(
     example: Example, kills: list[tuple[int, bool]], slices: Any
 ) -> None:
     """Killed in any call, or between a call and the manifest; slices with a manifest are not done again."""
-    with folder() as root:
+    with quick_folder() as root:
         done = 0
         for left, is_late in kills:
             session = example.session(root, slices=slices, resume=True)

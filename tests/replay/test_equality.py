@@ -6,6 +6,7 @@ partitions each; in ten slices of a case with ten records most of them have no r
 ``test_equality_spark``.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,13 @@ from streams import Processor, Record, StreamsBuilder, Topic, key_value_store
 from streams.replay import replay
 from streams.replay.local import LocalExecutor
 from tests.replay.matrix import NAMED, Expected, examples, named_cases
+from tests.replay.outcomes import quick_folder
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with quick_folder() as path:
+        yield path
 
 
 @pytest.fixture(scope="module")
@@ -51,26 +59,26 @@ def test_live_run_with_more_threads(expected: Expected, threads: int) -> None:
 
 
 @pytest.mark.parametrize("slices", [None, 3])
-def test_replay_in_one_process(expected: Expected, slices: int | None, tmp_path: Path) -> None:
-    expected.check_replay(LocalExecutor(1), tmp_path, slices=slices)
+def test_replay_in_one_process(expected: Expected, slices: int | None, folder: Path) -> None:
+    expected.check_replay(LocalExecutor(1), folder, slices=slices)
 
 
 @pytest.mark.slow
-def test_replay_in_ten_slices(expected: Expected, tmp_path: Path) -> None:
-    expected.check_replay(LocalExecutor(1), tmp_path, slices=10)
+def test_replay_in_ten_slices(expected: Expected, folder: Path) -> None:
+    expected.check_replay(LocalExecutor(1), folder, slices=10)
 
 
-def test_replay_of_files(shown: Expected, tmp_path: Path) -> None:
+def test_replay_of_files(shown: Expected, folder: Path) -> None:
     """Lines, JSON, CSV and records, read into partitions first."""
-    shown.check_replay(LocalExecutor(1), tmp_path, files=True)
+    shown.check_replay(LocalExecutor(1), folder, files=True)
 
 
 @pytest.mark.slow
-def test_replay_in_several_processes(expected: Expected, tmp_path: Path) -> None:
+def test_replay_in_several_processes(expected: Expected, folder: Path) -> None:
     with LocalExecutor(4) as executor:
-        expected.check_replay(executor, tmp_path / "four", slices=None)
+        expected.check_replay(executor, folder / "four", slices=None)
     with LocalExecutor(2) as executor:
-        expected.check_replay(executor, tmp_path / "two", slices=3)
+        expected.check_replay(executor, folder / "two", slices=3)
 
 
 # --- what was found on the way ----------------------------------------------------------------
@@ -98,9 +106,9 @@ def _sums(builder: StreamsBuilder) -> None:
 
 
 @pytest.fixture
-def numbers(tmp_path: Path) -> Path:
+def numbers(folder: Path) -> Path:
     """Return a file of forty numbers, one of them no number."""
-    path = tmp_path / "numbers.records.jsonl"
+    path = folder / "numbers.records.jsonl"
     rows = [f'{{"key": "k{n % 7}", "value": {n}, "timestamp": {n}}}\n' for n in range(40)]
     rows[5] = '{"key": "k0", "value": {"$hex": "00"}, "timestamp": 5}\n'
     path.write_text("".join(rows))

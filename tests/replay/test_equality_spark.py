@@ -1,5 +1,6 @@
 """What a replay on Spark gives is what a bounded live run gives: the same subjects, and all cases, in few jobs."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,20 @@ from streams.replay.places import Place
 from streams.replay.spark.executor import SparkExecutor
 from tests.conformance.test_replay import FILES, compare_pieces, compare_whole, players, sampled
 from tests.replay.matrix import Expected, examples, named_cases
+from tests.replay.outcomes import quick_folder
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 @pytest.fixture
-def executor(spark: Any, tmp_path: Path) -> Any:
-    return SparkExecutor.of(spark, None, Place(str(tmp_path)))
+def folder() -> Iterator[Path]:
+    with quick_folder() as path:
+        yield path
+
+
+@pytest.fixture
+def executor(spark: Any, folder: Path) -> Any:
+    return SparkExecutor.of(spark, None, Place(str(folder)))
 
 
 @pytest.fixture(scope="module")
@@ -25,30 +33,29 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
     return Expected.of([*examples(folder), *named_cases(folder)])
 
 
-def test_examples_and_cases(expected: Expected, executor: Any, tmp_path: Path) -> None:
-    expected.check_replay(executor, tmp_path)
+def test_examples_and_cases(expected: Expected, executor: Any, folder: Path) -> None:
+    expected.check_replay(executor, folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slices", [3, 10])
-def test_examples_and_cases_in_slices(expected: Expected, executor: Any, tmp_path: Path, slices: int) -> None:
-    expected.check_replay(executor, tmp_path, slices=slices)
+def test_examples_and_cases_in_slices(expected: Expected, executor: Any, folder: Path, slices: int) -> None:
+    expected.check_replay(executor, folder, slices=slices)
 
 
-def test_sample_of_all_cases(executor: Any, tmp_path: Path) -> None:
-    chosen = [player for path in FILES for player in sampled(path, tmp_path / path.name)]
+def test_sample_of_all_cases(executor: Any, folder: Path) -> None:
+    chosen = [player for path in FILES for player in sampled(path, folder / path.name)]
 
     compare_whole(chosen, executor)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_all_cases(executor: Any, tmp_path: Path) -> None:
+def test_all_cases(executor: Any, folder: Path) -> None:
     """About a thousand applications, each stage of all of them one job."""
-    compare_whole([player for path in FILES for player in players(path, tmp_path / path.name)], executor)
+    compare_whole([player for path in FILES for player in players(path, folder / path.name)], executor)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_all_cases_in_pieces(executor: Any, tmp_path: Path) -> None:
-    compare_pieces([player for path in FILES for player in players(path, tmp_path / path.name)], executor)
+def test_sample_of_all_cases_in_pieces(executor: Any, folder: Path) -> None:
+    compare_pieces([player for path in FILES for player in sampled(path, folder / path.name)], executor)

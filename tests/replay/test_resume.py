@@ -17,6 +17,7 @@ from tests.replay.outcomes import (
     drive,
     lived,
     packed_run,
+    quick_folder,
     record_files,
     replayed_outcome,
     result_of,
@@ -26,6 +27,12 @@ from tests.replay.outcomes import (
 
 def subject_named(name: str) -> Subject:
     return next(subject for subject in written_subjects() if subject.name == name)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with quick_folder() as path:
+        yield path
 
 
 @pytest.fixture(scope="module")
@@ -72,16 +79,16 @@ def session(subject: Subject, root: Path, **options: Any) -> Any:
 @pytest.mark.parametrize("slices", [None, "500ms"])
 @pytest.mark.parametrize("is_done_first", [False, True])
 def test_killed_at_any_call_and_resumed(
-    windows: tuple[Subject, Outcome], tmp_path: Path, slices: str | None, is_done_first: bool
+    windows: tuple[Subject, Outcome], folder: Path, slices: str | None, is_done_first: bool
 ) -> None:
     """Each slice with a manifest is done once; a slice without one from its beginning."""
     subject, live = windows
     whole = Counting()
-    packed_run([session(subject, tmp_path / "whole", slices=slices).steps()], whole)
+    packed_run([session(subject, folder / "whole", slices=slices).steps()], whole)
     slice_of = [call.split()[0] for call in whole.calls]
     # Of the calls of one stage one will do, another one each time.
-    for number in range(0, len(whole.calls), 4):
-        root = tmp_path / str(number)
+    for number in range(0, len(whole.calls), 7):
+        root = folder / str(number)
         first = Counting(number, is_done_first)
         with pytest.raises(KilledError):
             packed_run([session(subject, root, slices=slices).steps()], first)
@@ -94,10 +101,10 @@ def test_killed_at_any_call_and_resumed(
         shutil.rmtree(root)
 
 
-def test_killed_before_the_manifest_of_a_slice(windows: tuple[Subject, Outcome], tmp_path: Path) -> None:
+def test_killed_before_the_manifest_of_a_slice(windows: tuple[Subject, Outcome], folder: Path) -> None:
     """All its calls are done and nothing says so: it is done again, and what they left behind is gone."""
     subject, live = windows
-    first = session(subject, tmp_path, slices=3)
+    first = session(subject, folder, slices=3)
     steps = first.steps()
     works = next(steps)
     while first.slices_done < 2 and (reports := LocalExecutor(1).run(works, lambda report: None)):
@@ -105,23 +112,23 @@ def test_killed_before_the_manifest_of_a_slice(windows: tuple[Subject, Outcome],
     LocalExecutor(1).run(works, lambda report: None)
     steps.close()
 
-    resumed = session(subject, tmp_path, slices=3)
+    resumed = session(subject, folder, slices=3)
     drive(resumed)
 
     assert resumed.slices_skipped == 2
     assert live.difference(replayed_outcome(result_of(resumed))) is None
-    slice_folder = tmp_path / "replay" / "slices" / "00002"
+    slice_folder = folder / "replay" / "slices" / "00002"
     manifest = (slice_folder / "MANIFEST.json").read_text()
     lying = [path.name for path in slice_folder.iterdir() if path.suffix == ".parquet"]
     assert lying
     assert all(name in manifest for name in lying)
 
 
-def test_what_is_done_is_not_done_again(windows: tuple[Subject, Outcome], tmp_path: Path) -> None:
+def test_what_is_done_is_not_done_again(windows: tuple[Subject, Outcome], folder: Path) -> None:
     subject, live = windows
-    drive(session(subject, tmp_path, slices=3))
+    drive(session(subject, folder, slices=3))
     again = Counting()
-    resumed = session(subject, tmp_path, slices=3)
+    resumed = session(subject, folder, slices=3)
     packed_run([resumed.steps()], again)
 
     assert resumed.slices_skipped == 3
@@ -140,12 +147,12 @@ def parts(subject: Subject, count: int) -> Iterator[Subject]:
 
 
 @pytest.mark.parametrize("name", ["through", "skipping", "chosen_topics", "windows"])
-def test_archives_that_grow(name: str, tmp_path: Path) -> None:
+def test_archives_that_grow(name: str, folder: Path) -> None:
     """In slices, history in three pieces gives what it gives in one."""
     subject = subject_named(name)
     done = 0
     for piece in parts(subject, 3):
-        grown = session(piece, tmp_path, slices=2)
+        grown = session(piece, folder, slices=2)
         drive(grown)
         assert grown.slices_skipped == done
         done = grown.slices_done
@@ -153,29 +160,29 @@ def test_archives_that_grow(name: str, tmp_path: Path) -> None:
         assert live.difference(replayed_outcome(result_of(grown))) is None
 
 
-def test_files_that_grow_and_files_that_come(tmp_path: Path) -> None:
+def test_files_that_grow_and_files_that_come(folder: Path) -> None:
     """The rows that were read are not read again.  All can be read: of a file that is said with its line."""
     given = subject_named("windows")
     readable = {topic: [row for row in rows if row.value != b"bad"] for topic, rows in given.inputs.items()}
     subject = Subject(given.name, given.topology, readable)
-    topology = session(subject, tmp_path / "other").topology
+    topology = session(subject, folder / "other").topology
     rows = []
     for number, piece in enumerate(parts(subject, 3)):
-        files = record_files(tmp_path / "files", piece.inputs, topology)
+        files = record_files(folder / "files", piece.inputs, topology)
         # The third piece is in a file of its own.
         if number == 2:
             for path in files.values():
                 lines = path.read_text().splitlines(keepends=True)
-                size = len((tmp_path / f"{path.name}.second").read_text().splitlines())
+                size = len((folder / f"{path.name}.second").read_text().splitlines())
                 path.write_text("".join(lines[:size]))
-                (tmp_path / f"third-{path.name}").write_text("".join(lines[size:]))
+                (folder / f"third-{path.name}").write_text("".join(lines[size:]))
         inputs = {
-            topic: [path, tmp_path / f"third-{path.name}"] if number == 2 else [path] for topic, path in files.items()
+            topic: [path, folder / f"third-{path.name}"] if number == 2 else [path] for topic, path in files.items()
         }
         grown = session_of(
             subject.topology,
             inputs,
-            tmp_path / "replay",
+            folder / "replay",
             partitions=PARTITIONS,
             slices=2,
             resume=True,
@@ -185,7 +192,7 @@ def test_files_that_grow_and_files_that_come(tmp_path: Path) -> None:
         packed_run([grown.steps()], counted)
         rows.append(sum(report.records_in for step, _, report in grown.reports if step.name != "end"))
         for path in files.values():
-            (tmp_path / f"{path.name}.second").write_text(path.read_text())
+            (folder / f"{path.name}.second").write_text(path.read_text())
         live = lived(piece.topology, piece.inputs, partitions=PARTITIONS, **piece.settings)
         assert live.difference(replayed_outcome(result_of(grown))) is None
 
@@ -234,9 +241,9 @@ def snapshot_and_rest(subject: Subject, root: Path, **options: Any) -> tuple[Out
 
 
 @pytest.mark.parametrize("name", ["skipping", "chosen_topics", "windows"])
-def test_snapshot_and_the_rest_of_history(name: str, tmp_path: Path) -> None:
+def test_snapshot_and_the_rest_of_history(name: str, folder: Path) -> None:
     """What tasks wrote for each other goes on where its readers are."""
-    live, found = snapshot_and_rest(subject_named(name), tmp_path)
+    live, found = snapshot_and_rest(subject_named(name), folder)
 
     assert live.difference(found) is None
 
@@ -251,11 +258,11 @@ def _table_of_what_is_written(builder: StreamsBuilder) -> None:
     builder.table(_mid, "last").to_stream().to(_out)
 
 
-def test_table_whose_source_topic_is_its_changelog(tmp_path: Path) -> None:
+def test_table_whose_source_topic_is_its_changelog(folder: Path) -> None:
     """A topic that the application writes itself lies in lanes, which are no changelog; its snapshot fits still."""
     inputs = {"events": subject_named("skipping").inputs["events"]}
     subject = Subject("table", _table_of_what_is_written, inputs, {"deserialization_handler": "continue"})
 
-    live, found = snapshot_and_rest(subject, tmp_path, topology_optimization="all")
+    live, found = snapshot_and_rest(subject, folder, topology_optimization="all")
 
     assert live.difference(found) is None
