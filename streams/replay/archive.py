@@ -16,10 +16,11 @@ from uuid import uuid4
 
 from attrs import field, frozen
 
-from streams.broker import EmbeddedBroker, OfflineTopics
-from streams.clients import Consumer
+from streams.broker import OfflineTopics
+from streams.clients import Admin, Consumer
 from streams.core.errors import OffsetOutOfRangeError, UnknownTopicError
 from streams.core.records import Block, TopicPartition
+from streams.protocol.transport import Cluster
 from streams.replay.errors import ReplayError
 from streams.replay.places import Place
 from streams.replay.segments import Extent, ExtentReader, SegmentWriter
@@ -28,6 +29,12 @@ from streams.replay.state import MANIFEST, read_manifest, write_manifest
 #: How the names of all that an archive writes begin; whatever else lies in the folder is left alone.
 _FILES = "archived-"
 _SCRATCH = ".archiving"
+#: How long one look for more records waits.
+_POLL_MS = 500
+
+#: Records that are taken from a cluster in one go, and how long it may bring none of what is there.
+_CLUSTER_RECORDS = 100_000
+_STALL_MS = 60_000
 
 #: Told how many records were added so far.
 Listener = Callable[[int], None]
@@ -78,7 +85,7 @@ def read_archive(folder: Place, topic: str) -> ArchivedTopic:
 
 
 def archive_topic(
-    broker: EmbeddedBroker,
+    broker: Cluster,
     topic: str,
     folder: str | os.PathLike[str],
     *,
@@ -95,12 +102,14 @@ def archive_topic(
         ReplayError: records were deleted before they were archived; the topic is another one of the same
             name or has other partitions; or nothing can be written.
     """
-    count = broker.topics(include_internal=True).get(topic)
-    if count is None:
-        raise UnknownTopicError(f"there is no topic {topic!r}; the broker has {', '.join(broker.topics()) or 'none'}")
+    with Admin(broker, client_id="archive") as admin:
+        known = admin.list_topics(include_internal=True)
+        if topic not in known:
+            raise UnknownTopicError(f"there is no topic {topic!r}; the broker has {', '.join(known) or 'none'}")
+        count = len(admin.describe_topics([topic])[topic].leaders)
 
     def opened(partition: TopicPartition, position: int) -> AbstractContextManager[_Source]:
-        return nullcontext(_source(broker, partition))
+        return _source(broker, partition)
 
     return _write(Place(os.fspath(folder)), topic, count, opened, on_progress)
 
@@ -131,7 +140,8 @@ def archive_offline(
                 stack.callback(scratch.rmdir)
             else:
                 scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-archive-")))
-            yield _source(stack.enter_context(topics.opened(partition, scratch, position - 1)), partition)
+            broker = stack.enter_context(topics.opened(partition, scratch, position - 1))
+            yield stack.enter_context(_source(broker, partition))
 
     return _write(place, topic, topics.partition_count(topic), opened, on_progress)
 
@@ -247,21 +257,71 @@ def _is_continued(source: _Source, extents: Sequence[Extent]) -> bool:
     return next(own.rows()) == next(found.rows())
 
 
-def _source(broker: EmbeddedBroker, partition: TopicPartition) -> _Source:
-    """Return a partition of a broker as far as it is certain."""
-    with Consumer(broker, client_id="archive", isolation_level="read_committed") as consumer:
+@contextmanager
+def _source(broker: Cluster, partition: TopicPartition) -> Iterator[_Source]:
+    """Give a partition of a broker as far as it is certain."""
+    with Consumer(
+        broker,
+        client_id="archive",
+        isolation_level="read_committed",
+        auto_offset_reset="none",
+        enable_auto_commit=False,
+    ) as consumer:
         end = consumer.end_offsets([partition])[partition]
+        start = consumer.beginning_offsets([partition])[partition]
+        consumer.assign([partition])
 
-    def read(position: int) -> Iterator[Block]:
-        while position < end:
-            try:
-                blocks = broker.read(partition, position, committed_only=True)
-            except OffsetOutOfRangeError as error:
-                raise _gap(partition, position, broker.start_offset(partition)) from error
-            yield from blocks
-            position = blocks[-1].offsets[-1] + 1 if blocks else end
+        def read(position: int) -> Iterator[Block]:
+            consumer.seek(partition, position)
+            # Markers of transactions and compacted records leave holes: the position tells, not the records.
+            while (consumer.known_position(partition) or position) < end:
+                try:
+                    blocks = consumer.poll_blocks(_POLL_MS).get(partition, ())
+                except OffsetOutOfRangeError as error:
+                    raise _gap(partition, position, consumer.beginning_offsets([partition])[partition]) from error
+                yield from blocks
 
-    return _Source(broker.start_offset(partition), end, read)
+        yield _Source(start, end, read)
+
+
+def _archive_cluster(cluster: Cluster, topic: str, folder: Place, on_progress: Listener) -> ArchivedTopic:
+    with Admin(cluster, client_id="archive") as admin:
+        count = len(admin.describe_topics([topic])[topic].leaders)
+
+    @contextmanager
+    def opened(partition: TopicPartition, position: int) -> Iterator[_Source]:
+        with Consumer(
+            cluster, client_id="archive", isolation_level="read_committed", auto_offset_reset="none"
+        ) as consumer:
+            start = consumer.beginning_offsets([partition])[partition]
+            end = consumer.end_offsets([partition])[partition]
+            yield _Source(start, end, partial(_read_cluster, consumer, partition, end))
+
+    return _write(folder, topic, count, opened, on_progress)
+
+
+def _read_cluster(consumer: Consumer, partition: TopicPartition, end: int, position: int) -> Iterator[Block]:
+    """Yield what lies between two offsets of a cluster's partition.
+
+    Raises:
+        ReplayError: records are deleted meanwhile.
+        RequestTimeoutError: nothing comes any more.
+    """
+    consumer.assign([partition])
+    consumer.seek(partition, position)
+    clock, at = SystemClock(), position
+    since_ms = clock.monotonic_ms()
+    while at < end:
+        try:
+            blocks = consumer.poll_blocks(1_000, _CLUSTER_RECORDS).get(partition, [])
+        except OffsetOutOfRangeError as error:
+            raise _gap(partition, at, consumer.beginning_offsets([partition])[partition]) from error
+        moved = consumer.known_position(partition) or at
+        if moved > at:
+            at, since_ms = moved, clock.monotonic_ms()
+        elif clock.monotonic_ms() - since_ms > _STALL_MS:
+            raise RequestTimeoutError(f"{partition}: nothing has come after offset {at} for {_STALL_MS} ms")
+        yield from blocks
 
 
 def _gap(partition: TopicPartition, position: int, start: int) -> ReplayError:
