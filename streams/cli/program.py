@@ -15,9 +15,39 @@ from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 from typing import NoReturn
 
-from streams.cli import archive, broker, describe, diff, golive, publish, replay, run, snapshot
+from streams.cli import (
+    archive,
+    broker,
+    consume,
+    describe,
+    diff,
+    golive,
+    groups,
+    produce,
+    publish,
+    replay,
+    run,
+    snapshot,
+    topics_command,
+)
 from streams.cli.mistakes import MISTAKE, report
 
+#: In the order in which help lists them.
+_COMMANDS = (
+    run,
+    replay,
+    diff,
+    snapshot,
+    golive,
+    archive,
+    publish,
+    broker,
+    topics_command,
+    groups,
+    produce,
+    consume,
+    describe,
+)
 #: Exit status after an interrupt from the keyboard, as shells have it.
 INTERRUPTED = 130
 #: Exit status after the reader of our standard output has gone, as shells have it.
@@ -43,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     )
     main_parser.add_argument("--version", action="version", version=f"streams {_version()}")
     commands = main_parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (run, replay, diff, snapshot, golive, archive, publish, broker, describe):
+    for command in _COMMANDS:
         command.add_parser(commands)
     return main_parser
 

@@ -13,6 +13,7 @@ from attrs import evolve, frozen
 
 from streams.cli.mistakes import UsageError
 from streams.cli.options import add_common, pairs, partition_count, settings_of
+from streams.cli.sharing import run_on_cluster
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -27,6 +28,7 @@ _EXAMPLES = """\
 examples:
   streams run word_count.py --input lines=book.txt --output counts=-
   streams run sessions.py --input access=access.log.gz --output sessions=sessions.records.jsonl --partitions 4
+  streams run sessions.py --bootstrap-servers localhost:9092 --state-dir state --workers 3
 """
 
 
@@ -69,7 +71,30 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
         metavar="DIR",
         help="go on from a snapshot of `streams replay`, as if it had been live",
     )
+    parser.add_argument(
+        "--bootstrap-servers", metavar="HOST:PORT", help="run live on this Kafka cluster; several servers with commas"
+    )
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=_worker_count,
+        default=1,
+        help="processes that share the work of a live run, over the cluster or the embedded broker (default 1)",
+    )
+    # Which of the workers this process is; given by the one that starts them.
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.set_defaults(execute=execute)
+
+
+def _worker_count(text: str) -> int:
+    """Return a number of workers.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 256):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of workers; give 1 to 256")
+    return int(text)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -79,12 +104,20 @@ def execute(options: argparse.Namespace) -> int:
 
     script = Script.parse(options.script)
     settings = settings_of(options)
-    given = {"application_id": options.application_id, "state_dir": options.state_dir}
+    given = {
+        "application_id": options.application_id,
+        "state_dir": options.state_dir,
+        "bootstrap_servers": options.bootstrap_servers,
+    }
     settings |= {name: value for name, value in given.items() if value is not None}
     settings.setdefault("application_id", script.application_id)
     config = StreamsConfig.of(**settings)
     files = Files.parse(options)
+    _check_live(files, config, options)
     topology = load(script, config)
+    if config.bootstrap_servers:
+        _state_folder(config)
+        return run_on_cluster(topology, config, settings, options)
     with _beginning(topology, config, options) as folder:
         if not files.inputs:
             return _run_live(topology, files, config, settings, options, folder)
@@ -115,6 +148,38 @@ def _beginning(topology: "Topology", config: "StreamsConfig", options: argparse.
         yield folder
 
 
+def _check_live(files: "Files", config: "StreamsConfig", options: argparse.Namespace) -> None:
+    """Refuse what a live run of this kind cannot have.
+
+    Raises:
+        UsageError: there is something.
+    """
+    if files.inputs and options.workers > 1:
+        raise UsageError(
+            "--workers needs a live run: a run over files orders records by where they come from, which takes one "
+            "process; leave --input out, or use `streams replay` to spread history over processes"
+        )
+    if not files.inputs and (files.outputs or options.final_flush):
+        what = "--output" if files.outputs else "--final-flush"
+        raise UsageError(f"{what} needs --input: without inputs a run has no end")
+    if not config.bootstrap_servers:
+        return
+    if files.inputs:
+        raise UsageError(
+            "--input and --bootstrap-servers: a run over files has a broker of its own; write the file to the cluster "
+            "with `streams produce`, or leave one of them out"
+        )
+    if options.partitions:
+        raise UsageError(
+            "--partitions and --bootstrap-servers: topics of a cluster have theirs; `streams topics create` makes them"
+        )
+    if options.from_snapshot:
+        raise UsageError(
+            "--from-snapshot and --bootstrap-servers: load the snapshot into the cluster with "
+            "`streams golive DIR --bootstrap-servers HOST:PORT`, then run without it"
+        )
+
+
 def _run_live(
     topology: "Topology",
     files: "Files",
@@ -125,10 +190,8 @@ def _run_live(
 ) -> int:
     from streams import EmbeddedBroker, State
     from streams.app import run
+    from streams.cli.sharing import run_workers_here
 
-    if files.outputs or options.final_flush:
-        what = "--output" if files.outputs else "--final-flush"
-        raise UsageError(f"{what} needs --input: without inputs a run has no end")
     if folder is not None:
         settings = settings | {"state_dir": str(folder / "state")}
 
@@ -138,6 +201,8 @@ def _run_live(
             print(f"streams: {name} runs on an embedded broker; Ctrl-C or SIGTERM ends it", file=sys.stderr, flush=True)
 
     with EmbeddedBroker(folder and folder / "broker", default_partitions=options.partitions or 1) as broker:
+        if options.workers > 1:
+            return run_workers_here(topology, broker, config, options)
         run(topology, broker=broker, on_state=on_state, **settings)
     return 0
 

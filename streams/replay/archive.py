@@ -32,10 +32,6 @@ _SCRATCH = ".archiving"
 #: How long one look for more records waits.
 _POLL_MS = 500
 
-#: Records that are taken from a cluster in one go, and how long it may bring none of what is there.
-_CLUSTER_RECORDS = 100_000
-_STALL_MS = 60_000
-
 #: Told how many records were added so far.
 Listener = Callable[[int], None]
 
@@ -282,46 +278,6 @@ def _source(broker: Cluster, partition: TopicPartition) -> Iterator[_Source]:
                 yield from blocks
 
         yield _Source(start, end, read)
-
-
-def _archive_cluster(cluster: Cluster, topic: str, folder: Place, on_progress: Listener) -> ArchivedTopic:
-    with Admin(cluster, client_id="archive") as admin:
-        count = len(admin.describe_topics([topic])[topic].leaders)
-
-    @contextmanager
-    def opened(partition: TopicPartition, position: int) -> Iterator[_Source]:
-        with Consumer(
-            cluster, client_id="archive", isolation_level="read_committed", auto_offset_reset="none"
-        ) as consumer:
-            start = consumer.beginning_offsets([partition])[partition]
-            end = consumer.end_offsets([partition])[partition]
-            yield _Source(start, end, partial(_read_cluster, consumer, partition, end))
-
-    return _write(folder, topic, count, opened, on_progress)
-
-
-def _read_cluster(consumer: Consumer, partition: TopicPartition, end: int, position: int) -> Iterator[Block]:
-    """Yield what lies between two offsets of a cluster's partition.
-
-    Raises:
-        ReplayError: records are deleted meanwhile.
-        RequestTimeoutError: nothing comes any more.
-    """
-    consumer.assign([partition])
-    consumer.seek(partition, position)
-    clock, at = SystemClock(), position
-    since_ms = clock.monotonic_ms()
-    while at < end:
-        try:
-            blocks = consumer.poll_blocks(1_000, _CLUSTER_RECORDS).get(partition, [])
-        except OffsetOutOfRangeError as error:
-            raise _gap(partition, at, consumer.beginning_offsets([partition])[partition]) from error
-        moved = consumer.known_position(partition) or at
-        if moved > at:
-            at, since_ms = moved, clock.monotonic_ms()
-        elif clock.monotonic_ms() - since_ms > _STALL_MS:
-            raise RequestTimeoutError(f"{partition}: nothing has come after offset {at} for {_STALL_MS} ms")
-        yield from blocks
 
 
 def _gap(partition: TopicPartition, position: int, start: int) -> ReplayError:

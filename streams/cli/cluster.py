@@ -1,0 +1,65 @@
+"""Which broker a command means: a cluster at an address, or the embedded one of a folder."""
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streams.cli.mistakes import UsageError
+from streams.cli.options import settings_of
+
+if TYPE_CHECKING:
+    from streams.clients.tcp import TcpCluster
+    from streams.protocol.transport import Cluster
+
+#: Where ``streams run --state-dir`` keeps its broker.
+BROKER = "broker"
+
+
+def add_where(parser: argparse.ArgumentParser, state_dir: str = "which must not be running") -> None:
+    """Add the arguments that say which broker is meant, and how to connect."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="a cluster; several servers with commas")
+    where.add_argument("--state-dir", metavar="DIR", help=f"the embedded broker of this folder, {state_dir}")
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="a setting of the connection, such as security_protocol=sasl_ssl (may be repeated)",
+    )
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and more of what is going on")
+
+
+def cluster_at(servers: str, settings: dict[str, Any] | None = None) -> "TcpCluster":
+    """Return the cluster at an address.
+
+    Raises:
+        ConfigError: the address or a setting is wrong.
+    """
+    from streams.clients.tcp import TcpCluster
+    from streams.core.config import StreamsConfig
+
+    return TcpCluster.of(StreamsConfig.of(**{**(settings or {}), "bootstrap_servers": servers}))
+
+
+@contextmanager
+def opened(options: argparse.Namespace, *, makes: bool = False) -> Iterator["Cluster"]:
+    """Give the broker that is meant; ``makes`` lets the embedded one be new.
+
+    Raises:
+        UsageError: the folder has none.
+        StateLockedError: the embedded one runs elsewhere.
+    """
+    if options.bootstrap_servers:
+        yield cluster_at(options.bootstrap_servers, settings_of(options))
+        return
+    from streams.broker import EmbeddedBroker
+
+    folder = Path(options.state_dir) / BROKER
+    if not makes and not folder.is_dir():
+        raise UsageError(f"--state-dir {options.state_dir}: no `streams run` has kept a broker here")
+    with EmbeddedBroker(folder, maintenance_interval_ms=None, auto_create_topics=False) as broker:
+        yield broker

@@ -1,0 +1,145 @@
+"""``streams consume``: records of a topic as lines on standard output."""
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from streams.cli.cluster import add_where, opened
+from streams.cli.mistakes import UsageError
+
+if TYPE_CHECKING:
+    from streams.clients import Consumer, ConsumerRecord
+
+_POLL_MS = 500
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the program."""
+    parser = commands.add_parser(
+        "consume",
+        help="show the records of a topic",
+        description="Show records as lines, until SIGINT or SIGTERM. Bytes that are no text are shown as \\xNN.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("topic", nargs="+")
+    parser.add_argument("--group", metavar="ID", help="share the records with others, and commit what was shown")
+    parser.add_argument("--from-beginning", action="store_true", help="what is there first (default: what comes)")
+    parser.add_argument("--to-end", action="store_true", help="what is there now, then end")
+    parser.add_argument("--max", metavar="N", type=int, help="end after so many records")
+    parser.add_argument("--partition", metavar="N", type=int, help="of this partition only")
+    parser.add_argument("--read-uncommitted", action="store_true", help="what transactions hold open or aborted too")
+    parser.add_argument(
+        "--format",
+        choices=("value", "key-value", "json"),
+        default="value",
+        help="value, key and value with a tab between, or all of the record as JSON (default value)",
+    )
+    parser.add_argument(
+        "--type",
+        choices=("text", "long", "double"),
+        default="text",
+        help="what values are: text, or 8 bytes of Kafka's long or double serde (default text)",
+    )
+    add_where(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Show the records."""
+    from streams.clients import Consumer
+
+    if options.group and (options.to_end or options.partition is not None):
+        raise UsageError("--group reads what the group gives it: leave --to-end and --partition out")
+    if options.max is not None and options.max < 1:
+        raise UsageError("--max: expected 1 or more")
+    level: Any = "read_uncommitted" if options.read_uncommitted else "read_committed"
+    begin = "earliest" if options.from_beginning or options.to_end else "latest"
+    with (
+        opened(options) as cluster,
+        Consumer(
+            cluster,
+            options.group,
+            auto_offset_reset=begin,
+            enable_auto_commit=False,
+            isolation_level=level,
+            allow_auto_create_topics=False,
+        ) as consumer,
+    ):
+        if options.group:
+            consumer.subscribe(options.topic)
+        else:
+            _assign(consumer, options)
+        try:
+            return _show(consumer, options)
+        except KeyboardInterrupt:
+            # SIGINT or SIGTERM: this is how it ends.
+            return 0
+
+
+def _assign(consumer: "Consumer", options: argparse.Namespace) -> None:
+    from streams.core.errors import UnknownTopicError
+
+    partitions = []
+    for topic in options.topic:
+        found = consumer.partitions_for(topic)
+        chosen = [p for p in found if options.partition in (None, p.partition)]
+        if not chosen:
+            what = f"{topic!r}" if not found else f"{topic!r} has no partition {options.partition}"
+            raise UnknownTopicError(f"topic {what}: check the name; `streams topics list` shows those that are there")
+        partitions += chosen
+    consumer.assign(partitions)
+
+
+def _show(consumer: "Consumer", options: argparse.Namespace) -> int:
+    from streams.core.records import TopicPartition
+
+    ends = consumer.end_offsets(consumer.assignment()) if options.to_end else None
+    shown = 0
+    done: dict[TopicPartition, int] = {}
+    while ends is None or any((consumer.known_position(p) or 0) < end for p, end in ends.items()):
+        records = consumer.poll(_POLL_MS)
+        for record in records:
+            if options.max is not None and shown == options.max:
+                break
+            sys.stdout.write(_line(record, options))
+            done[TopicPartition(record.topic, record.partition)] = record.offset + 1
+            shown += 1
+        sys.stdout.flush()
+        if options.group and done:
+            consumer.commit_sync(done)
+            done.clear()
+        if options.max is not None and shown >= options.max:
+            break
+    return 0
+
+
+def _line(record: "ConsumerRecord[Any, Any]", options: argparse.Namespace) -> str:
+    value = _value(record.value, options.type)
+    if options.format == "json":
+        shown = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp_ms,
+            "key": _text(record.key),
+            "value": value,
+            "headers": [[name, _text(content)] for name, content in record.headers],
+        }
+        return json.dumps(shown, ensure_ascii=False) + "\n"
+    text = "" if value is None else str(value)
+    return f"{_text(record.key) or ''}\t{text}\n" if options.format == "key-value" else f"{text}\n"
+
+
+def _value(data: bytes | None, kind: str) -> Any:
+    from streams.core.serdes import DOUBLE, LONG
+
+    if data is None:
+        return None
+    if kind == "text" or len(data) != 8:
+        return _text(data)
+    return (LONG if kind == "long" else DOUBLE).deserialize(data)
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "backslashreplace")

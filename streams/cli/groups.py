@@ -1,0 +1,121 @@
+"""``streams groups``: list, describe, rewind and delete groups of a cluster or an embedded broker."""
+
+import argparse
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from streams.cli.cluster import add_where, opened
+from streams.cli.mistakes import UsageError
+
+if TYPE_CHECKING:
+    from streams.clients import Admin
+    from streams.core.records import TopicPartition
+
+_EXAMPLES = """\
+examples:
+  streams groups describe shop --bootstrap-servers localhost:9092
+  streams groups rewind shop --to earliest --topic orders --bootstrap-servers localhost:9092
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the program."""
+    parser = commands.add_parser(
+        "groups",
+        help="list, describe, rewind and delete groups",
+        description="List, describe, rewind and delete groups; an application's group has its name.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    listing = verbs.add_parser("list", help="names and states", allow_abbrev=False)
+    describe = verbs.add_parser("describe", help="members, committed offsets and lag", allow_abbrev=False)
+    describe.add_argument("group")
+    rewind = verbs.add_parser("rewind", help="set the committed offsets of a stopped group", allow_abbrev=False)
+    rewind.add_argument("group")
+    to = rewind.add_mutually_exclusive_group(required=True)
+    to.add_argument(
+        "--to", metavar="earliest|latest|TIME", help="ISO text or epoch milliseconds: the first record then"
+    )
+    to.add_argument("--shift", metavar="N", type=int, help="records to go forward, or back if negative")
+    rewind.add_argument("--topic", metavar="T", action="append", default=[], help="default: all that the group has")
+    delete = verbs.add_parser("delete", help="delete groups with their offsets", allow_abbrev=False)
+    delete.add_argument("group", nargs="+")
+    for verb in (listing, describe, rewind, delete):
+        add_where(verb)
+        verb.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Do what the verb says."""
+    from streams.clients import Admin
+
+    with opened(options) as cluster, Admin(cluster) as admin:
+        if options.verb == "list":
+            for found in admin.list_groups():
+                print(f"{found.group_id}\t{found.protocol_type}\t{found.state}")
+        elif options.verb == "describe":
+            _describe(admin, options.group)
+        elif options.verb == "rewind":
+            _rewind(admin, options)
+        else:
+            for group in options.group:
+                admin.delete_group(group)
+    return 0
+
+
+def _describe(admin: "Admin", group: str) -> None:
+    from streams.clients.admin import LATEST
+    from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_assignment
+
+    found = admin.describe_group(group)
+    committed = admin.committed_offsets(group)
+    if found.state == "Dead" and not committed:
+        raise UsageError(f"there is no group {group!r}; `streams groups list` shows those that are there")
+    print(f"{group}: {found.state}, {len(found.members)} members")
+    for member in found.members:
+        owned: Iterable[TopicPartition] = ()
+        if found.protocol_type == CONSUMER_PROTOCOL_TYPE and member.assignment:
+            owned = decode_assignment(member.assignment).partitions
+        print(f"  {member.client_id} ({member.member_id}): {', '.join(map(str, owned)) or 'nothing'}")
+    ends = admin.list_offsets(dict.fromkeys(committed, LATEST)) if committed else {}
+    for partition, offset in sorted(committed.items()):
+        print(f"  {partition}: committed {offset.offset}, lag {max(0, ends[partition] - offset.offset)}")
+
+
+def _rewind(admin: "Admin", options: argparse.Namespace) -> None:
+    from streams.core.records import TopicPartition
+
+    partitions = None
+    if options.topic:
+        described = admin.describe_topics(options.topic)
+        partitions = [TopicPartition(name, n) for name, topic in described.items() for n in range(len(topic.leaders))]
+    to = None if options.to is None else _time(options.to)
+    for partition, offset in sorted(
+        admin.rewind(options.group, to=to, shift=options.shift, partitions=partitions).items()
+    ):
+        print(f"{partition}: {offset}")
+
+
+def _time(text: str) -> int:
+    """Return a time in epoch milliseconds, or what stands for an end of the log.
+
+    Raises:
+        UsageError: it is none.
+    """
+    from streams.clients.admin import EARLIEST, LATEST
+
+    known = {"earliest": EARLIEST, "latest": LATEST}
+    if text in known:
+        return known[text]
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--to {text}: expected earliest, latest, epoch milliseconds or an ISO time") from None
+    if at.tzinfo is None:
+        raise UsageError(f"--to {text}: say in which time zone, such as {text}Z")
+    return int(at.timestamp() * 1000)

@@ -1,0 +1,91 @@
+"""Live runs over the wire: on a cluster, and by several workers.
+
+The workers of a run are the same command on a cluster, each with a folder of its own; ``workers`` keeps them.
+"""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streams.cli.options import settings_of
+
+if TYPE_CHECKING:
+    from streams.broker import EmbeddedBroker
+    from streams.core.config import StreamsConfig
+    from streams.topology.graph import Topology
+
+
+def run_on_cluster(
+    topology: "Topology", config: "StreamsConfig", settings: dict[str, Any], options: argparse.Namespace
+) -> int:
+    """Run until a signal comes, as one process or as several."""
+    from streams import State
+    from streams.app import run
+    from streams.cli.workers import Workers, end_with_parent
+    from streams.clients.tcp import TcpCluster
+    from streams.core.clock import SystemClock
+    from streams.runtime.layout import Plans
+    from streams.runtime.provisioning import Provisioner
+
+    if options.workers > 1:
+        # What the topology misses is told once, and before anything is started.
+        clock, cluster = SystemClock(), TcpCluster.of(config)
+        plans = Plans(topology, config, clock)
+        plans.of(plans.layout(Provisioner(cluster, clock, config, topology, False).known()))
+        where = config.bootstrap_servers
+        _announce(config, f"by {options.workers} workers on {where}")
+        return Workers(_commands(where, config, options)).run()
+
+    def on_state(now: State, before: State) -> None:
+        if now is State.RUNNING and options.worker is None:
+            _announce(config, f"on {config.bootstrap_servers}")
+
+    if options.worker is not None:
+        end_with_parent()
+    run(topology, on_state=on_state, **settings)
+    return 0
+
+
+def run_workers_here(
+    topology: "Topology", broker: "EmbeddedBroker", config: "StreamsConfig", options: argparse.Namespace
+) -> int:
+    """Run by several workers on an embedded broker, which this process serves to them alone."""
+    from streams.cli.workers import Workers
+    from streams.core.clock import SystemClock
+    from streams.runtime.provisioning import Provisioner
+
+    # Topics of the topology are made by whoever has the broker; workers find them.
+    Provisioner(broker, SystemClock(), config, topology, True).known()
+    with broker.serve("127.0.0.1:0") as server:
+        _announce(config, f"by {options.workers} workers on an embedded broker at {server.bootstrap_servers}")
+        return Workers(_commands(server.bootstrap_servers, config, options)).run()
+
+
+def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace) -> list[list[str]]:
+    """Return the command of each worker: what was given, but for what tells them apart."""
+    from streams.core.config import setting_name
+
+    given = {setting_name(name): value for name, value in settings_of(options).items()}
+    for name in ("state_dir", "bootstrap_servers", "application_id", "group_instance_id"):
+        given.pop(name, None)
+    commands = []
+    for number in range(1, options.workers + 1):
+        command = [sys.executable, "-m", "streams", "run", options.script, "--bootstrap-servers", servers]
+        command += ["--application-id", config.application_id, "--worker", str(number)]
+        if config.state_dir:
+            command += ["--state-dir", str(Path(config.state_dir) / f"worker-{number}")]
+        if config.group_instance_id:
+            command += ["--set", f"group_instance_id={config.group_instance_id}-worker-{number}"]
+        for name, value in given.items():
+            command += ["--set", f"{name}={value}"]
+        if options.debug:
+            command.append("--debug")
+        commands.append(command)
+    return commands
+
+
+def _announce(config: "StreamsConfig", how: str) -> None:
+    name = shlex.quote(config.application_id)
+    print(f"streams: {name} runs {how}; Ctrl-C or SIGTERM ends it", file=sys.stderr, flush=True)

@@ -1,0 +1,91 @@
+"""``streams topics``: list, describe, create, grow and delete topics of a cluster or an embedded broker."""
+
+import argparse
+import sys
+from typing import Any
+
+from streams.cli.cluster import add_where, opened
+from streams.cli.mistakes import UsageError
+from streams.cli.options import pairs, partition_count
+
+_EXAMPLES = """\
+examples:
+  streams topics list --bootstrap-servers localhost:9092
+  streams topics create orders --partitions 4 --config cleanup.policy=compact --bootstrap-servers localhost:9092
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the program."""
+    parser = commands.add_parser(
+        "topics",
+        help="list, describe, create, grow and delete topics",
+        description="List, describe, create, grow and delete topics.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    listing = verbs.add_parser("list", help="names of topics", allow_abbrev=False)
+    listing.add_argument("--internal", action="store_true", help="those of the broker's own use too")
+    describe = verbs.add_parser("describe", help="partitions, offsets and settings", allow_abbrev=False)
+    describe.add_argument("topic", nargs="+")
+    create = verbs.add_parser("create", help="make topics", allow_abbrev=False)
+    create.add_argument("topic", nargs="+")
+    create.add_argument("--partitions", metavar="N", type=partition_count, default=-1, help="default: the broker's")
+    create.add_argument("--replicas", metavar="N", type=partition_count, default=-1, help="default: the broker's")
+    create.add_argument("--config", metavar="NAME=VALUE", action="append", default=[], help="a setting of Kafka's")
+    create.add_argument("--if-missing", action="store_true", help="leave what exists as it is")
+    grow = verbs.add_parser("grow", help="give topics more partitions", allow_abbrev=False)
+    grow.add_argument("topic", nargs="+")
+    grow.add_argument("--partitions", metavar="N", type=partition_count, required=True)
+    delete = verbs.add_parser("delete", help="delete topics with their records", allow_abbrev=False)
+    delete.add_argument("topic", nargs="+")
+    for verb in (listing, describe, create, grow, delete):
+        add_where(verb)
+        verb.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Do what the verb says."""
+    from streams.clients import Admin
+    from streams.protocol.messages import TopicSpec
+
+    makes = options.verb == "create"
+    with opened(options, makes=makes) as cluster, Admin(cluster) as admin:
+        if options.verb == "list":
+            for name in admin.list_topics(include_internal=options.internal):
+                print(name)
+        elif options.verb == "describe":
+            _describe(admin, options.topic)
+        elif options.verb == "create":
+            config = dict(pairs(options.config, "--config", "NAME=VALUE"))
+            specs = [TopicSpec(name, options.partitions, config, options.replicas) for name in options.topic]
+            admin.create_topics(specs, exist_ok=options.if_missing)
+        elif options.verb == "grow":
+            admin.create_partitions(dict.fromkeys(options.topic, options.partitions))
+        elif options.verb == "delete":
+            admin.delete_topics(options.topic)
+        else:
+            raise UsageError(f"topics: there is no verb {options.verb!r}")
+    return 0
+
+
+def _describe(admin: Any, names: list[str]) -> None:
+    from streams.clients.admin import EARLIEST, LATEST
+    from streams.core.records import TopicPartition
+
+    for name, topic in admin.describe_topics(names).items():
+        partitions = [TopicPartition(name, number) for number in range(len(topic.leaders))]
+        starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
+        total = sum(ends[partition] - starts[partition] for partition in partitions)
+        sys.stdout.write(f"{name}: {len(partitions)} partitions, {total:,} offsets\n")
+        for partition, leader in zip(partitions, topic.leaders, strict=True):
+            sys.stdout.write(
+                f"  partition {partition.partition}: leader {leader}, "
+                f"offsets {starts[partition]} to {ends[partition]}\n"
+            )
+        for key in ("cleanup.policy", "retention.ms", "max.message.bytes", "min.insync.replicas"):
+            if key in topic.config:
+                sys.stdout.write(f"  {key}={topic.config[key]}\n")

@@ -1,0 +1,134 @@
+"""``streams run --workers N``: processes that share an application's work through its group.
+
+Each is the same command, run on a cluster or on the port of the embedded broker that this process holds.  A worker
+that was killed is replaced; one that failed, as a thread does without a handler, ends the run with its status.
+"""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from attrs import define, field
+
+from streams.core.clock import Clock, SystemClock
+
+#: How long workers may take to commit and close.
+_STOP_MS = 60_000
+#: Killed more often than this within the time below, it is no accident.
+_MAX_DEATHS = 5
+_DEATHS_MS = 60_000
+_LOOK_S = 0.1
+
+
+@define(eq=False)
+class Workers:
+    """The worker processes of one run; ``commands`` is what each of them is started with.
+
+    A worker's standard input is a pipe from this process: it ends, and the worker with it, however this one ends.
+    """
+
+    commands: Sequence[Sequence[str]]
+    clock: Clock = field(factory=SystemClock)
+    _processes: "list[subprocess.Popen[bytes]]" = field(factory=list)
+    _deaths_ms: "deque[int]" = field(factory=deque)
+    _is_stopping: bool = False
+
+    def run(self) -> int:
+        """Start all, wait until the end is asked for or comes, and return the exit status."""
+        with self._signals():
+            try:
+                self._processes = [self._started(number) for number in range(len(self.commands))]
+                status = 0
+                while not self._is_stopping:
+                    found = self._look()
+                    if found is not None:
+                        status = found
+                        break
+            finally:
+                ended = self._stop()
+        return status or ended
+
+    def _started(self, number: int) -> "subprocess.Popen[bytes]":
+        # A session of its own: Ctrl-C is for this process, which passes it on.
+        return subprocess.Popen(self.commands[number], stdin=subprocess.PIPE, start_new_session=True)
+
+    def _look(self) -> int | None:
+        """Look after all for a moment; return the status of the run if it is to end."""
+        with suppress(subprocess.TimeoutExpired):
+            self._processes[0].wait(_LOOK_S)
+        for number, process in enumerate(self._processes):
+            status = process.poll()
+            if status is None or self._is_stopping:
+                continue
+            if status >= 0:
+                _say(f"worker {number + 1} has ended with status {status}: the run ends")
+                return status or 1
+            now = self.clock.monotonic_ms()
+            self._deaths_ms.append(now)
+            while self._deaths_ms and self._deaths_ms[0] < now - _DEATHS_MS:
+                self._deaths_ms.popleft()
+            what = f"worker {number + 1} was killed by {signal.Signals(-status).name}"
+            if len(self._deaths_ms) > _MAX_DEATHS:
+                _say(f"{what}, the {len(self._deaths_ms)}th within a minute: the run ends")
+                return 1
+            _say(f"{what}; another one takes its place")
+            self._processes[number] = self._started(number)
+        return None
+
+    def _stop(self) -> int:
+        """Let all end as they should, then make them; return 1 if one did not end well."""
+        running = [process for process in self._processes if process.poll() is None]
+        for process in running:
+            process.terminate()
+        deadline_ms = self.clock.monotonic_ms() + _STOP_MS
+        status = 0
+        for process in running:
+            try:
+                process.wait(max(0, deadline_ms - self.clock.monotonic_ms()) / 1000)
+            except subprocess.TimeoutExpired:
+                _say(f"process {process.pid} has not ended in {_STOP_MS // 1000} s and is killed")
+                process.kill()
+                process.wait()
+            if process.returncode:
+                status = 1
+        for process in self._processes:
+            if process.stdin is not None:
+                process.stdin.close()
+        return status
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM end the run; a second one kills the workers."""
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            if self._is_stopping:
+                for process in self._processes:
+                    process.kill()
+            self._is_stopping = True
+
+        before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def end_with_parent() -> None:
+    """Have this process, a worker, end as it should when the one that started it is gone."""
+
+    def watch() -> None:
+        # Nothing is ever written: it returns when the other end is closed.
+        sys.stdin.buffer.read()
+        signal.raise_signal(signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def _say(text: str) -> None:
+    print(f"streams: {text}", file=sys.stderr, flush=True)
