@@ -137,7 +137,7 @@ def _read(work: IngestWork, meter: "_Meter", opened: Callable[[str], Source]) ->
             counts.append((position, position))
             before, skip = before + position, 0
     written = tuple((partition, extent) for _, partition, extent in writer.written)
-    sizes = {name: work.root.child(name).size()} if written else {}
+    sizes = {file: work.root.child(file).size() for file in {extent.file for _, extent in written}}
     return meter.report(work, counts=tuple(counts), written=written, files=sizes)
 
 

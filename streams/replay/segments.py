@@ -23,6 +23,8 @@ Kind: TypeAlias = Literal["source", "sink", "repartition", "through", "store"]
 #: Rows of one row group, at most, and of all that wait to be written.
 GROUP_ROWS = 10_000
 _WAITING_ROWS = 100_000
+#: Row groups of one file, at most: who reads or writes a file keeps 14 KiB of memory for each.
+GROUPS_PER_FILE = 500
 _COLUMNS = ("offset", "key", "value", "timestamp", "headers")
 
 
@@ -89,15 +91,17 @@ def schema() -> Any:
 
 
 class SegmentWriter:
-    """Writes one file; made with the name of the task that produces it.
+    """Writes one file, or several where it gets long; made with the name of the task that produces it.
 
-    A context manager: the file gets its name when the block ends without an error, and not at
-    all if nothing was written.
+    A context manager: the last file gets its name when the block ends without an error, and none if
+    nothing was written.  Further files are called NAME-1.parquet, NAME-2.parquet and so on.
     """
 
     def __init__(self, folder: Place, name: str, producer: str = "") -> None:
-        self.name = name
+        self._folder = folder
+        self._first_name = self._name = name
         self._place = folder.child(name)
+        self._files = 0
         self._producer = producer
         self._lanes: dict[tuple[Kind, TopicPartition], _Lane] = {}
         self._waiting = 0
@@ -168,14 +172,19 @@ class SegmentWriter:
                 while lane.keys:
                     self._write(what, partition, lane)
         if self._writer is not None:
-            try:
-                if error is None:
-                    self._writer.close()
-            except OSError as failure:
-                kind, error, trace = type(failure), failure, failure.__traceback__
-                raise ReplayError(f"{self._place}: cannot be written: {failure.strerror or failure}") from failure
-            finally:
-                self._file.__exit__(kind, error, trace)
+            self._finish(kind, error, trace)
+
+    def _finish(self, kind: Any = None, error: Any = None, trace: Any = None) -> None:
+        """Close the file in use; the next row group begins another."""
+        writer, self._writer = self._writer, None
+        try:
+            if error is None:
+                writer.close()
+        except OSError as failure:
+            kind, error, trace = type(failure), failure, failure.__traceback__
+            raise ReplayError(f"{self._place}: cannot be written: {failure.strerror or failure}") from failure
+        finally:
+            self._file.__exit__(kind, error, trace)
 
     def _lane(self, kind: Kind, partition: TopicPartition) -> _Lane:
         found = self._lanes.get((kind, partition))
@@ -207,7 +216,7 @@ class SegmentWriter:
         ]
         # Rows that cannot be read have no time.
         seen = times if min(times) >= 0 else [time for time in times if time >= 0] or [NO_TIMESTAMP]
-        extent = Extent(self.name, self._groups, lane.offsets[0], lane.offsets[size - 1], size, min(seen), max(seen))
+        extent = Extent(self._name, self._groups, lane.offsets[0], lane.offsets[size - 1], size, min(seen), max(seen))
         try:
             self._writer.write_batch(pa.record_batch(columns, schema=names), row_group_size=size)
         except OSError as error:
@@ -220,10 +229,17 @@ class SegmentWriter:
         for column in (lane.offsets, lane.keys, lane.values, lane.timestamps, lane.headers, lane.origins):
             if column is not None:
                 del column[:size]
+        if self._groups == GROUPS_PER_FILE:
+            self._finish()
 
     def _open(self) -> None:
         import pyarrow.parquet as pq
 
+        if self._files:
+            self._name = f"{self._first_name.removesuffix('.parquet')}-{self._files}.parquet"
+            self._place = self._folder.child(self._name)
+        self._files += 1
+        self._groups = 0
         self._schema = schema()
         self._file = self._place.whole_file()
         stream = self._file.__enter__()

@@ -40,3 +40,39 @@ def test_a_missing_file_is_named(tmp_path, extents):
 
     with pytest.raises(ReplayError, match=r"orders\.parquet"):
         list(ExtentReader(Place(str(tmp_path))).blocks(extents))
+
+
+def test_a_long_partition_lies_in_several_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("streams.replay.segments.GROUP_ROWS", 2)
+    monkeypatch.setattr("streams.replay.segments.GROUPS_PER_FILE", 2)
+    keys = [b"%d" % number for number in range(9)]
+
+    with SegmentWriter(Place(str(tmp_path)), "orders.parquet") as writer:
+        writer.append("source", ORDERS, Block(keys, keys, range(9)))
+
+    extents = [extent for _, _, extent in writer.written]
+    blocks = list(ExtentReader(Place(str(tmp_path))).blocks(extents))
+    assert [extent.file for extent in extents] == [
+        *["orders.parquet"] * 2,
+        *["orders-1.parquet"] * 2,
+        "orders-2.parquet",
+    ]
+    assert [key for block in blocks for key in block.keys] == keys
+    assert [offset for block in blocks for offset in block.offsets] == list(range(9))
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "orders-1.parquet",
+        "orders-2.parquet",
+        "orders.parquet",
+    ]
+
+
+def test_whole_files_and_no_more_are_left_after_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr("streams.replay.segments.GROUP_ROWS", 2)
+    monkeypatch.setattr("streams.replay.segments.GROUPS_PER_FILE", 2)
+    keys = [b"%d" % number for number in range(7)]
+
+    with pytest.raises(KeyError), SegmentWriter(Place(str(tmp_path)), "orders.parquet") as writer:
+        writer.append("source", ORDERS, Block(keys, keys, range(7)))
+        raise KeyError
+
+    assert [file.name for file in tmp_path.iterdir()] == ["orders.parquet"]
