@@ -184,6 +184,7 @@ class SegmentWriter:
             kind, error, trace = type(failure), failure, failure.__traceback__
             raise ReplayError(f"{self._place}: cannot be written: {failure.strerror or failure}") from failure
         finally:
+            writer.is_open = False  # Else it tries again when it is collected, and complains that the file is closed.
             self._file.__exit__(kind, error, trace)
 
     def _lane(self, kind: Kind, partition: TopicPartition) -> _Lane:
