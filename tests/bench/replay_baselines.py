@@ -94,7 +94,7 @@ def sql_count(spark: Any, archive: str, out: str) -> None:
     """Count bids per auction and ten seconds, as Spark's own SQL does it: two fields of the JSON."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    found = spark.read.parquet(f"{archive}/archived-bids.parquet")
+    found = spark.read.parquet(f"{archive}/archived-bids*.parquet")
     bid = F.from_json(F.col("value").cast("string"), "auction long, date_time long")
     rows = found.select(bid.alias("bid")).select(
         F.col("bid.auction").alias("auction"),
@@ -123,6 +123,6 @@ def pandas_count(spark: Any, archive: str, out: str) -> None:
             updates.append(count)
         return pd.DataFrame({"auction": auctions, "window": windows, "count": updates})
 
-    found = spark.read.parquet(f"{archive}/archived-bids.parquet").select("key", "value")
+    found = spark.read.parquet(f"{archive}/archived-bids*.parquet").select("key", "value")
     groups = found.groupBy(F.pmod(F.hash("key"), F.lit(_GROUPS)).alias("group"))
     groups.applyInPandas(loop, "auction long, window long, count long").write.parquet(out)

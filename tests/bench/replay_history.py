@@ -19,6 +19,8 @@ from streams.replay.state import write_manifest
 from topology_examples.nexmark import Nexmark, auctions, bids
 
 PARTITIONS = 4
+#: Counted up when histories are written in another way: old ones are made anew.
+_EDITION = 2
 #: Of fifty events 46 are bids.
 _BIDS_OF_50 = 46
 
@@ -51,7 +53,7 @@ def history_of(cache: Path, count: int) -> History:
     """Return a history of so many bids, made if the cache has none."""
     history = History(cache / f"bids-{count}", count)
     if not history.folder.exists():
-        making = cache / f"bids-{count}.part"
+        making = cache / f"bids-{count}-{_EDITION}.part"
         shutil.rmtree(making, ignore_errors=True)
         write_history(History(making, count))
         making.rename(history.folder)
@@ -60,10 +62,10 @@ def history_of(cache: Path, count: int) -> History:
 
 def single_partition(cache: Path, raw_bytes: int) -> tuple[Path, int, int]:
     """Return an archive of bids in one partition, of so many bytes at least, with its records and bytes."""
-    folder = cache / f"single-{raw_bytes}"
+    folder = cache / f"single-{raw_bytes}-{_EDITION}"
     note = folder / "size"
     if not note.exists():
-        making = cache / f"single-{raw_bytes}.part"
+        making = cache / f"single-{raw_bytes}-{_EDITION}.part"
         shutil.rmtree(making, ignore_errors=True)
         taken, size = write_archive(making, [bids], 1 << 60, 1, raw_bytes)
         (making / "size").write_text(f"{taken} {size}")
