@@ -4,6 +4,7 @@ Each is the same command, run on a cluster or on the port of the embedded broker
 that was killed is replaced; one that failed, as a thread does without a handler, ends the run with its status.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -123,8 +124,10 @@ def end_with_parent() -> None:
     """Have this process, a worker, end as it should when the one that started it is gone."""
 
     def watch() -> None:
-        # Nothing is ever written: it returns when the other end is closed.
-        sys.stdin.buffer.read()
+        # Nothing is ever written: it returns when the other end is closed.  Not through sys.stdin, whose lock
+        # a process that ends would wait for.
+        while os.read(0, 1):
+            pass
         signal.raise_signal(signal.SIGTERM)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
