@@ -1,4 +1,4 @@
-"""``streams run`` on a cluster and by several workers, and the commands that look at a cluster, as a user types them."""
+"""``streams run`` on a cluster and by several workers, and the commands that look at a cluster, as typed."""
 
 import os
 import signal
