@@ -4,6 +4,8 @@ from streams.clients.admin import Admin, GroupListing
 from streams.clients.consumer import Consumer
 from streams.clients.delivery import Delivery
 from streams.clients.errors import (
+    AuthenticationError,
+    DisconnectedError,
     GroupExistsError,
     GroupNotEmptyError,
     NoOffsetError,
@@ -16,13 +18,16 @@ from streams.clients.parallel import ParallelConsumer
 from streams.clients.producer import Producer
 from streams.clients.records import ConsumerRecord, GroupMetadata, OffsetAndTimestamp
 from streams.clients.session import RebalanceListener
+from streams.clients.tcp import Security, TcpCluster
 from streams.core.partitioning import Partitioner
 
 __all__ = [
     "Admin",
+    "AuthenticationError",
     "Consumer",
     "ConsumerRecord",
     "Delivery",
+    "DisconnectedError",
     "GroupExistsError",
     "GroupListing",
     "GroupMetadata",
@@ -35,6 +40,8 @@ __all__ = [
     "Producer",
     "RebalanceListener",
     "RequestTimeoutError",
+    "Security",
+    "TcpCluster",
     "TopicExistsError",
     "WakeupError",
 ]

@@ -108,11 +108,9 @@ class Consumer:
         self._allow_auto_create_topics = allow_auto_create_topics
         self._state = SubscriptionState()
         self._catalog = Catalog()
+        parts = self._network, self._clock, self._state, self._catalog
         self._fetcher = Fetcher(
-            self._network,
-            self._clock,
-            self._state,
-            self._catalog,
+            *parts,
             max_wait_ms=fetch_max_wait_ms,
             max_records=fetch_max_records,
             retry_backoff_ms=retry_backoff_ms,
@@ -123,21 +121,11 @@ class Consumer:
         if group_id is not None:
             times = session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, retry_backoff_ms
             config = MemberConfig(group_id, client_id, group_instance_id, *times, self._network.traits.is_lossy)
-            self._session = GroupSession(
-                self._network,
-                self._clock,
-                self._state,
-                self._catalog,
-                self._fetcher,
-                config,
-                assignors or (RangeAssignor(), CooperativeStickyAssignor()),
-            )
+            chosen = assignors or (RangeAssignor(), CooperativeStickyAssignor())
+            self._session = GroupSession(*parts, self._fetcher, config, chosen)
             self._session.before_revoke = self._before_revoke
         self._positions = Positions(
-            self._network,
-            self._clock,
-            self._state,
-            self._catalog,
+            *parts,
             self._session,
             group_id=group_id,
             reset_policy=reset_policy,
