@@ -2,15 +2,18 @@
 
 import argparse
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from streams.broker import OfflineTopics
+    from streams.replay.archive import ArchivedTopic
 
 _EXAMPLE = """\
 example:
@@ -32,57 +35,38 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--topic", metavar="T", action="append", required=True, help="topic (may be repeated)")
     parser.add_argument("--to", metavar="DIR", required=True, help="folder of the archive, made if it is new")
-    add_broker(parser, "which is not changed and must not be running")
+    add_where(parser, "which is not changed and must not be running")
     parser.set_defaults(execute=execute)
-
-
-def add_broker(parser: argparse.ArgumentParser, state_dir: str) -> None:
-    """Add the arguments that say which broker is meant."""
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument(
-        "--state-dir", metavar="DIR", help=f"the embedded broker of this folder of `streams run`, {state_dir}"
-    )
-    where.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="a Kafka cluster (not supported yet)")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks and more of what is going on")
-
-
-def data_folder(options: argparse.Namespace) -> Path:
-    """Return the data directory of the embedded broker that is meant.
-
-    Raises:
-        ConfigError: a cluster is meant.
-    """
-    from streams.core.errors import ConfigError
-
-    if options.bootstrap_servers:
-        raise ConfigError("bootstrap_servers: a Kafka cluster is not supported yet; give --state-dir")
-    return Path(options.state_dir) / "broker"
 
 
 def execute(options: argparse.Namespace) -> int:
     """Archive the topics, one after the other."""
     from streams.broker import offline_topics
+    from streams.replay.archive import archive_offline, archive_topic
 
-    folder = data_folder(options)
+    names = list(dict.fromkeys(options.topic))
+    if options.bootstrap_servers:
+        with opened(options) as broker:
+            for name in names:
+                _archive(partial(archive_topic, broker, name, options.to), name, options.to)
+        return 0
+    folder = Path(options.state_dir) / "broker"
     if not folder.is_dir():
         raise UsageError(f"--state-dir {options.state_dir}: no `streams run` has kept a broker here")
     with offline_topics(folder) as topics:
-        names = list(dict.fromkeys(options.topic))
         for name in names:
             topics.partition_count(name)
         for name in names:
-            _archive(topics, name, options.to)
+            _archive(partial(archive_offline, topics, name, options.to), name, options.to)
     return 0
 
 
-def _archive(topics: "OfflineTopics", name: str, folder: str) -> None:
-    from streams.replay.archive import archive_offline
-
+def _archive(archive: "Callable[..., ArchivedTopic]", name: str, folder: str) -> None:
     added = 0
 
     def on_progress(count: int) -> None:
         nonlocal added
         added = count
 
-    archived = archive_offline(topics, name, folder, on_progress=on_progress)
+    archived = archive(on_progress=on_progress)
     print(f"{name}: {added:,} records added, {archived.records:,} in {folder}", file=sys.stderr)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from streams.cli.archive import add_broker, data_folder
+from streams.cli.cluster import add_where, opened
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -23,19 +23,17 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--topic", metavar="T", action="append", help="output topic (may be repeated; default: all of them)"
     )
-    add_broker(parser, "made if it is new")
+    add_where(parser, "made if it is new")
     parser.set_defaults(execute=execute)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Publish the topics."""
-    from streams.broker import EmbeddedBroker
     from streams.replay import Snapshot, publish
     from streams.replay.places import Place
 
-    folder = data_folder(options)
     snapshot = Snapshot.open(Place(options.snapshot))
-    with EmbeddedBroker(folder, maintenance_interval_ms=None) as broker:
+    with opened(options, makes=True) as broker:
         counts = publish(snapshot, broker, topics=options.topic)
     for name, count in counts.items():
         print(f"{name}: {count:,} records published", file=sys.stderr)
