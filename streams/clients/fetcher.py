@@ -13,7 +13,7 @@ from operator import attrgetter
 from attrs import define, field
 
 from streams.clients.catalog import Catalog
-from streams.clients.errors import error_for
+from streams.clients.errors import as_error, error_for, is_final
 from streams.clients.network import Network
 from streams.clients.subscription import PartitionState, SubscriptionState
 from streams.core.clock import Clock
@@ -173,6 +173,10 @@ class Fetcher:
                     del self._in_flight[partition]
             if not isinstance(response, FetchResponse):
                 self._retry_later(node)
+                if isinstance(response, Exception) and is_final(response):
+                    partition, (state, position) = next(iter(asked.items()))
+                    error = as_error(response, f"fetch of {partition} at {position}")
+                    self._errors.append((partition, state, position, error))
                 return
             for partition, fetched in response.partitions.items():
                 state, position = asked[partition]

@@ -13,7 +13,7 @@ waiting.  Imports protocol and core.
 from collections.abc import Callable, Mapping
 
 from streams.clients.catalog import Catalog
-from streams.clients.errors import FORBIDDEN, NoOffsetError, error_for
+from streams.clients.errors import FORBIDDEN, NoOffsetError, as_error, error_for, is_final
 from streams.clients.network import Network
 from streams.clients.session import GroupSession
 from streams.clients.subscription import PartitionState, SubscriptionState
@@ -108,6 +108,7 @@ class Positions:
             self._mark(states, is_looked_up=False)
             if not isinstance(response, OffsetFetchResponse) or response.error is not ErrorCode.NONE:
                 self._retry_later()
+                self._note_final(response, f"committed offsets of group {self._group_id!r}")
                 code = response.error if isinstance(response, OffsetFetchResponse) else ErrorCode.NONE
                 if code in FORBIDDEN:
                     self._errors.append(error_for(code, f"committed offsets of group {self._group_id!r}"))
@@ -183,6 +184,7 @@ class Positions:
             self._mark(states, is_looked_up=False)
             if not isinstance(response, ListOffsetsResponse):
                 self._retry_later()
+                self._note_final(response, "look-up of positions")
                 return
             for partition, state in self._waiting(states):
                 error, _, offset = response.partitions[partition]
@@ -200,6 +202,10 @@ class Positions:
         """Return those that are still assigned and still have no position."""
         current = self._subscription.partitions
         return [(p, state) for p, state in states.items() if current.get(p) is state and state.position is None]
+
+    def _note_final(self, response: Response | Exception, what: str) -> None:
+        if isinstance(response, Exception) and is_final(response):
+            self._errors.append(as_error(response, what))
 
     def _retry_later(self) -> None:
         self.needs_metadata = True

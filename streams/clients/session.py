@@ -98,6 +98,8 @@ class GroupSession:
         self._snapshot: dict[str, int] | None = None
         self._assignment_due: tuple[PerformAssignment, Response | Exception] | None = None
         self._fatal: BrokerError | None = None
+        #: Why a request of membership cannot be made; raised once for each.
+        self._refused: BrokerError | None = None
         self._commits = 0
         self._next_plain_ms = 0
 
@@ -108,10 +110,13 @@ class GroupSession:
 
         Raises:
             MemberFencedError: another process has this instance id.
-            BrokerError: the group cannot be joined.
+            BrokerError: the group cannot be joined, or this broker has no answer to what it takes.
         """
         if self._fatal is not None:
             raise self._fatal
+        if self._refused is not None:
+            refused, self._refused = self._refused, None
+            raise refused
         if self.is_manual:
             return self._find_coordinator()
         if not self.policy.topics and not self.member.member_id:
@@ -189,7 +194,7 @@ class GroupSession:
             self.policy.topics = ()
             self.member = Member(self._config, self.policy)
             self.member.coordinator = coordinator
-            self.wanted, self._snapshot, self._assignment_due = set(), None, None
+            self.wanted, self._snapshot, self._assignment_due, self._refused = set(), None, None, None
             self.is_manual = True
 
     def check_topics(self) -> None:
@@ -226,12 +231,13 @@ class GroupSession:
         timeout_ms = None
         if isinstance(request, (JoinGroup, SyncGroup)):
             timeout_ms = self._config.max_poll_interval_ms + _REBALANCE_SLACK_MS
-        self._network.send(
-            node_id,
-            request,
-            lambda response: self.member.on_response(request, response, self._clock.monotonic_ms()),
-            timeout_ms=timeout_ms,
-        )
+
+        def receive(response: Response | Exception) -> None:
+            if isinstance(response, Exception) and is_final(response):
+                self._refused = as_error(response, f"{type(request).__name__} for group {self._config.group_id!r}")
+            self.member.on_response(request, response, self._clock.monotonic_ms())
+
+        self._network.send(node_id, request, receive, timeout_ms=timeout_ms)
 
     def _revoke(self, partitions: tuple[TopicPartition, ...]) -> None:
         states = self._subscription.partitions

@@ -94,13 +94,13 @@ class Instance:
         self.process.wait()
 
     def stop(self) -> None:
-        """Let it end itself.
+        """Let it end itself, once it has begun: before, a signal ends any process.
 
         Raises:
             AssertionError: it does not, or says that it has failed.
         """
-        if self.process.poll() is None:
-            self.process.terminate()
+        until(self.is_running)
+        self.process.terminate()
         assert self.process.wait(60) == 0, self.said()
 
 

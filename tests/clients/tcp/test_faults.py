@@ -3,17 +3,20 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from streams.broker import EmbeddedBroker
+from streams.broker.tcp import Users, requests
 from streams.clients import Admin, Consumer, Producer
-from streams.clients.errors import DisconnectedError
-from streams.clients.tcp import TcpCluster
+from streams.clients.errors import AuthenticationError, DisconnectedError
+from streams.clients.tcp import Security, TcpCluster
 from streams.core.clock import SystemClock
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.records import TopicPartition
+from streams.protocol.messages import ErrorCode
+from streams.protocol.wire import APIS
 from tests.kafka.node import free_ports
 from tests.kafka.proxy import Proxy
 
@@ -210,3 +213,58 @@ def test_request_that_cannot_be_said_fails_at_once(broker: EmbeddedBroker):
     with broker.serve("127.0.0.1:0") as server, Admin(bootstrap_servers=server.bootstrap_servers) as admin:
         with pytest.raises(BrokerError, match="CreateGroup"):
             admin.create_group("g")
+
+
+@pytest.mark.parametrize(
+    ("lacking", "group"),
+    [("Fetch", None), ("ListOffsets", None), ("OffsetFetch", "g"), ("JoinGroup", "g"), ("SyncGroup", "g")],
+)
+def test_consumer_says_what_a_broker_lacks(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, lacking: str, group: str | None
+):
+    """An older broker without something that reading takes: no repeating brings it, so ``poll`` raises."""
+    (key,) = (key for key, api in APIS.items() if api.name == lacking)
+    fewer = {other: versions for other, versions in requests.VERSIONS.items() if other != key}
+    monkeypatch.setattr(requests, "VERSIONS", fewer)
+    with broker.serve("127.0.0.1:0") as server:
+        with Consumer(TcpCluster(server.bootstrap_servers), group, auto_offset_reset="earliest") as consumer:
+            if group is None:
+                consumer.assign([TopicPartition("t", 0)])
+            else:
+                consumer.subscribe(["t"])
+            # Each attempt fails anew, and says so anew.
+            for _ in range(2):
+                with pytest.raises(BrokerError, match=f"{lacking}: it speaks none of it") as raised:
+                    until(lambda: False, lambda: consumer.poll(1_000))
+                assert raised.value.code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_consumer_whose_password_is_changed_says_so(broker: EmbeddedBroker, group: str | None):
+    """It reads, the broker comes back with another password: it is not tried for ever."""
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    security = Security("sasl_plaintext", sasl_username="alice", sasl_password="old")
+    with Consumer(TcpCluster(address, security), group, auto_offset_reset="earliest") as consumer:
+        with broker.serve(address, users=Users({"alice": "old"})):
+            if group is None:
+                consumer.assign([TopicPartition("t", 0)])
+            else:
+                consumer.subscribe(["t"])
+            with Producer(broker) as producer:
+                producer.send("t", b"v", partition=0).result()
+            until(lambda: bool(consumer.poll(100)), lambda: None)
+        with broker.serve(address, users=Users({"alice": "new"})):
+            with pytest.raises(AuthenticationError, match="password is wrong"):
+                until(lambda: False, lambda: consumer.poll(1_000))
+        with broker.serve(address, users=Users({"alice": "old"})), Producer(broker) as producer:
+            producer.send("t", b"w", partition=0).result()
+            found: list[bytes | None] = []
+
+            def turn() -> None:
+                with suppress(AuthenticationError):
+                    found.extend(record.value for record in consumer.poll(100))
+
+            until(lambda: b"w" in found, turn)
+            # A group is left while its broker is there.
+            consumer.close()
