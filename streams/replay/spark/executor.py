@@ -1,4 +1,4 @@
-"""Executor on Spark: a job per list of calls, a task per call.
+"""Executor on Spark: a job per list of calls, a task per call; more than a driver's heap can bear go as several.
 
 Between the session of a replay, which asks for calls, and ``drive.run_work``, which every worker
 calls.  Calls travel as rows (index, pickled call), each to a partition of its own; reports come
@@ -8,7 +8,7 @@ in classic sessions and in Connect alike.
 
 import pickle
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 from uuid import uuid4
@@ -30,7 +30,7 @@ from streams.replay.spark.session import (
     ui_url,
 )
 from streams.replay.spark.shipping import build_digest
-from streams.replay.spark.tables import item_frame, output_frame
+from streams.replay.spark.tables import item_frame, numbered_items, output_frame
 from streams.replay.spark.worker import CallNotes, Task
 from streams.replay.through_spark import SPARK_CALLS, SparkCall
 from streams.replay.work import StageReport
@@ -38,6 +38,9 @@ from streams.replay.work import StageReport
 #: How often the driver looks for progress while a job runs; less often where a look costs a request.
 _LOOK_S = 0.25
 _FAR_LOOK_S = 2.0
+#: What travels with one job.  Spark's driver holds it several times over, and ends without a word where that is too much.
+_JOB_BYTES = 32 * 1024 * 1024
+_JOB_CALLS = 2_000
 #: Tasks of the job that looks whether executors and driver see the same folder.
 _CHECKS = 8
 
@@ -165,12 +168,15 @@ class SparkExecutor:
     def _answers(
         self, name: str, items: Sequence[Any], function: Task, on_look: Callable[[], None]
     ) -> dict[int, bytes]:
-        """Run a job with a task per item; return its answers by index."""
+        """Run a task per item; return its answers by index."""
+        found: dict[int, bytes] = {}
+        for pack in _packs(items):
 
-        def frame() -> Any:
-            return item_frame(self.session, items).mapInArrow(function, "index int, report binary")
+            def frame(pack: Sequence[tuple[int, bytes]] = pack) -> Any:
+                return item_frame(self.session, pack).mapInArrow(function, "index int, report binary")
 
-        return {row[0]: bytes(row[1]) for row in self._collected(name, frame, on_look)}
+            found.update((row[0], bytes(row[1])) for row in self._collected(name, frame, on_look))
+        return found
 
     def _collected(self, name: str, frame: Callable[[], Any], on_look: Callable[[], None]) -> list[Any]:
         """Run the job of a DataFrame, which is made in the thread that runs it; return its rows."""
@@ -199,6 +205,20 @@ class SparkExecutor:
         while not future.done():
             wait([future], pause_s)
             on_look()
+
+
+def _packs(items: Iterable[Any]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield (index, pickled item), as many at a time as one job takes; one that is larger goes alone."""
+    pack: list[tuple[int, bytes]] = []
+    size = 0
+    for numbered in numbered_items(items):
+        size += len(numbered[1])
+        if pack and (size > _JOB_BYTES or len(pack) >= _JOB_CALLS):
+            yield pack
+            pack, size = [], len(numbered[1])
+        pack.append(numbered)
+    if pack:
+        yield pack
 
 
 # Functions within functions travel by value, and name nothing of ours before they run: so a

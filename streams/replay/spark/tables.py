@@ -5,7 +5,7 @@ one order.  Every action reads the files of the replay again; nothing else is co
 """
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from streams.core.records import TopicPartition
@@ -14,13 +14,18 @@ from streams.replay.result import output_schema, output_topic
 from streams.replay.spark.worker import OutputPart, Task
 
 
-def item_frame(session: Any, items: Sequence[Any]) -> Any:
-    """Return a DataFrame (index, pickled item) with one partition per item."""
+def numbered_items(items: Iterable[Any]) -> Iterator[tuple[int, bytes]]:
+    """Yield (index, pickled item)."""
+    return ((index, pickle.dumps(item)) for index, item in enumerate(items))
+
+
+def item_frame(session: Any, items: Sequence[tuple[int, bytes]]) -> Any:
+    """Return a DataFrame (index, pickled item) with one partition per item; the indexes follow one another."""
     import pyarrow as pa
 
     columns = [
-        pa.array(range(len(items)), pa.int32()),
-        pa.array([pickle.dumps(item) for item in items], pa.binary()),
+        pa.array([index for index, _ in items], pa.int32()),
+        pa.array([item for _, item in items], pa.binary()),
     ]
     table = pa.table(columns, ["index", "item"])
     return session.createDataFrame(table).repartitionById(len(items), "index")
@@ -40,7 +45,7 @@ def output_frame(spark: Any, session: Any, name: str) -> Any:
     ]
     if not parts:
         return spark.createDataFrame([], schema)
-    return item_frame(spark, parts).mapInArrow(_reading(session, name), schema)
+    return item_frame(spark, list(numbered_items(parts))).mapInArrow(_reading(session, name), schema)
 
 
 def _reading(session: Any, name: str) -> Task:
