@@ -38,7 +38,7 @@ from streams.replay.work import StageReport
 #: How often the driver looks for progress while a job runs; less often where a look costs a request.
 _LOOK_S = 0.25
 _FAR_LOOK_S = 2.0
-#: What travels with one job.  Spark's driver holds it several times over, and ends without a word where that is too much.
+#: What travels with one job.  The driver of Spark holds it several times over, and does not say when that is too much.
 _JOB_BYTES = 32 * 1024 * 1024
 _JOB_CALLS = 2_000
 #: Tasks of the job that looks whether executors and driver see the same folder.
