@@ -359,24 +359,29 @@ class Broker:
 
     def _create_topics(self, request: CreateTopics, now_ms: int, answer: Answer) -> None:
         errors: dict[str, ErrorText] = {}
+        create = self.topics.check_new if request.is_trial else self.topics.create
         for spec in request.topics:
             partitions = self.config.default_partitions if spec.partitions == -1 else spec.partitions
-            errors[spec.name] = _attempt(self.topics.create, spec.name, partitions, spec.config)
+            errors[spec.name] = _attempt(create, spec.name, partitions, spec.config)
         answer(CreateTopicsResponse(errors))
 
     def _create_partitions(self, request: CreatePartitions, now_ms: int, answer: Answer) -> None:
-        errors = {name: _attempt(self.add_partitions, name, count) for name, count in request.counts.items()}
+        is_trial = request.is_trial
+        errors = {name: _attempt(self.add_partitions, name, count, is_trial) for name, count in request.counts.items()}
         answer(CreatePartitionsResponse(errors))
 
-    def add_partitions(self, name: str, partitions: int) -> None:
-        """Raise the number of a topic's partitions.
+    def add_partitions(self, name: str, partitions: int, is_trial: bool = False) -> None:
+        """Raise the number of a topic's partitions; ``is_trial``: find out only whether that would go.
 
         Raises:
             UnknownTopicError: there is no such topic.
             BrokerError: it has that many already, or is the broker's own.
         """
         _refuse_internal(name)
-        self.topics.add_partitions(name, partitions)
+        if is_trial:
+            self.topics.check_growth(name, partitions)
+        else:
+            self.topics.add_partitions(name, partitions)
 
     def _delete_topics(self, request: DeleteTopics, now_ms: int, answer: Answer) -> None:
         errors = {name: _attempt(self.delete_topic, name, now_ms)[0] for name in request.topics}

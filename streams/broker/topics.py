@@ -173,6 +173,35 @@ class Topics:
             ConfigError: its storage cannot be had, or its partitioner was not given.
             OSError: its storage failed; the topic does not exist then.
         """
+        topic = self._new(name, partitions, config, storage, serialization, partitioner)
+        self._grow(topic, partitions)
+        self.by_name[name] = topic
+        try:
+            self._save()
+        except OSError:
+            del self.by_name[name]
+            self._shrink(topic, 0)
+            raise
+        return topic
+
+    def check_new(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """See whether a topic could be created.
+
+        Raises:
+            BrokerError, ConfigError: as ``create``, but for what its storage might say.
+        """
+        self._new(name, partitions, config, None, None, None)
+
+    def _new(
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, str] | None,
+        storage: StorageChoice | None,
+        serialization: Serialization | None,
+        partitioner: Partitioner | None,
+    ) -> Topic:
+        """Return a topic without partitions, which nobody knows yet."""
         check_name(name)
         if name in self.by_name:
             raise BrokerError(f"topic {name!r} exists already", code=ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -191,14 +220,6 @@ class Topics:
             raise ConfigError(f"topic {name!r} is to have a storage of its own: give its factory, as storage=")
         topic = Topic(name, parsed, storage, serialization or storages.serializations.get(name))
         topic.partitioner = _partitioner(topic, partitioner)
-        self._grow(topic, partitions)
-        self.by_name[name] = topic
-        try:
-            self._save()
-        except OSError:
-            del self.by_name[name]
-            self._shrink(topic, 0)
-            raise
         return topic
 
     def add_partitions(self, name: str, partitions: int) -> None:
@@ -208,6 +229,21 @@ class Topics:
             UnknownTopicError: there is no such topic.
             BrokerError: it has that many already.
         """
+        topic = self.check_growth(name, partitions)
+        count = len(topic.logs)
+        self._grow(topic, partitions)
+        try:
+            self._save()
+        except OSError:
+            self._shrink(topic, count)
+            raise
+
+    def check_growth(self, name: str, partitions: int) -> Topic:
+        """Return a topic that may have so many partitions instead of those that it has.
+
+        Raises:
+            UnknownTopicError, BrokerError: as ``add_partitions``.
+        """
         topic = self.topic(name)
         count = len(topic.logs)
         if partitions <= count:
@@ -215,12 +251,7 @@ class Topics:
                 f"topic {name!r} has {count} partitions and cannot go to {partitions}: partitions are only ever added",
                 code=ErrorCode.INVALID_PARTITIONS,
             )
-        self._grow(topic, partitions)
-        try:
-            self._save()
-        except OSError:
-            self._shrink(topic, count)
-            raise
+        return topic
 
     def alter(self, name: str, config: Mapping[str, str]) -> None:
         """Give a topic other settings, all of them; what is not given has its default from now on.

@@ -15,7 +15,7 @@ import google_crc32c
 from streams.core.errors import BrokerError
 from streams.core.records import Block, Headers, ProducerStamp
 from streams.protocol import compression
-from streams.protocol.compression import CODECS, CompressionError
+from streams.protocol.compression import CODECS, MAX_BYTES, CompressionError, DecompressedSizeError
 from streams.protocol.messages import ErrorCode
 from streams.protocol.record_codec import decode_records, encode_records, record_size
 
@@ -118,7 +118,8 @@ def encode(
     """Return the block as one record batch that starts at ``base_offset``.
 
     Holes between the block's offsets (left by compaction) are kept, and so is its producer's stamp.
-    ``attributes`` are the batch's bits; its compression bits say how the records are compressed.
+    ``attributes`` are the batch's bits; its compression bits say how the records are compressed, if
+    they are not larger than anybody would decompress.
 
     Raises:
         CompressionError: ``attributes`` ask for a compression that Kafka does not have.
@@ -131,7 +132,11 @@ def encode(
     base_timestamp = block.timestamps[0]
     records = encode_records(block, base_timestamp, deltas)
     if attributes & COMPRESSION_MASK:
-        records = compression.compress(attributes & COMPRESSION_MASK, records)
+        if len(records) > MAX_BYTES:
+            # Nobody would decompress it: it stays as it is.
+            attributes &= ~COMPRESSION_MASK
+        else:
+            records = compression.compress(attributes & COMPRESSION_MASK, records)
     if len(records) > _INT32_MAX - HEADER_SIZE:
         raise ValueError(f"record batch of {len(records)} bytes: at most 2 GiB fit; send smaller blocks")
     stamp = block.producer or _NOBODY
@@ -266,6 +271,7 @@ def decode(data: bytes, position: int = 0, header: BatchHeader | None = None, *,
     Raises:
         IncompleteBatchError: the batch ends beyond ``data``.
         CorruptBatchError: damaged bytes.
+        InvalidBatchError: decompressed it would be larger than is taken (``compression.MAX_BYTES``).
     """
     if verify:
         header = check(data, position, header)
@@ -279,6 +285,8 @@ def decode(data: bytes, position: int = 0, header: BatchHeader | None = None, *,
         if header.attributes & COMPRESSION_MASK:
             records = compression.decompress(header.attributes & COMPRESSION_MASK, records)
         columns = decode_records(records, header.record_count, header.base_timestamp)
+    except DecompressedSizeError as error:
+        raise InvalidBatchError(f"record batch at byte {position} (offset {header.base_offset}): {error}") from error
     except CompressionError as error:
         raise CorruptBatchError(f"record batch at byte {position} (offset {header.base_offset}): {error}") from error
     except (IndexError, ValueError) as error:

@@ -2,21 +2,27 @@
 
 gzip and zstd are plain streams; snappy is framed as by xerial's library, which is what Kafka's
 Java clients read and write; lz4 is the frame format with independent blocks, the only kind that
-they read.  The codecs are those of ``cramjam``, imported here and nowhere else.
+they read.  The codecs are those of ``cramjam``, imported here and nowhere else.  What comes out is
+bounded: a few bytes from a stranger may stand for any number.
 Layout of batches: ``batch``.  Imports core only.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import cramjam
 
 from streams.core.errors import BrokerError, ConfigError
 from streams.protocol.error_codes import ErrorCode
 
+F = TypeVar("F", bound=Callable[..., bytes])
+
 #: Names of the codecs by their number in a batch's attributes.
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+#: Most bytes that are decompressed at once: as many as a whole request may have (Kafka's ``socket.request.max.bytes``).
+MAX_BYTES: Final = 104_857_600
 
 _NUMBERS: Final = {name: number for number, name in enumerate(CODECS)}
 # Kafka's defaults: each library's own.
@@ -28,12 +34,28 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _XERIAL_SIZE: Final = Struct(">i")
 
+# Bytes that are made room for first, by those that there are; most batches are no larger.
+_USUAL_RATIO: Final = 8
+_LEAST_ROOM: Final = 4_096
+#: What the codecs say where the room is too small.
+_NO_ROOM: Final = "failed to write whole buffer"
+
 
 class CompressionError(BrokerError):
     """Bytes that their codec cannot read, or a codec that does not exist."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.CORRUPT_MESSAGE)
+
+
+class DecompressedSizeError(CompressionError):
+    """Bytes that stand for more than is taken."""
+
+    def __init__(self, codec: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"{codec}: {size} bytes stand for more than {limit}, the most that is taken; "
+            "have the producer send less at once"
+        )
 
 
 def codec_number(name: str) -> int:
@@ -57,19 +79,20 @@ def compress(number: int, data: bytes) -> bytes:
     return _codec(number, _COMPRESS)(data)
 
 
-def decompress(number: int, data: bytes) -> bytes:
+def decompress(number: int, data: bytes, limit: int = MAX_BYTES) -> bytes:
     """Return what ``compress``, or a client of Kafka's, has compressed.
 
     Raises:
+        DecompressedSizeError: it would be more than ``limit`` bytes; no more than that is made of them.
         CompressionError: there is no such codec, or the bytes are damaged.
     """
     try:
-        return _codec(number, _DECOMPRESS)(data)
+        return _codec(number, _DECOMPRESS)(data, limit)
     except cramjam.DecompressionError as error:
         raise CompressionError(f"{CODECS[number]} cannot decompress {len(data)} bytes: {error}") from error
 
 
-def _codec(number: int, functions: tuple[Callable[[bytes], bytes], ...]) -> Callable[[bytes], bytes]:
+def _codec(number: int, functions: Sequence[F]) -> F:
     if not 0 <= number < len(functions):
         raise CompressionError(f"compression number {number} is unknown: Kafka has 0 to {len(functions) - 1}")
     return functions[number]
@@ -94,11 +117,34 @@ def _xerial(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _from_xerial(data: bytes) -> bytes:
-    if not data.startswith(_XERIAL_MAGIC):
-        # Clients without the framing send one raw block, as librdkafka once did.
-        return bytes(cramjam.snappy.decompress_raw(data))
-    return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in _xerial_blocks(data))
+def _bounded(codec: Any, name: str) -> Callable[[bytes, int], bytes]:
+    """Return the decompression of a stream, into room that grows up to the limit."""
+
+    def decompressed(data: bytes, limit: int) -> bytes:
+        room = min(limit, max(_LEAST_ROOM, _USUAL_RATIO * len(data)))
+        while True:
+            output = bytearray(room)
+            try:
+                size = codec.decompress_into(data, output)
+            except cramjam.DecompressionError as error:
+                if _NO_ROOM not in str(error):
+                    raise
+                if room == limit:
+                    raise DecompressedSizeError(name, len(data), limit) from error
+                room = min(limit, 4 * room)
+            else:
+                return bytes(memoryview(output)[:size])
+
+    return decompressed
+
+
+def _from_xerial(data: bytes, limit: int) -> bytes:
+    # Clients without the framing send one raw block, as librdkafka once did.
+    blocks = list(_xerial_blocks(data)) if data.startswith(_XERIAL_MAGIC) else [data]
+    # Each block says first how long it will be.
+    if sum(map(cramjam.snappy.decompress_raw_len, blocks)) > limit:
+        raise DecompressedSizeError("snappy", len(data), limit)
+    return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in blocks)
 
 
 def _xerial_blocks(data: bytes) -> Iterator[bytes]:
@@ -112,17 +158,17 @@ def _xerial_blocks(data: bytes) -> Iterator[bytes]:
         yield data[start:position]
 
 
-_COMPRESS: Final[tuple[Callable[[bytes], bytes], ...]] = (
+_COMPRESS: Final[Sequence[Callable[[bytes], bytes]]] = (
     _plain,
     lambda data: bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL)),
     _xerial,
     _lz4,
     lambda data: bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL)),
 )
-_DECOMPRESS: Final[tuple[Callable[[bytes], bytes], ...]] = (
-    _plain,
-    lambda data: bytes(cramjam.gzip.decompress(data)),
+_DECOMPRESS: Final[Sequence[Callable[[bytes, int], bytes]]] = (
+    lambda data, limit: data,
+    _bounded(cramjam.gzip, "gzip"),
     _from_xerial,
-    lambda data: bytes(cramjam.lz4.decompress(data)),
-    lambda data: bytes(cramjam.zstd.decompress(data)),
+    _bounded(cramjam.lz4, "lz4"),
+    _bounded(cramjam.zstd, "zstd"),
 )

@@ -132,9 +132,10 @@ class TopicSpec:
 
 @frozen
 class CreateTopics:
-    """Create topics; each is answered on its own."""
+    """Create topics; each is answered on its own.  ``is_trial``: say only whether that would go."""
 
     topics: Sequence[TopicSpec]
+    is_trial: bool = False
 
 
 @frozen
@@ -146,9 +147,10 @@ class CreateTopicsResponse:
 
 @frozen
 class CreatePartitions:
-    """Raise the partition counts of topics."""
+    """Raise the partition counts of topics.  ``is_trial``: say only whether that would go."""
 
     counts: Mapping[str, int]
+    is_trial: bool = False
 
 
 @frozen

@@ -1,6 +1,7 @@
 """Compression: what goes in comes out, in the framing that Kafka's clients read."""
 
 import gzip
+import random
 import struct
 
 import cramjam
@@ -9,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.core.errors import ConfigError
-from streams.protocol.compression import CODECS, CompressionError, codec_number, compress, decompress
+from streams.protocol.compression import (
+    CODECS,
+    CompressionError,
+    DecompressedSizeError,
+    codec_number,
+    compress,
+    decompress,
+)
 
 
 @given(st.sampled_from(range(len(CODECS))), st.binary(max_size=300), st.integers(0, 500))
@@ -63,6 +71,17 @@ def test_bytes_cut_short_are_a_named_error(number, data, draw):
 
     with pytest.raises(CompressionError, match=f"{CODECS[number]} cannot decompress {len(cut)} bytes"):
         decompress(number, cut)
+
+
+@given(st.sampled_from([1, 2, 3, 4]), st.integers(0, 300_000), st.booleans())
+def test_no_more_is_decompressed_than_the_limit(number, size, is_alike):
+    data = bytes(size) if is_alike else random.Random(size).randbytes(size)
+    packed = compress(number, data)
+
+    assert decompress(number, packed, size) == data
+    if size:
+        with pytest.raises(DecompressedSizeError, match=f"stand for more than {size - 1}"):
+            decompress(number, packed, size - 1)
 
 
 def test_a_codec_that_does_not_exist_is_named():

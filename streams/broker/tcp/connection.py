@@ -109,11 +109,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes; do what they ask for, as far as it is its turn."""
         self.active_s = self._loop.time()
-        try:
-            frames = self._reader.feed(data)
-        except MalformedError as error:
-            self._refuse("sends what is no request: %s", error)
-            return
+        frames = self._reader.feed(data)
         self._frames += frames
         for frame in frames:
             self._queued_bytes += len(frame)
@@ -179,12 +175,16 @@ class ClientConnection(asyncio.Protocol):
                     self._flush()
         finally:
             self._is_working = False
+        if self._reader.fault is not None and self._pending is None and not self._frames:
+            # All that came before is answered.
+            self._refuse("sends what is no request: %s", self._reader.fault)
         self._flush()
         self._hold_back()
 
     def _hold_back(self) -> None:
         """Read no more than what can be done soon."""
-        should_pause = self._queued_bytes > _QUEUED_BYTES and not self._is_closing
+        is_enough = self._queued_bytes > _QUEUED_BYTES or self._reader.fault is not None
+        should_pause = is_enough and not self._is_closing
         if should_pause != self._is_paused and not self._transport.is_closing():
             self._is_paused = should_pause
             if should_pause:

@@ -435,6 +435,8 @@ class Channel:
                 return
             for frame in self._reader.feed(data):
                 self._on_frame(frame, now_ms)
+            if self._reader.fault is not None:
+                raise self._reader.fault
             if len(data) < _READ_BYTES and self.config.context is None:
                 return
 

@@ -48,6 +48,8 @@ class FrameReader:
     """
 
     max_bytes: int = MAX_FRAME_BYTES
+    #: Why nothing more can be read, behind the frames that were returned; None while that goes on.
+    fault: MalformedError | None = field(default=None, init=False)
     _chunks: list[bytes] = field(factory=list, init=False)
     _size: int = field(default=0, init=False)
     # Bytes that have to be there before there is anything to do.
@@ -61,9 +63,10 @@ class FrameReader:
     def feed(self, data: bytes) -> list[bytes]:
         """Take bytes as they come; return the frames that they complete, without their lengths.
 
-        Raises:
-            MalformedError: a length is negative or above ``max_bytes``; nothing more can be read.
+        Behind a length that is negative or above ``max_bytes`` nothing can be read: see ``fault``.
         """
+        if self.fault is not None:
+            return []
         self._chunks.append(data)
         self._size += len(data)
         if self._size < self._wanted:
@@ -76,7 +79,10 @@ class FrameReader:
         while end - position >= _SIZE.size:
             (size,) = _SIZE.unpack_from(data, position)
             if not 0 <= size <= self.max_bytes:
-                raise MalformedError(f"length {size}, 0 to {self.max_bytes} are allowed", api="frame", field="length")
+                reason = f"length {size}, 0 to {self.max_bytes} are allowed"
+                self.fault = MalformedError(reason, api="frame", field="length")
+                self._chunks, self._size = [], 0
+                return frames
             start = position + _SIZE.size
             if start + size > end:
                 self._wanted = _SIZE.size + size

@@ -186,6 +186,36 @@ def test_topics_are_created_grown_and_deleted(client, broker):
     assert "made" not in broker.topics()
 
 
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        ({"name": "new", "num_partitions": 2}, ErrorCode.NONE),
+        ({"name": "words", "num_partitions": 2}, ErrorCode.TOPIC_ALREADY_EXISTS),
+        ({"name": "a/b", "num_partitions": 2}, ErrorCode.INVALID_TOPIC),
+        ({"name": "new", "num_partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+        ({"name": "new", "num_partitions": 1, "configs": [{"name": "retention.ms", "value": "soon"}]}, 40),
+    ],
+)
+def test_a_topic_can_be_tried_first(client, broker, topic, code):
+    before = broker.topics()
+
+    (tried,) = client.call(CREATE_TOPICS, 4, topics=[{"replication_factor": 1, **topic}], validate_only=True)["topics"]
+
+    assert tried["error_code"] == code
+    assert broker.topics() == before
+
+
+@pytest.mark.parametrize(("count", "code"), [(3, ErrorCode.NONE), (1, ErrorCode.INVALID_PARTITIONS)])
+def test_more_partitions_can_be_tried_first(client, broker, count, code):
+    before = broker.topics()
+    asked = {"topics": [{"name": "words", "count": count}], "timeout_ms": 1, "validate_only": True}
+
+    (tried,) = client.call(CREATE_PARTITIONS, 1, **asked)["results"]
+
+    assert tried["error_code"] == code
+    assert broker.topics() == before
+
+
 def test_records_are_deleted(client):
     for value in (b"a", b"b", b"c"):
         client.produce("words", value)

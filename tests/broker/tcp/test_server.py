@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import signal
 import socket
 import struct
@@ -9,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 
+import google_crc32c
 import pytest
 
 from streams import Consumer, EmbeddedBroker, Producer
@@ -19,8 +22,10 @@ from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import ErrorCode
+from streams.protocol.wire import encode_request
 from tests.broker.tcp.by_hand import (
     API_VERSIONS,
+    FETCH,
     LIST_OFFSETS,
     METADATA,
     Client,
@@ -292,6 +297,67 @@ def test_bad_input_closes_its_own_connection_alone(connect, data, caplog):
 
     assert good.call(API_VERSIONS, 0)["error_code"] == 0
     assert "its connection is closed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        struct.pack(">i", -5),
+        struct.pack(">i", 0x7FFF_FFFF),
+        struct.pack(">ihhihi", 14, METADATA, 1, 1, -1, 0x7FFF_FFF0),
+    ],
+    ids=["negative length", "huge length", "huge array"],
+)
+def test_what_came_before_bad_input_is_answered(connect, broker, bad):
+    """All in one read; one of the requests has to wait for its answer."""
+    client = connect()
+    requests = [
+        encode_request(API_VERSIONS, 0, 1, "test", {}),
+        encode_request(FETCH, 4, 2, "test", waiting_fetch("words", max_wait_ms=100)),
+        encode_request(API_VERSIONS, 0, 3, "test", {}),
+    ]
+
+    client.raw(b"".join(chunk for chunks in requests for chunk in chunks) + bad + bytes(1_000))
+
+    assert [struct.unpack_from(">i", client.frame())[0] for _ in requests] == [1, 2, 3]
+    assert client.is_closed
+
+
+def waiting_fetch(topic, **settings):
+    row = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    return {"replica_id": -1, "min_bytes": 1, "topics": [{"topic": topic, "partitions": [row]}], **settings}
+
+
+def bomb(codec):
+    """Return a sound batch of one record of 256 MiB, compressed to less than one."""
+    size = 256 << 20
+    if codec == 1:
+        packer, piece = zlib.compressobj(9, zlib.DEFLATED, 31), bytes(1 << 20)
+        packed = b"".join([*(packer.compress(piece) for _ in range(size >> 20)), packer.flush()])
+    else:
+        # One block of 128 KiB that is a byte repeated, again and again.
+        block = ((128 << 10) << 3 | 1 << 1).to_bytes(3, "little") + b"\0"
+        packed = bytes.fromhex("28b52ffd0050") + block * (size >> 17) + (1).to_bytes(3, "little")
+    fields = struct.pack(">hiqqqhii", codec, 0, 1, 1, -1, -1, -1, 1) + packed
+    crc = google_crc32c.value(fields)
+    return struct.pack(">qiibI", 0, 9 + len(fields), 0, 2, crc) + fields
+
+
+@pytest.mark.parametrize("codec", [1, 4], ids=["gzip", "zstd"])
+def test_a_small_batch_that_stands_for_much_is_refused(client, broker, codec):
+    """Where somebody looks inside: its size is bounded before anything of that size is made."""
+    broker.create_topic("keyed", config={"cleanup.policy": "compact"})
+    data = bomb(codec)
+    assert len(data) < 1 << 20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    assert client.produce_batch("keyed", data)["error_code"] == ErrorCode.INVALID_RECORD
+
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 200 << 10
+    assert client.produce_batch("words", data)["error_code"] == 0
+    with Consumer(broker, auto_offset_reset="earliest") as consumer, pytest.raises(BrokerError, match="stand for more"):
+        consumer.assign([TopicPartition("words", 0)])
+        consumer.poll(1_000)
 
 
 def test_promised_bytes_cost_nothing_until_they_come(connect):

@@ -45,9 +45,13 @@ def test_frames_are_the_same_however_their_bytes_arrive(contents, data):
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 101, 0x16030100])
-def test_a_length_out_of_bounds_ends_the_conversation(length):
-    with pytest.raises(MalformedError, match=f"length {length}, 0 to 100"):
-        FrameReader(100).feed(struct.pack(">i", length) + b"abc")
+def test_behind_a_length_out_of_bounds_nothing_is_read(length):
+    reader = FrameReader(100)
+
+    assert reader.feed(struct.pack(">i", 2) + b"ab" + struct.pack(">i", length) + b"abc") == [b"ab"]
+
+    assert f"length {length}, 0 to 100" in str(reader.fault)
+    assert reader.feed(struct.pack(">i", 2) + b"ab") == []
 
 
 def test_nothing_is_made_for_bytes_that_are_only_promised():

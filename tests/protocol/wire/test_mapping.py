@@ -427,14 +427,14 @@ def test_in_the_lowest_version_an_empty_list_of_topics_stands_for_all():
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(19, 4), (37, 1)])
-def test_what_is_only_to_be_validated_is_not_done(api_key, version):
+@pytest.mark.parametrize("is_trial", [True, False])
+def test_what_is_only_to_be_validated_is_a_trial(api_key, version, is_trial):
     row = {"name": "a", "num_partitions": 1, "count": 2, "assignments": [], "configs": []}
 
-    incoming = mapping.asked(api_key, version, {"topics": [row], "validate_only": True})
+    (request,) = mapping.asked(api_key, version, {"topics": [row], "validate_only": is_trial}).requests
 
-    assert incoming.requests == ()
-    ((answer,),) = mapping.answered(incoming, [], SERVING).values()
-    assert answer["error_code"] is ErrorCode.INVALID_REQUEST
+    assert request.is_trial is is_trial
+    assert heard(request, version).requests == (request,)
 
 
 def test_a_topic_named_twice_is_refused():

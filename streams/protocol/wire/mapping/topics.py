@@ -34,7 +34,6 @@ from streams.protocol.wire.tables import topics as tables
 _NO_LEADER = -1
 # First version in which "as the broker is configured" can be asked for (KIP-464).
 _BROKER_DEFAULTS_SINCE = 4
-_NOT_VALIDATED = (ErrorCode.INVALID_REQUEST, "validate_only is not supported: nothing was done")
 
 
 # --- Metadata -----------------------------------------------------------------------------
@@ -149,6 +148,7 @@ def _create_topics(request: CreateTopics, version: int) -> Fields:
             }
             for topic in request.topics
         ],
+        "validate_only": request.is_trial,
     }
 
 
@@ -159,8 +159,6 @@ def _create_topics_answer(message: Fields, version: int, request: CreateTopics) 
 
 
 def _create_topics_asked(message: Fields, version: int, client_id: str) -> Asked[CreateTopics]:
-    if message["validate_only"]:
-        return (), {topic["name"]: _NOT_VALIDATED for topic in message["topics"]}
     specs: dict[str, TopicSpec] = {}
     refused: dict[str, Refusal] = {}
     for topic in message["topics"]:
@@ -173,7 +171,7 @@ def _create_topics_asked(message: Fields, version: int, client_id: str) -> Asked
         count = len(topic["assignments"]) or topic["num_partitions"]
         config = {item["name"]: item["value"] for item in topic["configs"] if item["value"] is not None}
         specs[name] = TopicSpec(name, count, config)
-    return ((CreateTopics(tuple(specs.values())),) if specs else ()), refused
+    return ((CreateTopics(tuple(specs.values()), message["validate_only"]),) if specs else ()), refused
 
 
 def _create_topics_answered(
@@ -211,6 +209,7 @@ def _create_partitions(request: CreatePartitions, version: int) -> Fields:
     return {
         "timeout_ms": REQUEST_TIMEOUT_MS,
         "topics": [{"name": name, "count": count} for name, count in request.counts.items()],
+        "validate_only": request.is_trial,
     }
 
 
@@ -222,9 +221,7 @@ def _create_partitions_answer(message: Fields, version: int, request: CreatePart
 
 def _create_partitions_asked(message: Fields, version: int, client_id: str) -> Asked[CreatePartitions]:
     counts = {topic["name"]: topic["count"] for topic in message["topics"]}
-    if message["validate_only"]:
-        return (), dict.fromkeys(counts, _NOT_VALIDATED)
-    return one(CreatePartitions(counts))
+    return one(CreatePartitions(counts, message["validate_only"]))
 
 
 def _create_partitions_answered(
