@@ -6,11 +6,13 @@ BIN := $(VENV)/bin
 WORKERS ?= auto
 PYTEST_ARGS ?=
 KAFKA_JARS := .kafka
+PEERS ?= ../shared/bench
+BENCH_ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test kafka-jars kafka-test lint bench docs clean distclean
+.PHONY: help install demo test kafka-jars kafka-test lint bench bench-peers docs clean distclean
 
 help:
 	@echo "make demo     run the main job on the embedded broker (installs what it needs into $(VENV))"
@@ -18,9 +20,10 @@ help:
 	@echo "make kafka-test  run the tests of a real Kafka (needs Java 17 and Maven, which fetches it into $(KAFKA_JARS))"
 	@echo "make lint     ruff, mypy --strict, pyright on the examples, import layers"
 	@echo "make bench    run the benchmarks"
+	@echo "make bench-peers  compare with Kafka Streams and others on a real Kafka (Java, Maven, the peers' programs in PEERS)"
 	@echo "make docs     build the documentation into site/"
 	@echo "make install  install everything for development"
-	@echo "make clean    remove what was built (distclean: and $(VENV), $(KAFKA_JARS))"
+	@echo "make clean    remove what was built (distclean: and $(VENV), $(KAFKA_JARS), .bench)"
 
 # The stamps say what is installed: base for the main job, dev for everything.
 $(VENV)/.base: pyproject.toml
@@ -71,6 +74,9 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m tests.bench
 
+bench-peers: $(VENV)/.dev kafka-jars
+	$(BIN)/python -m tests.bench.peers --peers '$(PEERS)' --latency $(BENCH_ARGS)
+
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict --quiet
 
@@ -79,4 +85,4 @@ clean: $(VENV)/.base
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs -r rm -rf
 
 distclean: clean
-	rm -rf $(VENV) $(KAFKA_JARS) $(KAFKA_JARS).new
+	rm -rf $(VENV) $(KAFKA_JARS) $(KAFKA_JARS).new .bench

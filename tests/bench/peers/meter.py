@@ -30,6 +30,8 @@ class Meter:
     moments: list[Moment] = field(factory=list)
     #: When half of the records were processed.
     half: Moment | None = None
+    #: Records left out as late.
+    dropped: int = 0
 
     def mark(self, records: int = 0) -> None:
         """Begin; then end; then be committed."""
@@ -38,7 +40,7 @@ class Meter:
     def mark_half(self, records: int) -> None:
         self.half = now(records)
 
-    def line(self, facts: Mapping[str, str], out: int) -> str:
+    def line(self, facts: Mapping[str, str | int], out: int) -> str:
         begin, end, committed = self.moments
         assert self.half is not None
         wall_s, cpu_s = end.wall_s - begin.wall_s, end.cpu_s - begin.cpu_s

@@ -51,6 +51,7 @@ def measure(query: str, bids: int, application: str, settings: dict[str, Any], p
     with Streams(QUERIES[query], application_id=application, on_state=on_state, threads=threads, **settings) as streams:
         follow(streams, meter, records_processed(query, bids))
     meter.mark()
+    meter.dropped = streams.metrics.sum("dropped-records")
     if streams.failure is not None:
         raise streams.failure
     return meter
@@ -76,6 +77,9 @@ def main() -> None:
     options.add_argument("bids", type=int)
     options.add_argument("--cache", action="store_true", help="with the record cache: not every update is sent")
     options.add_argument("--bootstrap-servers", default=os.environ.get("BOOTSTRAP", "127.0.0.1:19092"))
+    options.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the application"
+    )
     options.add_argument("--profile", type=Path, help="file for the profile of the stream thread (cProfile)")
     chosen = options.parse_args()
     query, servers = chosen.query, chosen.bootstrap_servers
@@ -83,11 +87,12 @@ def main() -> None:
     settings: dict[str, Any] = {"bootstrap_servers": servers}
     if not chosen.cache and not query.startswith("J"):
         settings["cache_max_bytes"] = 0
+    settings |= dict(setting.split("=", 1) for setting in chosen.set)
     with tempfile.TemporaryDirectory(dir=os.environ.get("LAB")) as folder, Admin(bootstrap_servers=servers) as admin:
         fresh_topic(admin, "out")
         try:
             meter = measure(query, chosen.bids, application, {**settings, "state_dir": folder}, chosen.profile)
-            facts = {"sys": "ours", "q": query, "cache": "on" if chosen.cache else "off"}
+            facts = {"sys": "ours", "q": query, "cache": "on" if chosen.cache else "off", "dropped": meter.dropped}
             print(meter.line(facts, records_of(admin, "out")), flush=True)
         finally:
             drop_topics(admin, application)

@@ -5,6 +5,7 @@ windowed ones under ``key@start``, counts as 64-bit integers.  The Kafka Streams
 and writes the same bytes, but for the order of the keys in a JSON object.
 """
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -48,8 +49,11 @@ class Enriched(Struct, frozen=True):
     category: int
 
 
-bids = Topic("bids", key=str, value=Bid)
-auctions = Topic("auctions", key=str, value=Auction)
+#: Begins the names of the inputs; the peers know the same variable.
+_PREFIX = os.environ.get("IN", "")
+
+bids = Topic(f"{_PREFIX}bids", key=str, value=Bid)
+auctions = Topic(f"{_PREFIX}auctions", key=str, value=Auction)
 out = Topic("out", key=str, value=Bid)
 counts = Topic("out", key=str, value=int)
 pairs = Topic("out", key=str, value=Enriched)

@@ -11,7 +11,7 @@ _PATIENCE_S = 30.0
 _PAUSE_S = 0.2
 
 
-def fresh_topic(admin: Admin, name: str) -> None:
+def fresh_topic(admin: Admin, name: str, partitions: int = PARTITIONS) -> None:
     """Delete a topic, make it anew, and wait until the broker knows it.
 
     Raises:
@@ -24,9 +24,9 @@ def fresh_topic(admin: Admin, name: str) -> None:
     while time.perf_counter() < deadline_s:
         try:
             if not is_made:
-                admin.create_topics([TopicSpec(name, PARTITIONS)])
+                admin.create_topics([TopicSpec(name, partitions)])
                 is_made = True
-            if len(admin.describe_topics([name])[name].leaders) == PARTITIONS:
+            if len(admin.describe_topics([name])[name].leaders) == partitions:
                 return
         except (TopicExistsError, UnknownTopicError):
             # Deletion and making take a moment to get from the controller to the broker.
@@ -35,9 +35,9 @@ def fresh_topic(admin: Admin, name: str) -> None:
     raise TimeoutError(f"topic {name!r} is not there after {_PATIENCE_S:.0f} s")
 
 
-def records_of(admin: Admin, name: str) -> int:
+def records_of(admin: Admin, name: str, partitions: int = PARTITIONS) -> int:
     """Records that a topic has been given."""
-    ends = {TopicPartition(name, number): LATEST_TIMESTAMP for number in range(PARTITIONS)}
+    ends = {TopicPartition(name, number): LATEST_TIMESTAMP for number in range(partitions)}
     return sum(admin.list_offsets(ends).values())
 
 
