@@ -1,0 +1,271 @@
+"""Records of a batch: columns to the bytes behind a batch's header, and back.
+
+The hot loops of the protocol in plain Python.  What ``compiled_codec`` does too must be the same there,
+byte for byte; nothing else knows how a record is laid out.  Layout as in Kafka's protocol guide
+("Record").  Under ``record_codec``.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from streams.core.records import Block, Headers
+
+
+class Columns(NamedTuple):
+    """What the bytes of records hold; ``offset_deltas`` is None where they count through from 0."""
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    headers: list[Headers] | None
+    offset_deltas: list[int] | None
+
+
+# --- variable-length integers -------------------------------------------------------------
+
+
+def _zigzag_varint(number: int) -> bytes:
+    rest = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while rest > 127:
+        out.append((rest & 127) | 128)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+class _Varints(dict[int, bytes]):
+    """Zigzag varints by number: a lookup where small, computed where not.
+
+    A dict and not a list: a negative delta must not index from the end.
+    """
+
+    def __missing__(self, number: int) -> bytes:
+        encoded = _zigzag_varint(number)
+        if -1024 <= number < 65_536:
+            self[number] = encoded
+        return encoded
+
+
+_VARINTS = _Varints()
+
+
+def _continued(data: bytes, position: int, low: int) -> tuple[int, int]:
+    """Read on a varint whose first two bytes gave ``low`` (14 bits); return it and the next position."""
+    result, shift = low, 14
+    while True:
+        byte = data[position]
+        position += 1
+        result |= (byte & 127) << shift
+        if byte < 128:
+            return result, position
+        shift += 7
+        if shift > 63:
+            raise ValueError("an integer of more than 10 bytes")
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Read one zigzag varint; return it and the next position."""
+    raw = data[position]
+    position += 1
+    if raw > 127:
+        raw = raw & 127 | data[position] << 7
+        position += 1
+        if raw > 16_383:
+            raw, position = _continued(data, position, raw - 16_384)
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+# --- encoding -----------------------------------------------------------------------------
+
+
+def encode_records(block: Block, base_timestamp: int, deltas: Sequence[int]) -> bytes:
+    """Return the records of a block one after another; ``deltas`` are their offsets from the batch's first."""
+    if block.headers is None:
+        return _encode_plain(block, base_timestamp, deltas)
+    return _encode_with_headers(block, base_timestamp, deltas)
+
+
+def record_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+    """Return the bytes of a record that is the first of its batch."""
+    length = 3 + _sized_length(key) + _sized_length(value) + len(_VARINTS[len(headers)])
+    for name, content in headers:
+        length += _sized_length(name.encode()) + _sized_length(content)
+    return len(_VARINTS[length]) + length
+
+
+def _sized_length(data: bytes | None) -> int:
+    return 1 if data is None else len(_VARINTS[len(data)]) + len(data)
+
+
+def _encode_plain(block: Block, base_timestamp: int, deltas: Sequence[int]) -> bytes:
+    varints, join = _VARINTS, b"".join
+    parts: list[bytes] = []
+    append = parts.append
+    for key, value, timestamp, delta in zip(block.keys, block.values, block.timestamps, deltas, strict=True):
+        if key is None:
+            key_length, key = b"\x01", b""
+        else:
+            key_length = varints[len(key)]
+        if value is None:
+            value_length, value = b"\x01", b""
+        else:
+            value_length = varints[len(value)]
+        body = join(
+            (b"\0", varints[timestamp - base_timestamp], varints[delta], key_length, key, value_length, value, b"\0")
+        )
+        append(varints[len(body)])
+        append(body)
+    return join(parts)
+
+
+def _encode_with_headers(block: Block, base_timestamp: int, deltas: Sequence[int]) -> bytes:
+    assert block.headers is not None
+    varints, join = _VARINTS, b"".join
+    # Records of one origin carry the same headers again and again.
+    sections: dict[Headers, bytes] = {(): b"\0"}
+    parts: list[bytes] = []
+    append = parts.append
+    columns = zip(block.keys, block.values, block.timestamps, block.headers, deltas, strict=True)
+    for key, value, timestamp, headers, delta in columns:
+        if key is None:
+            key_length, key = b"\x01", b""
+        else:
+            key_length = varints[len(key)]
+        if value is None:
+            value_length, value = b"\x01", b""
+        else:
+            value_length = varints[len(value)]
+        try:
+            section = sections.get(headers)
+            if section is None:
+                section = sections[headers] = encode_headers(headers)
+        except TypeError:
+            # Lists and bytearrays do as well, but cannot be remembered.
+            section = encode_headers(headers)
+        body = join(
+            (b"\0", varints[timestamp - base_timestamp], varints[delta], key_length, key, value_length, value, section)
+        )
+        append(varints[len(body)])
+        append(body)
+    return join(parts)
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """Return a record's headers behind their number."""
+    parts = [_VARINTS[len(headers)]]
+    for name, content in headers:
+        parts += (_sized(name.encode()), _sized(content))
+    return b"".join(parts)
+
+
+def _sized(data: bytes | None) -> bytes:
+    return b"\x01" if data is None else _VARINTS[len(data)] + data
+
+
+# --- decoding -----------------------------------------------------------------------------
+
+
+def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
+    """Return the columns of ``count`` records that take up all of the bytes.
+
+    Raises:
+        IndexError: a length does not fit, or bytes are left over.
+        ValueError: a number is too long, or a header's name no UTF-8.
+    """
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    times: list[int] = []
+    # Deltas as they are written, doubled; made only where they do not count through.
+    deltas: list[int] | None = None
+    with_headers: dict[int, Headers] = {}
+    sections: dict[bytes, Headers] = {}
+    add_key, add_value, add_time = keys.append, values.append, times.append
+    p = 0
+    # Varints of one and two bytes are read in place; a call each would double the time.
+    for twice in range(0, 2 * count, 2):
+        n, p = data[p], p + 1
+        if n > 127:
+            n, p = n & 127 | data[p] << 7, p + 1
+            if n > 16_383:
+                n, p = _continued(data, p, n - 16_384)
+        end = p + (n >> 1 ^ -(n & 1))
+        # One byte of record attributes is skipped: it has no meaning so far.
+        n, p = data[p + 1], p + 2
+        if n > 127:
+            n, p = n & 127 | data[p] << 7, p + 1
+            if n > 16_383:
+                n, p = _continued(data, p, n - 16_384)
+        add_time(n)
+        n, p = data[p], p + 1
+        if n > 127:
+            n, p = n & 127 | data[p] << 7, p + 1
+            if n > 16_383:
+                n, p = _continued(data, p, n - 16_384)
+        if n != twice and deltas is None:
+            deltas = list(range(0, twice, 2))
+        if deltas is not None:
+            deltas.append(n)
+        n, p = data[p], p + 1
+        if n > 127:
+            n, p = n & 127 | data[p] << 7, p + 1
+            if n > 16_383:
+                n, p = _continued(data, p, n - 16_384)
+        if n & 1:
+            add_key(None)
+        else:
+            start, p = p, p + (n >> 1)
+            add_key(data[start:p])
+        n, p = data[p], p + 1
+        if n > 127:
+            n, p = n & 127 | data[p] << 7, p + 1
+            if n > 16_383:
+                n, p = _continued(data, p, n - 16_384)
+        if n & 1:
+            add_value(None)
+        else:
+            start, p = p, p + (n >> 1)
+            add_value(data[start:p])
+        if data[p]:
+            # What is left of the record; the same as that of others as a rule.
+            section, p = data[p:end], end
+            row = sections.get(section)
+            if row is None:
+                row = sections[section] = decode_headers(section)
+            with_headers[twice >> 1] = row
+        else:
+            p += 1
+        if p != end:
+            raise IndexError(p)
+    if p != len(data):
+        raise IndexError(p)
+    return Columns(
+        keys,
+        values,
+        [base_timestamp + (n >> 1 ^ -(n & 1)) for n in times],
+        [with_headers.get(index, ()) for index in range(count)] if with_headers else None,
+        None if deltas is None else [n >> 1 ^ -(n & 1) for n in deltas],
+    )
+
+
+def decode_headers(data: bytes) -> Headers:
+    """Return the headers that take up all of the bytes."""
+    count, position = _varint(data, 0)
+    if count < 0:
+        raise IndexError(position)
+    row: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        length, position = _varint(data, position)
+        if length < 0:
+            raise IndexError(position)
+        name = data[position : position + length].decode()
+        position += length
+        length, position = _varint(data, position)
+        if length < 0:
+            row.append((name, None))
+        else:
+            row.append((name, data[position : position + length]))
+            position += length
+    if position != len(data):
+        raise IndexError(position)
+    return tuple(row)
