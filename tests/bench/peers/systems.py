@@ -13,8 +13,8 @@ SYSTEMS = ("ours", "kstreams", "fused", "native", "quix", "bytewax")
 
 #: What Bytewax has for a query: counts with every update are code of the user's, state is in memory.
 _BYTEWAX = {"Q0": "Q0", "Q2": "Q2", "W1": "W1u"}
-#: The hand-fused programs of these read all of the input or none of it.
-_WHOLE = ("J1", "J2")
+#: The hand-fused programs of these read all of the usual input, or nothing.
+_WHOLE = {"J1": 920_000, "J2": 920_000}
 #: Slow enough for fewer records to do.
 _SLOW_FUSED = ("W2", "S1")
 _QUIX_BIDS = {"W1": 40_000, "W2": 40_000, "S1": 40_000}
@@ -45,7 +45,7 @@ def case(lab: Lab, query: str, system: str, bids: int) -> Case | None:
         # Caching is off where every update is asked for; the others have no store, or a table's, with defaults.
         cache = "on" if is_cached or base not in ("W1", "W2", "S1") else "off"
         command = [f"{script}/ks.sh", base, "rocks", cache, "broker", str(count)]
-    elif system == "fused":
+    elif system == "fused" and count == _WHOLE.get(base, count):
         command = [*python, f"{script}/proto.py", base, str(count), *(["on"] * is_cached)]
     elif system == "native" and query in ("Q0", "Q1", "Q2", "W1"):
         command = [*python, f"{script}/native.py", base, str(count)]
