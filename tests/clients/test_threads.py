@@ -7,6 +7,7 @@ import pytest
 
 from streams.broker import EmbeddedBroker
 from streams.clients import Consumer, Producer, RebalanceListener, WakeupError
+from streams.core.errors import RebalanceInProgressError
 from streams.core.topic import Topic
 from streams.group import CooperativeStickyAssignor
 
@@ -77,9 +78,27 @@ def test_group_of_threads_reads_everything_once_while_members_come_and_go(broker
     class Committing(RebalanceListener):
         def __init__(self, consumer):
             self.consumer = consumer
+            self.has_committed = False
 
         def on_partitions_revoked(self, partitions):
-            self.consumer.commit_sync()
+            if not self.has_committed:
+                self.consumer.commit_sync()
+
+    def commit(consumer, take):
+        """While the group is being settled nothing can be committed: poll, and try again."""
+        while True:
+            try:
+                consumer.commit_sync()
+                return
+            except RebalanceInProgressError:
+                take(consumer.poll(50))
+
+    def take(records):
+        with lock:
+            for record in records:
+                seen[record.value] += 1
+            if len(seen) == total:
+                is_complete.set()
 
     def produce():
         with Producer(broker, linger_ms=1) as producer:
@@ -96,17 +115,16 @@ def test_group_of_threads_reads_everything_once_while_members_come_and_go(broker
             assignors=[CooperativeStickyAssignor()],
             max_poll_records=50,
         )
+        listener = Committing(consumer)
         with consumer:
-            consumer.subscribe([numbers], Committing(consumer))
+            consumer.subscribe([numbers], listener)
             count = 0
             while not is_complete.is_set() and (limit is None or count < limit):
                 records = consumer.poll(50)
                 count += len(records)
-                with lock:
-                    for record in records:
-                        seen[record.value] += 1
-                    if len(seen) == total:
-                        is_complete.set()
+                take(records)
+            commit(consumer, take)
+            listener.has_committed = True
 
     run_all(produce, consume, consume, lambda: consume(500), lambda: consume(500))
 
