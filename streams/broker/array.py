@@ -7,11 +7,12 @@ and times are computed on first need, which for most logs never comes.  Under ``
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import define, field
 
 from streams.broker.batches import EncodedRun, encoded_blocks, is_gapless, pieces, run_of
+from streams.broker.steps import Keep, Steps, portions, records_in, whole
 from streams.broker.storage import RECORD_OVERHEAD, Extent, StorageContext, continues, payload_size
 from streams.core.records import NO_TIMESTAMP, Block, Headers, ProducerStamp
 from streams.protocol.wire import EncodedBlock
@@ -129,19 +130,22 @@ class ArrayStorage:
         """All records in memory may be compacted."""
         return self.end_offset
 
-    def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
+    def compact(self, upto: int, keep: Keep) -> int:
         """Thin out the chunks below ``upto``; neighbours that became small are joined."""
+        return whole(self.compaction(upto, keep))
+
+    def compaction(self, upto: int, keep: Keep) -> Steps[int]:
+        """As ``compact``, in steps; readers see the result at its end."""
         self._seal()
         below: list[Block] = []
-        above: list[Block] = []
-        for block in self._blocks:
-            split = index_of(block.offsets, upto)
-            if split < len(block):
-                above.append(block.slice(split) if split else block)
-            kept = keep(block.slice(0, split) if split < len(block) else block) if split else None
-            if kept is not None and len(kept):
-                below.append(kept)
-        self._blocks = list(joined(below)) + above
+        for portion in portions(blocks_below(self._blocks, upto)):
+            kept = (keep(block) for block in portion)
+            below += joined(block for block in kept if block is not None and len(block))
+            yield records_in(portion)
+        # What came, and what went at the start, since the first step.
+        self._seal()
+        below = [block for block in joined(below) if block.offsets[-1] >= self.start_offset]
+        self._blocks = below + blocks_from(self._blocks, upto)
         self._bases = [block.offsets[0] for block in self._blocks]
         self._extents.clear()
         return sum(map(len, below))
@@ -265,6 +269,27 @@ def index_of(offsets: Sequence[int], offset: int) -> int:
     if isinstance(offsets, range):
         return min(max(offset - offsets.start, 0), len(offsets))
     return bisect_left(offsets, offset)
+
+
+def blocks_below(blocks: Iterable[Block], upto: int) -> list[Block]:
+    """Return what lies below an offset."""
+    found: list[Block] = []
+    for block in blocks:
+        split = index_of(block.offsets, upto)
+        if not split:
+            break
+        found.append(block if split == len(block) else block.slice(0, split))
+    return found
+
+
+def blocks_from(blocks: Iterable[Block], offset: int) -> list[Block]:
+    """Return what lies from an offset on."""
+    found: list[Block] = []
+    for block in blocks:
+        split = index_of(block.offsets, offset)
+        if split < len(block):
+            found.append(block.slice(split) if split else block)
+    return found
 
 
 def joined(blocks: Iterable[Block]) -> Iterable[Block]:

@@ -10,7 +10,7 @@ import os
 import shutil
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -20,6 +20,7 @@ from streams.broker.array import ArrayStorage, joined, numbered
 from streams.broker.batches import EncodedRun, pieces, run_of
 from streams.broker.files import OpenFiles, sync_directory, write_atomically
 from streams.broker.segment import Segment
+from streams.broker.steps import Keep, Steps, portions, records_in, whole
 from streams.broker.storage import Extent, Stamped, StorageContext, StorageFactory
 from streams.core.errors import ConfigError
 from streams.core.records import Block
@@ -210,27 +211,38 @@ class FileStorage:
         """The file being written is not compacted."""
         return self._segments[-1].base_offset
 
-    def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
+    def compact(self, upto: int, keep: Keep) -> int:
         """Rewrite the segments wholly below ``upto``, small neighbours joined into one file."""
+        return whole(self.compaction(upto, keep))
+
+    def compaction(self, upto: int, keep: Keep) -> Steps[int]:
+        """As ``compact``, in steps; readers see each file when it is done."""
         left = 0
+        sealed_offset = self.sealed_offset
         sealed = [s for s, end in zip(self._segments, self._bases[1:], strict=False) if end <= upto]
         for group in _groups(sealed, self.segment_bytes):
-            left += self._rewrite(group, keep)
-        self._cache.truncate_before(self.sealed_offset)
+            left += yield from self._rewrite(group, keep)
+        self._cache.truncate_before(sealed_offset)
         return left
 
-    def _rewrite(self, group: list[Segment], keep: Callable[[Block], Block | None]) -> int:
+    def _rewrite(self, group: list[Segment], keep: Keep) -> Steps[int]:
         first = group[0]
+        if any(segment not in self._segments for segment in group):
+            return 0
         cleaned = first.path.with_suffix(".cleaned")
         self.files.drop(cleaned)
         cleaned.unlink(missing_ok=True)
         result = Segment(cleaned, first.base_offset, self.files)
         self.files.get(cleaned)
-        count = 0
-        kept = (keep(block) for segment in group for block in segment.blocks())
-        for block in joined(block for block in kept if block is not None and len(block)):
-            result.append(self._encoded(block, block.offsets[0]))
-            count += len(block)
+        try:
+            count = yield from self._clean(group, result, keep)
+        except BaseException:
+            result.remove()
+            raise
+        if count < 0:
+            # Deleted meanwhile: the next pass sees what is left.
+            result.remove()
+            return 0
         if self.fsync != "never":
             result.sync()
         # One rename puts the result in place of the first file.  The others are deleted in
@@ -248,6 +260,19 @@ class FileStorage:
             segment.remove()
         if self.fsync != "never":
             sync_directory(self.directory)
+        return count
+
+    def _clean(self, group: list[Segment], result: Segment, keep: Keep) -> Steps[int]:
+        """Write what stays of the group; return how many records, -1 where some of it was deleted meanwhile."""
+        count = 0
+        for portion in portions(block for segment in group for block in segment.blocks()):
+            kept = (keep(block) for block in portion)
+            for block in joined(block for block in kept if block is not None and len(block)):
+                result.append(self._encoded(block, block.offsets[0]))
+                count += len(block)
+            yield records_in(portion)
+            if any(segment not in self._segments for segment in group):
+                return -1
         return count
 
     # --- inside ---------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from typing import Generic, TypeVar
 
 from attrs import define
 
-from streams.broker.storage import CompactableStorage, Extent, LogStorage
+from streams.broker.steps import Keep, Steps
+from streams.broker.storage import CompactableStorage, Extent, GradualStorage, LogStorage
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import ErrorCode
@@ -109,6 +110,30 @@ class GuardedCompactableStorage(GuardedStorage[CompactableStorage]):
         return self._named("compact", lambda: self.inner.compact(upto, keep))
 
 
+@define(eq=False)
+class GuardedGradualStorage(GuardedCompactableStorage):
+    """The same for a storage that is compacted in steps."""
+
+    def compaction(self, upto: int, keep: Keep) -> Steps[int]:
+        """Thin out what lies below ``upto``, in steps."""
+        assert isinstance(self.inner, GradualStorage)
+        steps = self.inner.compaction(upto, keep)
+        end: list[int] = []
+
+        def step() -> int:
+            try:
+                return next(steps)
+            except StopIteration as stop:
+                end.append(stop.value)
+                return 0
+
+        while not end:
+            seen = self._named("compact", step)
+            if not end:
+                yield seen
+        return end[0]
+
+
 def guarded(
     inner: LogStorage, partition: TopicPartition
 ) -> GuardedStorage[LogStorage] | GuardedStorage[CompactableStorage]:
@@ -124,6 +149,8 @@ def guarded(
             "see LogStorage for what a storage has",
             code=ErrorCode.STORAGE_ERROR,
         )
+    if isinstance(inner, GradualStorage):
+        return GuardedGradualStorage(inner, partition)
     if isinstance(inner, CompactableStorage):
         return GuardedCompactableStorage(inner, partition)
     return GuardedStorage(inner, partition)

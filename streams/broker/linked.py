@@ -6,13 +6,14 @@ again at once.  For logs that are short-lived queues; ``array`` is the faster on
 anything up in.  Under ``log``.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from attrs import define, field
 
-from streams.broker.array import index_of, joined, numbered
+from streams.broker.array import blocks_below, blocks_from, index_of, joined, numbered
 from streams.broker.batches import EncodedRun, pieces, run_of
+from streams.broker.steps import Keep, Steps, portions, records_in, whole
 from streams.broker.storage import RECORD_OVERHEAD, Extent, StorageContext, payload_size
 from streams.core.records import NO_TIMESTAMP, Block
 from streams.protocol.wire import EncodedBlock
@@ -125,21 +126,23 @@ class LinkedStorage:
         """All records in memory may be compacted."""
         return self.end_offset
 
-    def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
+    def compact(self, upto: int, keep: Keep) -> int:
         """Thin out the nodes below ``upto``; neighbours that became small are joined."""
+        return whole(self.compaction(upto, keep))
+
+    def compaction(self, upto: int, keep: Keep) -> Steps[int]:
+        """As ``compact``, in steps; readers see the result at its end."""
         below: list[Block] = []
-        above: list[Block] = []
-        for node in self._nodes():
-            block = node.block
-            split = index_of(block.offsets, upto)
-            kept = keep(block if split == len(block) else block.slice(0, split)) if split else None
-            if kept is not None and len(kept):
-                below.append(kept)
-            if split < len(block):
-                above.append(block.slice(split) if split else block)
+        for portion in portions(blocks_below((node.block for node in self._nodes()), upto)):
+            kept = (keep(block) for block in portion)
+            below += joined(block for block in kept if block is not None and len(block))
+            yield records_in(portion)
+        # What came, and what went at the start, since the first step.
+        below = [block for block in joined(below) if block.offsets[-1] >= self.start_offset]
+        above = blocks_from((node.block for node in self._nodes()), upto)
         self._head = self._tail = None
         self._cursors.clear()
-        for block in (*joined(below), *above):
+        for block in (*below, *above):
             self._link(block)
         return sum(map(len, below))
 

@@ -15,7 +15,8 @@ from streams.broker.batches import EncodedRun, EncodedStorage, at_append_time, e
 from streams.broker.compaction import Cleaner
 from streams.broker.config import TopicConfig
 from streams.broker.producers import ProducerLedger
-from streams.broker.storage import CompactableStorage, LogStorage, Stamped, stamps_of
+from streams.broker.steps import STEP_RECORDS, Steps, portions, records_in, whole
+from streams.broker.storage import CompactableStorage, GradualStorage, LogStorage, Stamped, stamps_of
 from streams.core.errors import BrokerError, OffsetOutOfRangeError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.batch import HEADER_SIZE, CorruptBatchError, batch_size
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 #: Bytes that lengths, deltas and the batch header add to a record without headers, at most.
 _FRAME_BYTES = HEADER_SIZE + 32
-_COMPACTION_READ_RECORDS = 50_000
+_COMPACTION_READ_RECORDS = STEP_RECORDS
 # Records that are read and encoded at once where the storage cannot hand out batches.
 _ENCODED_READ_RECORDS = 4096
 #: After this time without a record a producer is forgotten (Kafka's producer.id.expiration.ms).
@@ -345,6 +346,10 @@ class PartitionLog:
 
         Returns whether a pass was made.  Storages that cannot be compacted are left alone.
         """
+        return whole(self.compaction(now_ms))
+
+    def compaction(self, now_ms: int) -> Steps[bool]:
+        """As ``compact``, in steps between which others may read and write."""
         storage = self.storage
         if not self.config.is_compacted or not isinstance(storage, CompactableStorage):
             return False
@@ -366,8 +371,13 @@ class PartitionLog:
             self.config.record_ttl_ms,
             self._producers.is_aborted,
         )
-        cleaner.learn(_blocks_between(storage, first_dirty, upto))
-        self._clean_records = storage.compact(upto, cleaner.keep)
+        for portion in portions(_blocks_between(storage, first_dirty, upto)):
+            cleaner.learn(portion)
+            yield records_in(portion)
+        if isinstance(storage, GradualStorage):
+            self._clean_records = yield from storage.compaction(upto, cleaner.keep)
+        else:
+            self._clean_records = storage.compact(upto, cleaner.keep)
         self._horizons = cleaner.kept_horizons
         self._next_expiry_ms = cleaner.next_expiry_ms
         self._first_dirty_offset = max(upto, first_dirty)
@@ -392,6 +402,8 @@ def _longest(column: Sequence[bytes | None]) -> int:
 def _blocks_between(storage: LogStorage, offset: int, upto: int) -> Iterator[Block]:
     """Yield the records from ``offset`` up to ``upto``."""
     while offset < upto:
+        # The start may have been raised between two steps.
+        offset = max(offset, storage.start_offset)
         blocks = storage.read(offset, _COMPACTION_READ_RECORDS)
         if not blocks:
             return

@@ -14,6 +14,7 @@ from attrs import define, field, frozen
 
 from streams.broker.fetches import Answer, WaitingFetch, WaitingFetches
 from streams.broker.log import PartitionLog
+from streams.broker.maintenance import PAUSE_MS, Maintenance
 from streams.broker.reads import EncodedFetch, EncodedFetched, fetched, fetched_encoded
 from streams.broker.refusals import ErrorText, error_of, refusal, transaction_refusal
 from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic, Topics, check_name
@@ -79,7 +80,7 @@ class BrokerConfig:
 
     ``auto_create_topics``: a Metadata request for an unknown topic creates it with
     ``default_partitions`` (Kafka's ``auto.create.topics.enable``, true there as here).
-    ``maintenance_interval_ms``: how often ``tick`` runs retention and compaction (Kafka's
+    ``maintenance_interval_ms``: how often ``tick`` begins a pass of retention and compaction (Kafka's
     ``log.retention.check.interval.ms``); None = only when ``maintain`` is called.
     """
 
@@ -109,10 +110,12 @@ class Broker:
     )
     _fetches: WaitingFetches = field(factory=WaitingFetches, init=False)
     _unflushed: set[PartitionLog] = field(factory=set, init=False)
+    _maintenance: Maintenance = field(init=False)
     _maintenance_due_ms: int | None = field(default=None, init=False)
     _handlers: dict[type, Callable[..., None]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._maintenance = Maintenance(self.topics)
         handlers: dict[type, Callable[..., None]] = {
             Produce: self._produce,
             Fetch: self._fetch,
@@ -185,26 +188,27 @@ class Broker:
             self._perform_by_itself(self.transactions.tick(now_ms), now_ms)
         if self._maintenance_due_ms is not None and self._maintenance_due_ms <= now_ms:
             self._maintenance_due_ms = None
-            self.maintain(now_ms)
-            self._schedule_maintenance(now_ms)
+            if self._maintenance.step(now_ms):
+                self._after_maintenance(now_ms)
+                self._schedule_maintenance(now_ms)
+            else:
+                self._maintenance_due_ms = now_ms + PAUSE_MS
 
     def maintain(self, now_ms: int) -> None:
         """Apply retention and compaction to every log whose topic asks for it.
 
         A log whose storage fails is left as it is and reported; the others go on.
         """
-        for topic in self.topics:
-            for log in topic.logs:
-                try:
-                    log.apply_retention(now_ms)
-                    log.compact(now_ms)
-                except (OSError, BrokerError) as error:
-                    _LOGGER.error("maintenance of %s failed and will be tried again: %s", log.partition, error)
+        self._maintenance.run(now_ms)
+        self._after_maintenance(now_ms)
+
+    def _after_maintenance(self, now_ms: int) -> None:
         self._perform_by_itself(self.transactions.expire(now_ms), now_ms)
         self._wake([log.partition for topic in self.topics for log in topic.logs], now_ms)
 
     def close(self) -> None:
         """Flush and close all logs."""
+        self._maintenance.stop()
         self.topics.close()
 
     # --- records ------------------------------------------------------------------------------

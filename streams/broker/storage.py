@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from attrs import frozen
 
+from streams.broker.steps import Keep, Steps
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.protocol.markers import is_commit_marker
 
@@ -97,6 +98,15 @@ class CompactableStorage(LogStorage, Protocol):
         Returns the number of records left below ``upto``.  ``keep`` sees blocks in offset
         order, none of them reaching beyond ``upto``.
         """
+        ...
+
+
+@runtime_checkable
+class GradualStorage(CompactableStorage, Protocol):
+    """A storage that is thinned out in steps, so that nobody waits for the whole."""
+
+    def compaction(self, upto: int, keep: Keep) -> Steps[int]:
+        """As ``compact``; between two steps records may be read, appended, and deleted at the start."""
         ...
 
 
