@@ -238,6 +238,11 @@ class ApplicationPlan:
         """Return the names of the repartition topics on the broker, those of lanes aside."""
         return set() if self.has_lanes else {self.physical_topic(topic) for topic in self.topology.internal_topics}
 
+    def regroups(self, sub_topology: int) -> bool:
+        """Whether tasks of a sub-topology write a repartition topic, in which their outputs meet."""
+        sub = next(sub for sub in self.subs if sub.id == sub_topology)
+        return any(self.is_internal(topic) for topic in sub.sink_topics)
+
     def partition_count(self, topic: str) -> int | None:
         """Return the partition count of a topic of the topology, None if it is not known."""
         return self.partitions.get(topic)
@@ -397,6 +402,7 @@ class ApplicationPlan:
             state,
             outbox,
             metrics,
+            regroups=self.regroups(task_id.sub_topology),
             cache=cache,
             now_ms=self.clock.now_ms(),
             skips_processing_errors=config.processing_handler != "fail",

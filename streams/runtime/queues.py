@@ -295,6 +295,11 @@ class TaskQueues:
         """Whether every input has ended and all its records are taken."""
         return all(queue.is_ended and not queue.size and queue.is_caught_up for queue in self._ordered)
 
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether all that the logs have is here or done, as far as known."""
+        return all(queue.is_caught_up for queue in self._ordered)
+
     def _may_start(self, now_ms: int) -> bool:
         """Check whether every empty partition may be left behind (KIP-695)."""
         ready = True

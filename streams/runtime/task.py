@@ -96,6 +96,7 @@ class Task:
         outbox: Outbox,
         metrics: Metrics,
         *,
+        regroups: bool = False,
         cache: RecordCache | None = None,
         now_ms: int = 0,
         skips_processing_errors: bool = False,
@@ -106,6 +107,8 @@ class Task:
         self.skips_processing_errors = skips_processing_errors
         self.skips_production_errors = skips_production_errors
         self.task_id = task_id
+        #: Its outputs meet those of its siblings in a repartition topic.
+        self.regroups = regroups
         self.application_id = application_id
         self.inputs = {item.partition: item for item in inputs}
         self.queues = queues

@@ -33,6 +33,7 @@ from streams.runtime.committing import Committer
 from streams.runtime.facts import MemberFacts
 from streams.runtime.layout import Plans
 from streams.runtime.restore import Restorer
+from streams.runtime.stepping import Stepper
 from streams.runtime.task import Task
 from streams.runtime.task_set import TaskSet
 
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 RUN_LIMIT = 10_000
 #: Wait of a bounded run for inputs that may end without a record.
 _BOUNDED_POLL_MS = 5
+#: Wait for what the log is known to have.
+_FETCH_POLL_MS = 5
 #: State that waits for a commit, above which one is made early.
 _MAX_UNCOMMITTED_BYTES = 64 << 20
 
@@ -89,6 +92,8 @@ class StreamThread:
     _held: set[TopicPartition] = field(factory=set)
     #: Tasks of a bounded run whose final flush is done.
     _flushed: set[TaskId] = field(factory=set)
+    #: By sub-topology.
+    _steppers: dict[int, Stepper] = field(factory=dict)
     _next_commit_ms: int = 0
     #: When a leader looks again whether warm-up copies are complete.
     _probe_at_ms: int | None = None
@@ -159,7 +164,10 @@ class StreamThread:
         if not self._is_settled:
             self._reconcile()
         is_busy = not self.is_paused and any(task.queues.size for task in self.tasks.values())
-        timeout_ms = 0 if is_busy or not self.restorer.is_idle else self._poll_ms()
+        if any(stepper.is_waiting for stepper in self._steppers.values()):
+            timeout_ms = _FETCH_POLL_MS
+        else:
+            timeout_ms = 0 if is_busy or not self.restorer.is_idle else self._poll_ms()
         for partition, blocks in self.consumer.poll_blocks(timeout_ms).items():
             task = self.task_set.owner_of.get(partition)
             if task is not None:
@@ -237,17 +245,30 @@ class StreamThread:
     def _process(self) -> int:
         total = 0
         now = self.clock.now_ms()
+        in_step: dict[int, list[Task]] = {}
         for task in list(self.tasks.values()):
             if self.restorer.is_restoring(task.task_id) or self._in_cycle(task):
                 continue
-            while count := task.process(now, RUN_LIMIT):
-                total += count
-                self.committer.send(task)
-                if task.wants_commit or task.uncommitted_bytes > _MAX_UNCOMMITTED_BYTES:
-                    self._try_commit([task])
+            if task.regroups and self.bounded is None:
+                in_step.setdefault(task.task_id.sub_topology, []).append(task)
+            else:
+                while count := self._run_task(task, now, RUN_LIMIT):
+                    total += count
             if task.punctuate(now):
                 self.committer.send(task)
+        for sub_topology, tasks in in_step.items():
+            stepper = self._steppers.setdefault(sub_topology, Stepper())
+            total += stepper.process(tasks, self.clock.monotonic_ms(), lambda task, n: self._run_task(task, now, n))
         return total + (self._process_cycles(self.bounded, now) if self.bounded is not None else 0)
+
+    def _run_task(self, task: Task, now: int, limit: int) -> int:
+        """Process one run of a task and send what it gives."""
+        count = task.process(now, limit)
+        if count:
+            self.committer.send(task)
+            if task.wants_commit or task.uncommitted_bytes > _MAX_UNCOMMITTED_BYTES:
+                self._try_commit([task])
+        return count
 
     def _in_cycle(self, task: Task) -> bool:
         return self.bounded is not None and self.bounded.cycle_of(task.task_id) is not None
