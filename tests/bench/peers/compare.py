@@ -7,6 +7,7 @@ millions of records need no memory.
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -21,38 +22,68 @@ _canonical = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.decode
 
 
-def dump(servers: str, query: str, path: Path) -> int:
-    """Write the records of `out` as sorted lines of key, value and timestamp; return their number."""
-    is_count = query.removesuffix("-cached").partition(",")[0] in _COUNTS
-    is_final = query.endswith("-cached")
+def extent(query: str) -> str:
+    """Say what of a query's output is compared, and why not all."""
+    if query.endswith("-cached"):
+        return "last value of each key: what a cache swallows depends on its size and on commits"
+    if query == "S1":
+        return "every record, input of one partition"
+    if query == "J2":
+        return "every record but bids at their auction's own millisecond, whose order is not defined"
+    return "every record"
+
+
+def _undefined(servers: str, query: str) -> set[tuple[bytes, int]]:
+    """Keys and times of results that depend on which of two records of the same time goes first.
+
+    A bid that meets the table in the very millisecond of its auction: Kafka Streams' heap decides, ours the
+    order of the inputs.
+    """
+    if query != "J2":
+        return set()
+    return {(key, timestamp) for key, _, timestamp in _records(servers, "auctions")}
+
+
+def _records(servers: str, topic: str) -> Iterator[tuple[bytes, bytes | None, int]]:
+    """Yield key, value and timestamp of all that a topic has now."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "compare", "enable.auto.commit": False})
-    ends = {
-        number: consumer.get_watermark_offsets(TopicPartition("out", number), 20)[1] for number in range(PARTITIONS)
-    }
-    consumer.assign([TopicPartition("out", number, 0) for number in range(PARTITIONS)])
-    left, last = sum(ends.values()), {}
-    raw = path.with_suffix(".unsorted")
-    with raw.open("wb") as file:
+    try:
+        partitions = [TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
+        left = sum(consumer.get_watermark_offsets(partition, 20)[1] for partition in partitions)
+        consumer.assign(partitions)
         while left:
             messages = consumer.consume(10_000, 10.0)
-            assert messages, f"{left} records of {query} are missing"
+            assert messages, f"{left} records of {topic} are missing"
             left -= len(messages)
             for message in messages:
-                key, value, timestamp = message.key(), message.value(), message.timestamp()[1]
-                assert key is not None, f"a record of {query} without a key"
-                if value is None:
-                    text = b"null"
-                else:
-                    text = b"%d" % int.from_bytes(value, "big") if is_count else _canonical(_decode(value))
-                if is_final:
-                    last[key] = b"%b\t%b\t%d\n" % (key, text, timestamp)
-                else:
-                    file.write(b"%b\t%b\t%d\n" % (key, text, timestamp))
+                key = message.key()
+                assert key is not None, f"a record of {topic} without a key"
+                yield key, message.value(), message.timestamp()[1]
+    finally:
+        consumer.close()
+
+
+def dump(servers: str, query: str, path: Path) -> None:
+    """Write the records of `out` as sorted lines of key, value and timestamp."""
+    is_count = query.removesuffix("-cached") in _COUNTS
+    is_final = query.endswith("-cached")
+    undefined = _undefined(servers, query)
+    last: dict[bytes, bytes] = {}
+    raw = path.with_suffix(".unsorted")
+    with raw.open("wb") as file:
+        for key, value, timestamp in _records(servers, "out"):
+            if value is None:
+                text = b"null"
+            else:
+                text = b"%d" % int.from_bytes(value, "big") if is_count else _canonical(_decode(value))
+            line = b"%b\t%b\t%d\n" % (key, text, timestamp)
+            if is_final:
+                last[key] = line
+            elif (key, timestamp) not in undefined:
+                file.write(line)
         file.writelines(last.values())
-    consumer.close()
     subprocess.run(["sort", "-S", "512M", "-o", path, raw], env={**os.environ, "LC_ALL": "C"}, check=True)
     raw.unlink()
-    return sum(ends.values())
 
 
 def difference(ours: Path, theirs: Path, shown: int = 6) -> str:
