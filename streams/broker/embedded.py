@@ -249,6 +249,18 @@ class EmbeddedBroker:
             self._check_open()
             self._machine.add_partitions(name, partitions)
 
+    def alter_topic(self, name: str, changes: Mapping[str, str]) -> None:
+        """Give a topic these settings; the others stay.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            BrokerError: a setting is wrong or cannot be altered.
+        """
+        with self._lock:
+            self._check_open()
+            given = self._machine.topics.topic(name).config.given
+            self._machine.alter_topic(name, {**given, **changes}, self._driver.now_ms())
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic and what groups have committed for it.
 

@@ -10,8 +10,8 @@ from streams.cli.mistakes import UsageError
 from streams.cli.options import settings_of
 
 if TYPE_CHECKING:
+    from streams.broker import EmbeddedBroker
     from streams.clients.tcp import TcpCluster
-    from streams.protocol.transport import Cluster
 
 #: Where ``streams run --state-dir`` keeps its broker.
 BROKER = "broker"
@@ -46,7 +46,7 @@ def cluster_at(servers: str, settings: dict[str, Any] | None = None) -> "TcpClus
 
 
 @contextmanager
-def opened(options: argparse.Namespace, *, makes: bool = False) -> Iterator["Cluster"]:
+def opened(options: argparse.Namespace, *, makes: bool = False) -> Iterator["TcpCluster | EmbeddedBroker"]:
     """Give the broker that is meant; ``makes`` lets the embedded one be new.
 
     Raises:

@@ -1,4 +1,4 @@
-"""``streams topics``: list, describe, create, grow and delete topics of a cluster or an embedded broker."""
+"""``streams topics``: list, describe, create, alter, grow and delete topics of a cluster or an embedded broker."""
 
 import argparse
 import sys
@@ -19,8 +19,8 @@ def add_parser(commands: Any) -> None:
     """Add the command to the program."""
     parser = commands.add_parser(
         "topics",
-        help="list, describe, create, grow and delete topics",
-        description="List, describe, create, grow and delete topics.",
+        help="list, describe, create, alter, grow and delete topics",
+        description="List, describe, create, alter, grow and delete topics.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -36,12 +36,15 @@ def add_parser(commands: Any) -> None:
     create.add_argument("--replicas", metavar="N", type=partition_count, default=-1, help="default: the broker's")
     create.add_argument("--config", metavar="NAME=VALUE", action="append", default=[], help="a setting of Kafka's")
     create.add_argument("--if-missing", action="store_true", help="leave what exists as it is")
+    alter = verbs.add_parser("alter", help="give a topic other settings", allow_abbrev=False)
+    alter.add_argument("topic")
+    alter.add_argument("setting", nargs="+", metavar="NAME=VALUE", help="a setting of Kafka's; the others stay")
     grow = verbs.add_parser("grow", help="give topics more partitions", allow_abbrev=False)
     grow.add_argument("topic", nargs="+")
     grow.add_argument("--partitions", metavar="N", type=partition_count, required=True)
     delete = verbs.add_parser("delete", help="delete topics with their records", allow_abbrev=False)
     delete.add_argument("topic", nargs="+")
-    for verb in (listing, describe, create, grow, delete):
+    for verb in (listing, describe, create, alter, grow, delete):
         add_where(verb)
         verb.set_defaults(execute=execute)
 
@@ -62,6 +65,8 @@ def execute(options: argparse.Namespace) -> int:
             config = dict(pairs(options.config, "--config", "NAME=VALUE"))
             specs = [TopicSpec(name, options.partitions, config, options.replicas) for name in options.topic]
             admin.create_topics(specs, exist_ok=options.if_missing)
+        elif options.verb == "alter":
+            cluster.alter_topic(options.topic, dict(pairs(options.setting, "topics alter", "NAME=VALUE")))
         elif options.verb == "grow":
             admin.create_partitions(dict.fromkeys(options.topic, options.partitions))
         elif options.verb == "delete":

@@ -56,7 +56,7 @@ class Consumer:
         assignors: in order of preference; all members of a group need one in common.
         auto_offset_reset: where to begin without a committed offset: earliest, latest or none.
         max_poll_records: the most that one ``poll`` returns.
-        fetch_max_records: the most that is prefetched of each partition.
+        fetch_max_records: the most that is prefetched of each partition in process; over TCP bytes bound it.
         metadata_max_age_ms: how soon new topics and partitions are noticed.
         isolation_level: "read_committed" leaves out what belongs to aborted transactions and waits for open ones.
         background_heartbeat: a thread keeps the membership while the application is busy for longer than
@@ -81,6 +81,8 @@ class Consumer:
         max_poll_records: int = 500,
         fetch_max_records: int = 10_000,
         fetch_max_wait_ms: int = 500,
+        fetch_max_bytes: int = 52_428_800,
+        max_partition_fetch_bytes: int = 1_048_576,
         session_timeout_ms: int = 45_000,
         heartbeat_interval_ms: int = 3_000,
         max_poll_interval_ms: int = 300_000,
@@ -113,6 +115,8 @@ class Consumer:
             *parts,
             max_wait_ms=fetch_max_wait_ms,
             max_records=fetch_max_records,
+            max_bytes=fetch_max_bytes,
+            partition_max_bytes=max_partition_fetch_bytes,
             retry_backoff_ms=retry_backoff_ms,
             reset_policy=reset_policy,
             isolation_level=self._isolation_level,

@@ -57,6 +57,8 @@ class Fetcher:
         *,
         max_wait_ms: int,
         max_records: int,
+        max_bytes: int,
+        partition_max_bytes: int,
         retry_backoff_ms: int,
         reset_policy: int | None,
         isolation_level: int = READ_UNCOMMITTED,
@@ -67,6 +69,7 @@ class Fetcher:
         self._catalog = catalog
         self._max_wait_ms = max_wait_ms
         self._max_records = max_records
+        self._bytes = max_bytes, partition_max_bytes
         self._retry_backoff_ms = retry_backoff_ms
         self._reset_policy = reset_policy
         self._isolation_level = isolation_level
@@ -161,7 +164,7 @@ class Fetcher:
         asked = {partition: (states[partition], position) for partition, position in positions.items()}
         self._in_flight.update(asked)
         self._retry_at_ms.pop(node, None)
-        request = Fetch(positions, self._max_wait_ms, self._max_records, self._isolation_level)
+        request = Fetch(positions, self._max_wait_ms, self._max_records, self._isolation_level, *self._bytes)
         self._network.send(node, request, self._receiver(node, asked))
 
     def _receiver(

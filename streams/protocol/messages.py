@@ -254,7 +254,9 @@ class Fetch:
     """Read from offsets: ``positions`` is partition -> next offset.
 
     The response waits up to ``max_wait_ms`` while there is nothing at all to read.
-    ``max_records`` bounds each partition's answer, whatever the size of stored batches.
+    ``max_records`` bounds each partition's answer in process, whatever the size of stored batches;
+    ``max_bytes`` the whole answer and ``partition_max_bytes`` each partition's over TCP, but for
+    the first batch (KIP-74).
     With READ_COMMITTED nothing at or above the last stable offset is returned, and the answer
     names the aborted transactions, whose records the consumer leaves out.
     """
@@ -263,6 +265,8 @@ class Fetch:
     max_wait_ms: int = 500
     max_records: int = 10_000
     isolation_level: int = READ_UNCOMMITTED
+    max_bytes: int = 52_428_800
+    partition_max_bytes: int = 1_048_576
 
 
 @frozen

@@ -14,7 +14,7 @@ from streams.clients.network import ANY_NODE, Network
 from streams.clients.tcp import TcpCluster
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
-from streams.core.errors import BrokerError, TopologyError
+from streams.core.errors import BrokerError, TopologyError, UnknownTopicError
 from streams.core.records import TopicPartition
 from streams.protocol.messages import (
     DescribeGroup,
@@ -57,7 +57,9 @@ class Provisioner:
         """Return the partition counts of all topics, those declared by the topology made if need be."""
         with self._admin() as admin:
             known = self._counts(admin)
-            if self._creates_topics and self._create_declared(admin, known):
+            if not self._creates_topics:
+                known |= self._made_lately(admin, known)
+            elif self._create_declared(admin, known):
                 known = self._counts(admin)
             return known
 
@@ -118,6 +120,19 @@ class Provisioner:
         self._configs = {topic.name: topic.config for topic in found}
         return {topic.name: len(topic.leaders) for topic in found if not topic.is_internal}
 
+    def _made_lately(self, admin: Admin, known: Mapping[str, int]) -> dict[str, int]:
+        """Return the partition counts of sources that this broker did not know of, or for which it had no leaders."""
+        sources = dict.fromkeys(topic for sub in sub_topologies(self._topology) for topic in sub.source_topics)
+        missing = [name for name in sources if name not in known and name not in self._topology.internal_topics]
+        if not missing:
+            return {}
+        try:
+            # Asked for again for some seconds: a cluster's brokers do not hear of a new topic at once.
+            return {name: len(topic.leaders) for name, topic in admin.describe_topics(missing).items()}
+        except UnknownTopicError:
+            # Whoever needs them says which.
+            return {}
+
     def _create_declared(self, admin: Admin, known: Mapping[str, int]) -> bool:
         names: dict[str, None] = {}
         for sub in sub_topologies(self._topology):
@@ -164,7 +179,14 @@ class Provisioner:
                     "or delete it if its records may go, or start with a new application id"
                 )
             for setting, has, needs in shortfalls(plan.config, found):
-                # A topology that keeps windows for longer than before may start: only what is older is missing.
+                if isinstance(self._cluster, TcpCluster):
+                    raise TopologyError(
+                        f"internal topic {plan.name!r} has {setting}={has}, but the topology needs {needs}: a store "
+                        f"that is restored from it would lack entries; set {setting}={needs} on it "
+                        f"(`streams topics alter {plan.name} {setting}={needs}`, or kafka-configs --alter)"
+                    )
+                # It is the application's own broker, and the topology keeps windows for longer than before: only
+                # what is older is missing.
                 log.warning(
                     "internal topic %r has %s=%s, but the topology needs %s: a store that is restored from it may "
                     "lack entries; set %s=%s on it",

@@ -198,6 +198,9 @@ def test_topics_are_made_filled_shown_and_deleted(streams: Program, where: list[
     described = streams("topics", "describe", "t", *where).out
     assert "t: 2 partitions, 2 offsets" in described
     assert "partition 1: leader 0, offsets 0 to 2" in described
+    assert streams("topics", "alter", "t", "retention.ms=5000", "cleanup.policy=compact,delete", *where).status == 0
+    assert "retention.ms=5000" in streams("topics", "describe", "t", *where).out
+    assert "retention.ms" in streams("topics", "alter", "t", "retention.ms=soon", *where).err
     assert streams("topics", "grow", "t", "--partitions", "3", *where).status == 0
     assert "t: 3 partitions" in streams("topics", "describe", "t", *where).out
     assert streams("topics", "delete", "t", *where).status == 0

@@ -4,20 +4,22 @@ Against the embedded broker over TCP and a real Kafka: nothing is lost, and exac
 """
 
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streams import Streams, StreamsBuilder, Topic
+from streams import Streams, StreamsBuilder, TimeWindows, Topic
 from streams.broker import EmbeddedBroker
 from streams.broker.tcp.requests import VERSIONS
 from streams.clients import Admin, Producer
 from streams.clients.admin import EARLIEST, LATEST
 from streams.clients.tcp import TcpCluster
 from streams.core.errors import ConfigError, TopologyError
-from streams.core.records import TopicPartition
+from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import TopicSpec
 from tests.kafka.node import KafkaNode
 from tests.kafka.proxy import Proxy
@@ -118,6 +120,90 @@ def test_internal_topics_that_do_not_fit_are_refused(
         streams.start()
 
     streams.close()
+
+
+def windowed(name: str) -> Callable[[StreamsBuilder], None]:
+    """Count by windows of a second what comes from two topics, of which one is much heavier."""
+    light, heavy = (Topic(f"{name}-{kind}", key=str, value=bytes) for kind in ("light", "heavy"))
+
+    def build(builder: StreamsBuilder) -> None:
+        both = builder.stream(light, heavy)
+        both.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1))).count("windowed")
+
+    return build
+
+
+def test_changelog_that_keeps_windows_for_too_short_is_refused(servers: str, name: str):
+    """Said with what to set; once that is set, it starts."""
+    application, cluster = name.replace(".", "-"), TcpCluster(servers)
+    changelog = f"{application}-windowed-changelog"
+    with Admin(cluster) as admin:
+        admin.create_topics([TopicSpec(f"{application}-{kind}", 1) for kind in ("light", "heavy")])
+        config = {"cleanup.policy": "compact,delete", "retention.ms": "1000"}
+        admin.create_topics([TopicSpec(changelog, 1, config)])
+
+    def start() -> None:
+        with Streams(windowed(application), application_id=application, bootstrap_servers=servers, **SETTINGS):
+            pass
+
+    with pytest.raises(TopologyError, match=f"{changelog}.*retention.ms=1000.*set retention.ms=") as told:
+        start()
+    cluster.alter_topic(changelog, {"retention.ms": str(told.value).rpartition("retention.ms=")[2].partition("`")[0]})
+    start()
+
+
+@pytest.mark.parametrize("idle_ms", [0, -1])
+def test_heavy_partition_keeps_up_with_a_light_one(servers: str, name: str, idle_ms: int):
+    """A fetch brings thousands of the light topic's records, and two of the heavy one's: none comes too late.
+
+    But for those who do not want to wait, which shows that it takes that.
+    """
+    application, cluster = name.replace(".", "-"), TcpCluster(servers)
+    light, heavy = (TopicPartition(f"{application}-{kind}", 0) for kind in ("light", "heavy"))
+    with Admin(cluster) as admin, Producer(cluster) as producer:
+        admin.create_topics([TopicSpec(light.topic, 1), TopicSpec(heavy.topic, 1)])
+        times = list(range(1_000_000, 1_200_000, 10))
+        producer.send_block(light, Block([b"k"] * len(times), [b"v"] * len(times), times))
+        producer.send_block(heavy, Block([b"k"] * 200, [bytes(20_000)] * 200, times[::100]))
+        producer.flush()
+    with Streams(
+        windowed(application),
+        application_id=application,
+        bootstrap_servers=servers,
+        max_task_idle_ms=idle_ms,
+        max_partition_fetch_bytes=50_000,
+        **SETTINGS,
+    ) as streams:
+        until(lambda: streams.metrics.sum("process-total") >= len(times) + 200)
+        dropped = streams.metrics.sum("dropped-records")
+    assert (dropped == 0) is (idle_ms == 0)
+
+
+def test_input_that_was_made_a_moment_ago_is_found(servers: str, counting: Counting):
+    """A cluster's brokers do not all know at once of a new topic: its lack is no error before that has passed."""
+    failures: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            with Streams(
+                _copying(f"{counting.name}-late"),
+                application_id=f"{counting.name}-late",
+                bootstrap_servers=servers,
+                **SETTINGS,
+            ):
+                pass
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    # By then it has looked, and looks again.
+    thread.join(1)
+    assert thread.is_alive()
+    with Admin(TcpCluster(servers)) as admin:
+        admin.create_topics([TopicSpec(f"{counting.name}-late-{kind}", 1) for kind in ("lines", "counts")])
+    thread.join()
+    assert failures == []
 
 
 def test_missing_input_is_told_and_not_made(servers: str, name: str):

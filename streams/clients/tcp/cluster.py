@@ -9,8 +9,8 @@ from typing import Final
 
 from streams.clients.errors import RETRIABLE, DisconnectedError, error_for
 from streams.clients.network import ANY_NODE, Backoff, Patience, Traits
-from streams.clients.tcp.channel import Address, Answer, ChannelConfig
-from streams.clients.tcp.connection import ConnectionConfig, TcpConnection, describe_configs
+from streams.clients.tcp.channel import Address, Answer, ChannelConfig, Question
+from streams.clients.tcp.connection import ConnectionConfig, TcpConnection, alter_config, describe_configs
 from streams.clients.tcp.security import Security
 from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
@@ -110,23 +110,39 @@ class TcpCluster:
         names = list(dict.fromkeys(topics))
         if not names:
             return {}
+        return _settings(self._ask(describe_configs(names), f"settings of topics {', '.join(names)}"))
+
+    def alter_topic(self, name: str, changes: Mapping[str, str]) -> None:
+        """Give a topic these settings; the others stay (KIP-339).
+
+        Raises:
+            UnknownTopicError: it does not exist.
+            BrokerError: the broker refuses, or does not answer in time.
+        """
+        what = f"settings of topic {name!r}"
+        for row in self._ask(alter_config(name, changes), what).message["responses"]:
+            code = error_code(row["error_code"])
+            if code is not ErrorCode.NONE:
+                raise error_for(code, what, row["error_message"] or "")
+
+    def _ask(self, question: Question, what: str) -> Answer:
         connection = self.connect("topic-configs")
         try:
-            number = connection.send(ANY_NODE, describe_configs(names))
+            number = connection.send(ANY_NODE, question)
             patience = Patience(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
             while remaining_ms := patience.remaining_ms(has_progress=True):
                 for arrived, outcome in connection.poll(remaining_ms):
                     if arrived == number:
                         if isinstance(outcome, Exception):
                             raise outcome
-                        return _settings(outcome)
-            raise DisconnectedError(f"settings of topics {', '.join(names)}: no answer in time; is the broker there?")
+                        assert isinstance(outcome, Answer)
+                        return outcome
+            raise DisconnectedError(f"{what}: no answer in time; is the broker there?")
         finally:
             connection.close()
 
 
-def _settings(outcome: object) -> dict[str, Mapping[str, str]]:
-    assert isinstance(outcome, Answer)
+def _settings(outcome: Answer) -> dict[str, Mapping[str, str]]:
     found: dict[str, Mapping[str, str]] = {}
     for row in outcome.message["results"]:
         name, code = row["resource_name"], error_code(row["error_code"])

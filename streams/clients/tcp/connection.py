@@ -12,6 +12,7 @@ import logging
 import selectors
 import socket
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from itertools import count
 from random import Random
@@ -39,7 +40,7 @@ from streams.protocol.messages import (
 from streams.protocol.wire.fields import Fields
 from streams.protocol.wire.mapping import answer, key_of
 from streams.protocol.wire.tables.session import METADATA
-from streams.protocol.wire.tables.topics import DESCRIBE_CONFIGS
+from streams.protocol.wire.tables.topics import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
 log = logging.getLogger(__name__)
 
@@ -445,6 +446,15 @@ def describe_configs(topics: list[str]) -> Question:
     return Question(
         DESCRIBE_CONFIGS.key,
         {"resources": [{"resource_type": 2, "resource_name": name} for name in topics]},
+    )
+
+
+def alter_config(topic: str, changes: Mapping[str, str]) -> Question:
+    """Return the request for other values of some settings of a topic."""
+    configs = [{"name": name, "config_operation": 0, "value": value} for name, value in changes.items()]
+    return Question(
+        INCREMENTAL_ALTER_CONFIGS.key,
+        {"resources": [{"resource_type": 2, "resource_name": topic, "configs": configs}]},
     )
 
 

@@ -44,8 +44,6 @@ _LOGGER = logging.getLogger(__name__)
 
 # Kafka's defaults of its consumer.
 _MIN_BYTES: Final = 1
-_MAX_BYTES: Final = 52_428_800
-_PARTITION_MAX_BYTES: Final = 1_048_576
 # Without a fetch session each request says everything (KIP-227).
 _NO_SESSION: Final = -1
 
@@ -141,7 +139,7 @@ def _fetch(request: Fetch, version: int) -> Fields:
     return {
         "max_wait_ms": request.max_wait_ms,
         "min_bytes": _MIN_BYTES,
-        "max_bytes": _MAX_BYTES,
+        "max_bytes": request.max_bytes,
         "isolation_level": request.isolation_level,
         "session_id": 0,
         "session_epoch": _NO_SESSION,
@@ -149,7 +147,7 @@ def _fetch(request: Fetch, version: int) -> Fields:
             {
                 "topic": topic,
                 "partitions": [
-                    {"partition": partition, "fetch_offset": offset, "partition_max_bytes": _PARTITION_MAX_BYTES}
+                    {"partition": partition, "fetch_offset": offset, "partition_max_bytes": request.partition_max_bytes}
                     for partition, offset in partitions
                 ],
             }
@@ -185,9 +183,19 @@ def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
 
 
 def _fetch_asked(message: Fields, version: int, client_id: str) -> Asked[Fetch]:
-    rows = each_partition(message["topics"], "topic", "partitions", "partition")
-    positions = {partition: row["fetch_offset"] for partition, row in rows}
-    return one(Fetch(positions, message["max_wait_ms"], isolation_level=message["isolation_level"]))
+    rows = dict(each_partition(message["topics"], "topic", "partitions", "partition"))
+    positions = {partition: row["fetch_offset"] for partition, row in rows.items()}
+    limits = {row["partition_max_bytes"] for row in rows.values()}
+    return one(
+        Fetch(
+            positions,
+            message["max_wait_ms"],
+            isolation_level=message["isolation_level"],
+            max_bytes=message["max_bytes"],
+            # Each has its own in Kafka's words; see the answer.
+            partition_max_bytes=max(limits, default=message["max_bytes"]),
+        )
+    )
 
 
 def _fetch_answered(incoming: Incoming[Fetch], responses: Sequence[FetchResponse], serving: Serving) -> Fields:
