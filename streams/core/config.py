@@ -153,11 +153,11 @@ class StreamsConfig:
         -1, "replicas", "Copies of internal topics; -1 = the broker's default.", minimum=-1
     )
     # State.
-    rocksdb_block_cache_bytes: int = _whole(
-        50 * _MIB, "bytes", "Block cache of all RocksDB stores of the process together."
-    )
-    rocksdb_write_buffer_bytes: int = _whole(
-        64 * _MIB, "bytes", "Memtables of all RocksDB stores of the process together."
+    state_memory_max_bytes: int = _whole(
+        512 * _MIB,
+        "bytes",
+        "Memory of all stores of the process: record caches (`cache_max_bytes` is part of it), writes that wait for a "
+        "commit, read caches, RocksDB's blocks and memtables; not the entries of stores in memory.",
     )
     # Consumer.
     auto_offset_reset: str = _choice(

@@ -13,7 +13,7 @@ from attrs import define, field
 
 from streams.core.config import StreamsConfig
 from streams.core.records import TaskId
-from streams.state import StateDirectory, StoreSpec, is_on_disk, open_store
+from streams.state import MemoryBudget, StateDirectory, StoreSpec, is_on_disk, open_store
 from streams.state.opening import EngineName
 
 
@@ -84,6 +84,7 @@ class MemoryHome:
     """Stores in memory: gone when they are closed."""
 
     process_id: str = field(factory=lambda: uuid4().hex)
+    memory: MemoryBudget = field(factory=MemoryBudget)
 
     def lock(self) -> None:
         """Nothing to claim."""
@@ -97,14 +98,17 @@ class MemoryHome:
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
         """Open empty stores."""
-        return _open_all(specs, open_store)
+        return _open_all(specs, self._open)
 
     def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
         """Nothing to give up."""
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
         """Open an empty store."""
-        return open_store(spec)
+        return self._open(spec)
+
+    def _open(self, spec: StoreSpec) -> Any:
+        return open_store(spec, memory_budget=self.memory)
 
     def clean_up(self) -> None:
         """Nothing lies here."""
@@ -116,6 +120,7 @@ class DirectoryHome:
 
     directory: StateDirectory
     engine: EngineName
+    memory: MemoryBudget = field(factory=MemoryBudget)
 
     @property
     def process_id(self) -> str:
@@ -170,12 +175,13 @@ class DirectoryHome:
     def _open(self, task_id: TaskId, spec: StoreSpec) -> Any:
         is_kept = is_on_disk(spec, self.engine)
         path = self.directory.store_path(task_id, spec.name) if is_kept else None
-        return open_store(spec, path, default_engine=self.engine)
+        return open_store(spec, path, default_engine=self.engine, memory_budget=self.memory)
 
 
 def home_of(state_dir: Path | None, config: StreamsConfig) -> StateHome:
     """Return the home of an application's stores: below ``state_dir``, or memory without one."""
+    memory = MemoryBudget(config.state_memory_max_bytes, config.cache_max_bytes)
     if state_dir is None:
-        return MemoryHome()
+        return MemoryHome(memory=memory)
     engine: EngineName = "in_memory" if config.default_store == "in_memory" else "rocksdb"
-    return DirectoryHome(StateDirectory.of(state_dir, config.application_id), engine)
+    return DirectoryHome(StateDirectory.of(state_dir, config.application_id), engine, memory)

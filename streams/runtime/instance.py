@@ -38,7 +38,7 @@ from streams.runtime.restore import RestoreListener, Restorer
 from streams.runtime.sharing import SharingRules
 from streams.runtime.task_set import TaskSet
 from streams.runtime.thread import StreamThread, ThreadEvents
-from streams.state import RecordCache, open_store
+from streams.state import MemoryBudget, RecordCache, open_store
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import PartitionGrouper
 
@@ -264,7 +264,7 @@ class Instance:
             stream_thread.is_paused = self._is_paused
             slot = _Slot(number, stream_thread)
             self._slots.append(slot)
-            self._share_cache()
+            self._share_memory()
             slot.worker = self.threads.start(stream_thread.name, lambda: self._run(slot))
         return stream_thread
 
@@ -303,7 +303,7 @@ class Instance:
             self.bounded,
             lambda topic: self._partition_count(committer.producer, topic),
             lambda tasks: thread.commit(tasks),
-            committer.forget,
+            lambda task_id: thread.forget(task_id),
         )
         thread = StreamThread(
             name,
@@ -342,6 +342,8 @@ class Instance:
             auto_offset_reset="earliest",
             isolation_level=self._isolation_level,
             fetch_max_wait_ms=config.fetch_max_wait_ms,
+            fetch_max_bytes=config.fetch_max_bytes,
+            max_partition_fetch_bytes=config.max_partition_fetch_bytes,
             request_timeout_ms=config.request_timeout_ms,
             retry_backoff_ms=config.retry_backoff_ms,
             clock=self.clock,
@@ -359,6 +361,8 @@ class Instance:
             isolation_level=self._isolation_level,
             max_poll_records=config.max_poll_records,
             fetch_max_wait_ms=config.fetch_max_wait_ms,
+            fetch_max_bytes=config.fetch_max_bytes,
+            max_partition_fetch_bytes=config.max_partition_fetch_bytes,
             session_timeout_ms=config.session_timeout_ms,
             heartbeat_interval_ms=config.heartbeat_interval_ms,
             max_poll_interval_ms=config.max_poll_interval_ms,
@@ -500,14 +504,17 @@ class Instance:
     def _drop(self, slot: _Slot) -> None:
         if slot in self._slots:
             self._slots.remove(slot)
-            self._share_cache()
+            self._share_memory()
 
-    def _share_cache(self) -> None:
-        """Divide the memory for record caches among the threads."""
+    def _share_memory(self) -> None:
+        """Divide the memory of record caches, and of state that waits to be written, among the threads."""
+        budget, count = MemoryBudget(self.config.state_memory_max_bytes, self.config.cache_max_bytes), len(self._slots)
         for slot in self._slots:
-            cache = slot.stream_thread.task_set.cache
-            if cache is not None:
-                cache.max_bytes = self.config.cache_max_bytes // len(self._slots)
+            thread = slot.stream_thread
+            thread.waiting.max_bytes = budget.waiting_bytes // count
+            thread.restorer.max_uncommitted_bytes = budget.restoring_bytes // count
+            if thread.task_set.cache is not None:
+                thread.task_set.cache.max_bytes = self.config.cache_max_bytes // count
 
     def _check_running(self) -> None:
         if self.state not in (State.RUNNING, State.REBALANCING):

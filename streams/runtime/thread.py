@@ -36,6 +36,8 @@ from streams.runtime.restore import Restorer
 from streams.runtime.stepping import Stepper
 from streams.runtime.task import Task
 from streams.runtime.task_set import TaskSet
+from streams.runtime.waiting import WaitingState
+from streams.state import MemoryBudget
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +47,6 @@ RUN_LIMIT = 10_000
 _BOUNDED_POLL_MS = 5
 #: Wait for what the log is known to have.
 _FETCH_POLL_MS = 5
-#: State that waits for a commit, above which one is made early.
-_MAX_UNCOMMITTED_BYTES = 64 << 20
 
 #: After so many heartbeats tasks that wait for their old owners are asked after.
 _FINAL_HEARTBEATS = 3
@@ -87,6 +87,8 @@ class StreamThread:
     is_paused: bool = False
     #: Told to the leader at the next rebalance: the whole application is to end.
     wants_shutdown: bool = False
+    #: State that waits for a commit; above its bound all tasks are committed early.
+    waiting: WaitingState = field(factory=lambda: WaitingState(MemoryBudget().waiting_bytes))
     _is_settled: bool = False
     #: Partitions that the consumer is not to read for now.
     _held: set[TopicPartition] = field(factory=set)
@@ -266,7 +268,9 @@ class StreamThread:
         count = task.process(now, limit)
         if count:
             self.committer.send(task)
-            if task.wants_commit or task.uncommitted_bytes > _MAX_UNCOMMITTED_BYTES:
+            if self.waiting.note(task.task_id, task.uncommitted_bytes):
+                self._try_commit(list(self.tasks.values()))
+            elif task.wants_commit:
                 self._try_commit([task])
         return count
 
@@ -412,9 +416,14 @@ class StreamThread:
     def commit(self, tasks: Iterable[Task]) -> None:
         """Commit those of the tasks that have done anything; a transaction takes all tasks of the thread."""
         chosen = self.tasks.values() if self.committer.is_exactly_once else tasks
-        self.committer.commit(
-            [task for task in chosen if task.is_dirty and not self.restorer.is_restoring(task.task_id)]
-        )
+        dirty = [task for task in chosen if task.is_dirty and not self.restorer.is_restoring(task.task_id)]
+        self.committer.commit(dirty)
+        self.waiting.forget(task.task_id for task in dirty)
+
+    def forget(self, task_id: TaskId) -> None:
+        """A task is closed, maybe without a commit."""
+        self.committer.forget(task_id)
+        self.waiting.forget([task_id])
 
     def _try_commit(self, tasks: Sequence[Task]) -> bool:
         """Commit unless the group is rebalancing: then what was sent waits for the next attempt."""

@@ -230,6 +230,9 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
             self._buffer.remember(slot, pair)
         return pair
 
+    def _size_of(self, entry: Any) -> int:
+        return super()._size_of(entry[0])
+
     def _read(self, data: bytes) -> ValueAndTimestamp[V]:
         return ValueAndTimestamp(self._values.read(data[_TIME_BYTES:]), time_of(data[:_TIME_BYTES]))
 

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
+from streams.core.errors import SerializationError
 from streams.core.records import Block, Headers
 from streams.core.serdes import PinnedSerde
+from streams.state.budget import MemoryBudget
 from streams.state.buffer import WriteBuffer
 from streams.state.forms import KeyForm, ValueForm, pinned_name
 from streams.state.notes import StoreNote
@@ -29,8 +31,18 @@ NOTE = "note"
 SNAPSHOT_ROWS = 10_000
 _FIRST_SNAPSHOT_ROWS = 1_000
 _SNAPSHOT_BYTES = 4 * 1024 * 1024
-#: What one fresh entry of the write buffer is taken to weigh.
-FRESH_ENTRY_BYTES = 300
+#: What an entry of the write buffer is taken to weigh beside its value, and what it and its copies for the engine
+#: and the changelog do.
+_HELD_ENTRY_BYTES = 350
+_WAITING_ENTRY_BYTES = 650
+#: How often a value's bytes are in memory: held, and on the way to the engine and the changelog as well.
+_HELD_BYTES, _WAITING_BYTES = 1, 3
+#: The same of values that are held as objects.
+_HELD_OBJECTS, _WAITING_OBJECTS = 3, 5
+#: A change that waits for the changelog, beside its key and value.
+CHANGE_BYTES = 200
+#: A value is weighed each time that 2 to the power of this many entries have come to the write buffer.
+_WEIGHED_EACH = 8
 
 #: One changelog record: key, value, timestamp_ms.
 ChangelogRow = tuple[bytes, bytes | None, int]
@@ -112,23 +124,30 @@ class StoreLifecycle:
         "_is_logged",
         "_key_type",
         "_keys",
+        "_memory",
         "_metadata",
         "_staged",
+        "_value_bytes",
         "_value_type",
         "_values",
+        "_weighed_at",
         "expired",
         "noted",
         "spec",
         "time_ms",
     )
 
-    def __init__(self, spec: StoreSpec, staged: StagedEngine, *, cache_entries: int) -> None:
+    def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
         self.spec = spec
         self.time_ms = 0
         self.expired = 0
         self._staged = staged
         # Entries that are never replaced are not read one by one either: joins read chains of them.
-        self._buffer = WriteBuffer(0 if spec.retain_duplicates else cache_entries)
+        self._buffer = WriteBuffer(0 if spec.retain_duplicates else memory.read_entries(2 * _HELD_ENTRY_BYTES))
+        self._memory = memory
+        #: About how many bytes a value has, and how many entries waited when that was looked at.
+        self._value_bytes = 0
+        self._weighed_at = 0
         self._metadata = staged.engine.metadata()
         self.noted = StoreNote.read(self._metadata.get(NOTE))
         # What was written while there was no changelog never gets into it.
@@ -178,6 +197,11 @@ class StoreLifecycle:
     def _snapshot_columns(self, rows: Sequence[Any]) -> Columns:
         """Return rows as changelog records."""
         raise NotImplementedError
+
+    def _size_of(self, entry: Any) -> int:
+        """Return the size of the value of an entry of the write buffer."""
+        data = self._values.all_to_bytes([entry])[0]
+        return 0 if data is None else len(data)
 
     def _own_metadata(self) -> dict[str, bytes]:
         """Return what the kind itself keeps beside its entries."""
@@ -242,6 +266,8 @@ class StoreLifecycle:
             return
         self._staged.commit(changed)
         self._metadata.update(changed)
+        self._weigh(self._buffer.clean)
+        self._settle_caches()
 
     def metadata(self) -> dict[str, bytes]:
         """Return the metadata as of the last commit; empty if the store is new."""
@@ -260,12 +286,43 @@ class StoreLifecycle:
     @property
     def approximate_uncommitted_bytes(self) -> int:
         """About how many bytes wait for the next commit."""
-        return self._staged.staged_bytes() + len(self._buffer.fresh) * FRESH_ENTRY_BYTES
+        count = len(self._buffer.fresh)
+        if count >> _WEIGHED_EACH != self._weighed_at or (count and not self._value_bytes):
+            self._weigh(self._buffer.fresh)
+            self._weighed_at = count >> _WEIGHED_EACH
+        times = _WAITING_OBJECTS if self._holds_objects else _WAITING_BYTES
+        waiting = count * (_WAITING_ENTRY_BYTES + times * self._value_bytes)
+        return self._staged.staged_bytes() + len(self._changes) * CHANGE_BYTES + waiting
 
     def memory_bytes(self) -> int:
-        """Return about how much memory the store uses."""
-        buffered = len(self._buffer.fresh) + len(self._buffer.clean)
-        return self._staged.engine.memory_bytes() + self._staged.staged_bytes() + buffered * FRESH_ENTRY_BYTES
+        """Return about how much memory the store uses, what it shares with others not counted."""
+        read = len(self._buffer.clean) * self._held_entry_bytes
+        return self._staged.engine.memory_bytes() + self.approximate_uncommitted_bytes + read
+
+    @property
+    def _held_entry_bytes(self) -> int:
+        times = _HELD_OBJECTS if self._holds_objects else _HELD_BYTES
+        return _HELD_ENTRY_BYTES + times * self._value_bytes
+
+    def _weigh(self, entries: dict[Any, Any]) -> None:
+        """Look how large the last value is."""
+        entry = next(reversed(entries.values()), None)
+        if entry is None:
+            return
+        try:
+            size = self._size_of(entry)
+        except SerializationError:
+            return  # Said when it is written.
+        known = self._value_bytes
+        self._value_bytes = size if not known else known + (size - known) // 4
+
+    def _settle_caches(self) -> None:
+        """Take the part of the memory that is the store's now: it has two generations of entries to be read."""
+        self._set_cache_entries(self._memory.read_entries(2 * self._held_entry_bytes))
+
+    def _set_cache_entries(self, entries: int) -> None:
+        if self._buffer.max_clean:
+            self._buffer.max_clean = entries
 
     def snapshot_blocks(self) -> Iterator[Block]:
         """Yield the whole content as changelog records, sorted by raw key, versions of a key by time."""
@@ -295,6 +352,7 @@ class StoreLifecycle:
         self._is_closed = True
         self._buffer.close(self.spec.name)
         self._fresh = self._buffer.fresh
+        self._memory.dismiss()
         self._staged.engine.close()
 
     # Pinned types.

@@ -1,18 +1,17 @@
-"""How a spec becomes an open store: which view, which engine, how much memory."""
+"""How a spec becomes an open store: which view, which engine, out of which memory."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from attrs import frozen
-
 from streams.core.errors import StoreError
+from streams.state.budget import MemoryBudget
 from streams.state.engines import Engine
 from streams.state.keyvalue import KeyValueStore, TimestampedKeyValueStore
 from streams.state.lifecycle import StoreLifecycle
 from streams.state.lru import LruStore
 from streams.state.memory import MemoryEngine
-from streams.state.rocksdb import BLOCK_CACHE_BYTES, WRITE_BUFFER_BYTES, RocksEngine, RocksLimits
+from streams.state.rocksdb import RocksEngine
 from streams.state.session import SessionStore
 from streams.state.specs import StoreKind, StoreSpec
 from streams.state.staging import StagedEngine
@@ -21,18 +20,6 @@ from streams.state.window import TimestampedWindowStore, WindowStore
 
 #: Values of the setting ``default_engine``.
 EngineName = Literal["in_memory", "rocksdb"]
-
-
-@frozen
-class MemoryBudget:
-    """Memory of one store beside its uncommitted writes.
-
-    ``cache_entries`` bounds the read cache in front of the engine; the others are RocksDB's.
-    """
-
-    cache_entries: int = 100_000
-    block_cache_bytes: int = BLOCK_CACHE_BYTES
-    write_buffer_bytes: int = WRITE_BUFFER_BYTES
 
 
 _VIEWS: dict[StoreKind, Callable[..., StoreLifecycle]] = {
@@ -56,7 +43,8 @@ def open_store(
 ) -> Any:
     """Open one task's instance of a store; what it returns is the view of ``spec.kind``.
 
-    An ``engine`` of the caller's is used as it is.  ``directory`` is the store's own, made if needed;
+    ``memory_budget`` is shared with other stores; without one the store has one of its own.  An
+    ``engine`` of the caller's is used as it is.  ``directory`` is the store's own, made if needed;
     without one the store is in memory, as are LRU stores and those declared so (``is_persistent``
     False, which also gives them the order of the reference's memory stores).
 
@@ -67,10 +55,12 @@ def open_store(
     budget = memory_budget or MemoryBudget()
     staged = StagedEngine(engine or _engine(spec, directory, default_engine, budget))
     try:
-        return _VIEWS[spec.kind](spec, staged, cache_entries=budget.cache_entries)
+        store = _VIEWS[spec.kind](spec, staged, budget)
     except BaseException:
         staged.engine.close()
         raise
+    budget.admit()
+    return store
 
 
 def is_on_disk(spec: StoreSpec, default_engine: EngineName) -> bool:
@@ -83,10 +73,7 @@ def is_on_disk(spec: StoreSpec, default_engine: EngineName) -> bool:
 def _engine(spec: StoreSpec, directory: Path | None, default_engine: EngineName, budget: MemoryBudget) -> Engine:
     if directory is None or not is_on_disk(spec, default_engine):
         return MemoryEngine()
-    return RocksEngine.open(
-        directory,
-        RocksLimits(write_buffer_bytes=budget.write_buffer_bytes, block_cache_bytes=budget.block_cache_bytes),
-    )
+    return RocksEngine.open(directory, budget.rocks())
 
 
 def _check(spec: StoreSpec) -> None:

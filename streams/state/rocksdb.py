@@ -26,36 +26,73 @@ _PREFIX_LENGTH = 8
 _FIRST_CHUNK = 64
 _LATER_CHUNK = 1024
 
-WRITE_BUFFER_BYTES = 16 * 1024 * 1024
-BLOCK_CACHE_BYTES = 50 * 1024 * 1024
-BLOCK_BYTES = 4096
+#: Memory of one database that is opened by itself.
+_ALONE_BYTES = 64 * 1024 * 1024
+#: Bounds of what all databases share, and of the memtable of one of them.
+_LEAST_BYTES = 1024 * 1024
+_LEAST_WRITE_BUFFER_BYTES = 64 * 1024
+_MOST_WRITE_BUFFER_BYTES = 16 * 1024 * 1024
+#: Of the shared memory: for the memtables.
+_WRITE_BUFFER_SHARE = 3
+_WRITE_BUFFERS = 3
+#: A memtable takes memory by such blocks: there may be a thousand with an entry each.
+_ARENA_BLOCK_BYTES = 16 * 1024
+_BLOCK_BYTES = 4096
 
 
-@define
-class RocksLimits:
-    """Memory that one store's database may use."""
+@define(eq=False)
+class RocksMemory:
+    """One block cache for any number of databases; their memtables count as part of it.
 
-    write_buffer_bytes: int = WRITE_BUFFER_BYTES
-    max_write_buffers: int = 3
-    block_cache_bytes: int = BLOCK_CACHE_BYTES
+    Above its share of the memory the memtable that is being written goes to disk.
+    """
+
+    write_buffer_bytes: int
+    cache: Any
+    write_buffer_manager: Any
+
+    @classmethod
+    def of(cls, max_bytes: int) -> "RocksMemory":
+        """Return memory for databases, of so many bytes but at least one megabyte."""
+        import rocksdict
+
+        size = max(max_bytes, _LEAST_BYTES)
+        cache: Any = rocksdict.Cache(size)
+        write_bytes = size // _WRITE_BUFFER_SHARE
+        # It does not stall writers: one would wait for ever for memtables of others, which nobody flushes.
+        manager = rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(write_bytes, False, cache)
+        of_one = min(max(write_bytes // _WRITE_BUFFERS, _LEAST_WRITE_BUFFER_BYTES), _MOST_WRITE_BUFFER_BYTES)
+        return cls(of_one, cache, manager)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether memtables have more than their share: flushes do not keep up with what is written."""
+        return bool(self.write_buffer_manager.get_usage() > self.write_buffer_manager.get_buffer_size())
 
 
-def _options(rocksdict: Any, limits: RocksLimits) -> Any:
+def _options(rocksdict: Any, memory: RocksMemory) -> Any:
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)
-    options.set_write_buffer_size(limits.write_buffer_bytes)
-    options.set_max_write_buffer_number(limits.max_write_buffers)
+    options.set_write_buffer_size(memory.write_buffer_bytes)
+    options.set_max_write_buffer_number(_WRITE_BUFFERS)
+    options.set_write_buffer_manager(memory.write_buffer_manager)
+    options.set_arena_block_size(_ARENA_BLOCK_BYTES)
     options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
     options.set_compression_type(rocksdict.DBCompressionType.none())
     options.set_keep_log_file_num(1)
     options.set_max_open_files(256)
     options.set_manifest_preallocation_size(64 * 1024)
     table = rocksdict.BlockBasedOptions()
-    table.set_block_size(BLOCK_BYTES)
+    table.set_block_size(_BLOCK_BYTES)
     table.set_bloom_filter(10, False)
-    table.set_block_cache(rocksdict.Cache(limits.block_cache_bytes))
+    table.set_block_cache(memory.cache)
+    # Indexes and filters count as part of the cache.  They are in parts: the filter of a large file as a whole
+    # is larger than a shard of the cache, and would be read anew for each key.
     table.set_cache_index_and_filter_blocks(True)
-    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
+    table.set_partition_filters(True)
+    table.set_metadata_block_size(_BLOCK_BYTES)
+    table.set_pin_top_level_index_and_filter(True)
     options.set_block_based_table_factory(table)
     return options
 
@@ -72,10 +109,11 @@ class RocksEngine:
     _rocksdict: Any
     _db: Any
     _write_options: Any
+    _memory: RocksMemory
     _namespaces: set[int] = field(factory=set)
 
     @classmethod
-    def open(cls, path: Path, limits: RocksLimits | None = None) -> "RocksEngine":
+    def open(cls, path: Path, memory: RocksMemory | None = None) -> "RocksEngine":
         """Open the database at ``path``, making it if it is not there.
 
         Raises:
@@ -83,9 +121,10 @@ class RocksEngine:
         """
         import rocksdict
 
+        memory = memory or RocksMemory.of(_ALONE_BYTES)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            database = rocksdict.Rdict(str(path), options=_options(rocksdict, limits or RocksLimits()))
+            database = rocksdict.Rdict(str(path), options=_options(rocksdict, memory))
         except Exception as error:  # rocksdict raises plain Exception
             raise StoreError(
                 f"state store directory {path} cannot be opened: {error}; "
@@ -93,7 +132,7 @@ class RocksEngine:
             ) from error
         options: Any = rocksdict.WriteOptions()
         options.disable_wal = True  # The changelog is the log.
-        engine = cls(path, rocksdict, database, options)
+        engine = cls(path, rocksdict, database, options, memory)
         engine._namespaces = set(engine._find_namespaces())
         return engine
 
@@ -187,6 +226,8 @@ class RocksEngine:
             put(_METADATA_PREFIX + name.encode(), content)
         try:
             self._db.write(rows, self._write_options)
+            if self._memory.is_short:
+                self._db.flush()
         except Exception as error:
             raise self._failed("write", error) from error
 

@@ -12,8 +12,17 @@ from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from streams.core.records import Block
+from streams.state.budget import MemoryBudget
 from streams.state.forms import ABSENT
-from streams.state.lifecycle import STREAM_TIME, ChangelogRow, Columns, StoreLifecycle, time_bytes, time_of
+from streams.state.lifecycle import (
+    CHANGE_BYTES,
+    STREAM_TIME,
+    ChangelogRow,
+    Columns,
+    StoreLifecycle,
+    time_bytes,
+    time_of,
+)
 from streams.state.notes import segment_ms
 from streams.state.segments import NO_TIME, TimeBounds
 from streams.state.specs import StoreSpec
@@ -48,8 +57,8 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
 
     __slots__ = ("_bounds", "_history_ms", "_log", "on_expired")
 
-    def __init__(self, spec: StoreSpec, staged: StagedEngine, *, cache_entries: int) -> None:
-        super().__init__(spec, staged, cache_entries=cache_entries)
+    def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
+        super().__init__(spec, staged, memory)
         observed = self._metadata.get(STREAM_TIME)
         self._history_ms = spec.history_ms
         self._bounds = TimeBounds(
@@ -257,6 +266,14 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         observed = carried.get(STREAM_TIME)
         if observed is not None:
             self._observe(time_of(observed))
+
+    def _size_of(self, entry: Any) -> int:
+        return len(entry[1])
+
+    @property
+    def approximate_uncommitted_bytes(self) -> int:
+        """About how many bytes wait for the next commit."""
+        return super().approximate_uncommitted_bytes + len(self._log) * CHANGE_BYTES
 
     def _push(self) -> None:
         # Versions are staged as they are put; this only makes a closed store say so.

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from streams.core.errors import StoreClosedError
 from streams.core.records import Block, Window, Windowed
+from streams.state.budget import MemoryBudget
 from streams.state.forms import ABSENT
 from streams.state.keyvalue import ValueAndTimestamp, timed, untimed
 from streams.state.lifecycle import Columns, time_of
@@ -35,8 +36,8 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
     _suffix = staticmethod(window_suffix)
     _parts = staticmethod(window_parts)
 
-    def __init__(self, spec: StoreSpec, staged: StagedEngine, *, cache_entries: int) -> None:
-        super().__init__(spec, staged, cache_entries=cache_entries)
+    def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
+        super().__init__(spec, staged, memory)
         self._retains = spec.retain_duplicates
         self._sequence = int.from_bytes(self._metadata.get(SEQUENCE, b""), "big")
 
@@ -255,6 +256,9 @@ class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
         if pair is None or pair[0] is None:
             return None
         return (self._values.to_value(pair[0]), pair[1])
+
+    def _size_of(self, entry: Any) -> int:
+        return super()._size_of(entry[0])
 
     def _entry(self, data: bytes) -> Any:
         return self._values.from_bytes(data[_TIME_BYTES:]), time_of(data[:_TIME_BYTES])

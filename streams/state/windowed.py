@@ -11,6 +11,7 @@ from itertools import chain, islice
 from typing import Any
 
 from streams.core.records import Block
+from streams.state.budget import MemoryBudget
 from streams.state.chains import Chain, ChainCache, TimeIndex
 from streams.state.forms import ABSENT
 from streams.state.keyvalue import keyed
@@ -46,8 +47,8 @@ class WindowedLifecycle(StoreLifecycle):
     _suffix: Callable[[int, int], bytes]
     _parts: Callable[[bytes], tuple[bytes, int, int]]
 
-    def __init__(self, spec: StoreSpec, staged: StagedEngine, *, cache_entries: int) -> None:
-        super().__init__(spec, staged, cache_entries=cache_entries)
+    def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
+        super().__init__(spec, staged, memory)
         is_exact = spec.is_persistent is False
         observed = self._metadata.get(STREAM_TIME)
         self._bounds = TimeBounds(
@@ -56,7 +57,8 @@ class WindowedLifecycle(StoreLifecycle):
             is_exact,
             NO_TIME if observed is None else time_of(observed),
         )
-        self._chains = ChainCache(cache_entries)
+        self._chains = ChainCache(0)
+        self._settle_caches()
         self._index: TimeIndex | None = None
         #: Whether chains or index must follow writes: after the first read that uses them.
         self._is_watched = False
@@ -119,6 +121,12 @@ class WindowedLifecycle(StoreLifecycle):
             self._observe(time_of(observed))
             self._forget()
 
+    def _set_cache_entries(self, entries: int) -> None:
+        # Either the one or the other is what a store's readers use; who uses both halves its memory.
+        chains = entries if not self._buffer.max_clean else entries // 2
+        super()._set_cache_entries(entries - chains)
+        self._chains.max_entries = chains
+
     # Points.
 
     def _load(self, slot: Any) -> Any:
@@ -179,9 +187,10 @@ class WindowedLifecycle(StoreLifecycle):
     def _watch(self) -> None:
         """Let chains follow all writes from now on; of a small store they are complete at once."""
         first_ms = max(self._visible_from_ms, 0)
-        rows = list(islice(self._raw(None, None, first_ms, max(first_ms, self._bounds.observed_ms), False), _SMALL + 1))
+        small = min(_SMALL, self._chains.max_entries)
+        rows = list(islice(self._raw(None, None, first_ms, max(first_ms, self._bounds.observed_ms), False), small + 1))
         self._is_watched = True
-        if len(rows) <= _SMALL:
+        if len(rows) <= small:
             self._chains.is_complete = True
             from_bytes = self._keys.from_bytes
             for key, time_ms, other, data in rows:

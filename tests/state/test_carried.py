@@ -134,7 +134,7 @@ def rows_of(block: Block | None) -> Any:
 
 def opened(name: str, engine: str, directory: Path) -> Any:
     # A tiny read cache, so that its generations turn.
-    budget = MemoryBudget(cache_entries=4)
+    budget = MemoryBudget(0)
     return open_store(SPECS[name](), directory, default_engine=engine, memory_budget=budget)  # type: ignore[arg-type]
 
 
@@ -204,7 +204,7 @@ def test_snapshot_is_sorted_by_raw_key_and_knows_what_is_not_committed(
 def test_snapshot_of_a_store_on_disk_is_read_as_it_is_asked_for(name: str, tmp_path: Path) -> None:
     """All of it in memory would be 40 MB and more."""
     spec = evolve(SPECS[name](), value_serde=STRING)
-    store = open_store(spec, tmp_path, default_engine="rocksdb", memory_budget=MemoryBudget(cache_entries=4))
+    store = open_store(spec, tmp_path, default_engine="rocksdb", memory_budget=MemoryBudget(0))
     size = 100_000
     for number in range(size):
         value, time = "x" * 300, number % 10 * 10_000

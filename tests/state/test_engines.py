@@ -84,7 +84,7 @@ from streams.core.serdes import LONG, STRING
 from streams.state import MemoryBudget, StoreKind, StoreSpec, open_store
 store = open_store(
     StoreSpec("counts", StoreKind.KEY_VALUE, STRING, LONG), Path(sys.argv[1]),
-    default_engine="rocksdb", memory_budget=MemoryBudget(write_buffer_bytes=64 * 1024),
+    default_engine="rocksdb", memory_budget=MemoryBudget(0),
 )
 for number in range(int(sys.argv[2])):
     for key in range(50):

@@ -61,7 +61,7 @@ class Harness:
     def _open(self) -> Any:
         path = self.directory / str(self.incarnation)
         # A tiny read cache, so that its generations turn.
-        budget = MemoryBudget(cache_entries=4)
+        budget = MemoryBudget(0)
         return open_store(self.spec, path, default_engine=self.engine, memory_budget=budget)  # type: ignore[arg-type]
 
     def upkeep(self, action: str) -> None:

@@ -1,0 +1,20 @@
+"""``python -m tests.bench.scale NAME [options]``: how cost and memory follow size.
+
+state      a count over 20 million keys: rate and memory
+"""
+
+import sys
+from importlib import import_module
+
+_NAMES = ("state", "expiry", "many", "cost", "restore", "workers", "plot")
+
+
+def main() -> None:
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in _NAMES:
+        sys.exit(f"{__doc__}\nNAME is one of: {', '.join(_NAMES)}")
+    import_module(f"tests.bench.scale_{name}").run(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()
