@@ -71,9 +71,9 @@ class FrameReader:
         self._size += len(data)
         if self._size < self._wanted:
             return []
-        if len(self._chunks) > 1:
-            data = b"".join(self._chunks)
         frames: list[bytes] = []
+        if len(self._chunks) > 1:
+            data = self._gathered(frames)
         position, end = 0, len(data)
         self._wanted = _SIZE.size
         while end - position >= _SIZE.size:
@@ -93,6 +93,18 @@ class FrameReader:
         self._chunks = [rest] if rest else []
         self._size = len(rest)
         return frames
+
+    def _gathered(self, frames: list[bytes]) -> bytes:
+        """Return all bytes in one piece; a frame that they end in the middle of the last is put together at once.
+
+        A large answer comes in many pieces, and so is copied once and not twice.
+        """
+        first, *middle, last = self._chunks
+        behind = self._size - self._wanted
+        if self._wanted <= _SIZE.size or len(first) < _SIZE.size or behind >= len(last):
+            return b"".join(self._chunks)
+        frames.append(b"".join((first[_SIZE.size :], *middle, last[: len(last) - behind])))
+        return last[len(last) - behind :]
 
 
 def framed(chunks: list[bytes]) -> list[bytes]:
