@@ -2,7 +2,9 @@
 
 Both are derived from buffer, staged writes and engine and may be forgotten at any moment.
 A chain answers "the windows of this key" without serializing a key or opening an iterator; the
-index answers "what starts (ends) in this span of time", for emission on close.  Pure.
+index answers "what starts (ends) in this span of time", for emission on close.  What expires costs
+nothing that grows with what is alive: dead entries of chains go when there is no room, those of the
+index from its front.  Pure.
 """
 
 from bisect import bisect_left, bisect_right
@@ -10,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attrs import define, field
+from sortedcontainers import SortedDict
 
 
 @define(eq=False)
@@ -74,6 +77,8 @@ class ChainCache:
     """Chains of recently used keys, in two generations, bounded by entries."""
 
     max_entries: int
+    #: What lies before has expired.
+    first_time: Any = None
     #: Whether a key without a chain has no entries.
     is_complete: bool = False
     chains: dict[Any, Chain] = field(factory=dict)
@@ -94,10 +99,17 @@ class ChainCache:
         self.chains[key] = chain
         self._size += len(chain.times) + 1
         if self._size > self.max_entries:
-            self._rotate()
+            self._make_room()
 
-    def _rotate(self) -> None:
-        """Start a new generation; the one before the last goes."""
+    def _make_room(self) -> None:
+        """Forget what has expired; where that is less than half, start a new generation: the one before the last goes.
+
+        Either way as many entries have come since the last time as are looked at now.
+        """
+        if self.first_time is not None:
+            self._sweep(self.first_time)
+            if self._size * 2 <= self.max_entries:
+                return
         self._older = self.chains
         self.chains = {}
         self._size = 0
@@ -113,9 +125,9 @@ class ChainCache:
             self._size += 1
         self._size += chain.set(time, entry, is_repeated=is_repeated)
         if self._size > self.max_entries:
-            self._rotate()
+            self._make_room()
 
-    def sweep(self, first_time: Any) -> None:
+    def _sweep(self, first_time: Any) -> None:
         """Forget entries before ``first_time`` of all keys, and keys without any."""
         size = 0
         for key, chain in list(self.chains.items()):
@@ -141,7 +153,7 @@ class TimeIndex:
     """Which slots there are at each time, complete from ``floor_ms`` on."""
 
     floor_ms: int
-    _slots: dict[int, dict[Any, None]] = field(factory=dict)
+    _slots: "SortedDict[int, dict[Any, None]]" = field(factory=SortedDict)
 
     def set(self, time_ms: int, slot: Any, *, is_present: bool) -> None:
         """Add or remove a slot."""
@@ -161,10 +173,10 @@ class TimeIndex:
         """Forget what lies before ``floor_ms``."""
         if floor_ms > self.floor_ms:
             self.floor_ms = floor_ms
-            for time_ms in [time_ms for time_ms in self._slots if time_ms < floor_ms]:
+            for time_ms in list(self._slots.irange(None, floor_ms, (True, False))):
                 del self._slots[time_ms]
 
     def between(self, first_ms: int, last_ms: int) -> Iterator[tuple[int, list[Any]]]:
         """Yield (time, slots) in order of time."""
-        for time_ms in sorted(time_ms for time_ms in self._slots if first_ms <= time_ms <= last_ms):
+        for time_ms in list(self._slots.irange(first_ms, last_ms)):
             yield time_ms, list(self._slots.get(time_ms, ()))

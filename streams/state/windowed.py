@@ -103,7 +103,7 @@ class WindowedLifecycle(StoreLifecycle):
         is_dying = self._bounds.observe(time_ms)
         self._copy_bounds()
         if is_dying:
-            self._chains.sweep(self._chain_start(self._visible_from_ms))
+            self._chains.first_time = self._chain_start(self._visible_from_ms)
             for segment in list(self._staged.namespaces.irange(None, self._bounds.first_live, (True, False))):
                 self._staged.drop(segment)
 

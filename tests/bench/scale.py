@@ -1,6 +1,7 @@
 """``python -m tests.bench.scale NAME [options]``: how cost and memory follow size.
 
 state      a count over 20 million keys: rate and memory
+expiry     a bucket of windows expires while ever more are alive
 """
 
 import sys

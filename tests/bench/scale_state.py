@@ -47,7 +47,7 @@ def topology(builder: StreamsBuilder) -> None:
     builder.stream(events).group_by_key().windowed_by(windows).count("counts").to_stream().to(counts)
 
 
-def blocks(keys: int, distinct: int, seed: int = 1) -> Iterator[tuple[int, Block]]:
+def blocks(keys: int, distinct: int, span_ms: int, seed: int = 1) -> Iterator[tuple[int, Block]]:
     """Yield ``keys`` first records of windows, and every fifth record one of a window before; by partition."""
     pick = random.Random(seed).randrange
     # A step without a common factor visits every key once, in no order that an engine could use.
@@ -64,7 +64,7 @@ def blocks(keys: int, distinct: int, seed: int = 1) -> Iterator[tuple[int, Block
         key = chosen * step % distinct
         columns = rows[key % PARTITIONS]
         columns[0].append(_long(key))
-        columns[1].append(START_MS + chosen * SPAN_MS // keys)
+        columns[1].append(START_MS + chosen * span_ms // keys)
         size += 1
         if size == _BATCH * PARTITIONS:
             yield from _flushed(rows, value)
@@ -88,13 +88,13 @@ class Sample(NamedTuple):
     resident_bytes: int
 
 
-def fill(servers: str, keys: int, distinct: int) -> int:
+def fill(servers: str, keys: int, distinct: int, span_ms: int) -> int:
     """Let the broker have the input; return the number of records."""
     count = 0
     with Admin(bootstrap_servers=servers) as admin:
         admin.create_topics([TopicSpec(name, PARTITIONS) for name in (events.name, counts.name)])
     producer = Producer(bootstrap_servers=servers, linger_ms=5, batch_size=1 << 20)
-    for number, block in blocks(keys, distinct):
+    for number, block in blocks(keys, distinct, span_ms):
         producer.send_block(TopicPartition(events.name, number), block)
         count += len(block)
     producer.close()
@@ -126,10 +126,10 @@ def _say(sample: Sample) -> None:
     print(json.dumps(sample), flush=True)
 
 
-def measure(keys: int, distinct: int, settings: list[str]) -> tuple[list[Sample], int]:
+def measure(keys: int, distinct: int, span_ms: int, settings: list[str]) -> tuple[list[Sample], int]:
     """Return how the application did, and the bytes of its state on disk."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("LAB")) as folder, served("--data", folder) as broker:
-        records = fill(broker.address, keys, distinct)
+        records = fill(broker.address, keys, distinct, span_ms)
         command = [sys.executable, "-m", "tests.bench.scale_state", "--follow", broker.address, str(records)]
         command += [part for setting in settings for part in ("--set", setting)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -160,9 +160,9 @@ def run(arguments: list[str]) -> None:
     options.add_argument("--keys", type=int, default=20_000_000, help="distinct keys (default 20 million)")
     options.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting")
     chosen = options.parse_args(arguments)
-    few, _ = measure(min(1_000_000, chosen.keys), 1_000, chosen.set)
+    few, _ = measure(min(1_000_000, chosen.keys), 1_000, 10_000, chosen.set)
     base = max(sample.resident_bytes for sample in few)
-    samples, disk = measure(chosen.keys, chosen.keys, chosen.set)
+    samples, disk = measure(chosen.keys, chosen.keys, SPAN_MS, chosen.set)
     peak = max(sample.resident_bytes for sample in samples)
     first, last, first_cpu, last_cpu = rates(samples, 0.1)
     print(f"{machine()}; {chosen.keys:,} keys, {samples[-1].records:,} records, {' '.join(chosen.set) or 'defaults'}")
