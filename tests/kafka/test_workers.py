@@ -1,10 +1,10 @@
 """Three processes share the sessions of an access log, one is killed at work: the topic is that of a single run."""
 
 import gzip
+import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from itertools import islice
@@ -25,34 +25,26 @@ from tests.kafka.processes import Started, streams_broker, until
 
 LOG = Path(__file__).parents[3] / "shared" / "data" / "apache_access.log.gz"
 EXAMPLE = "topology_examples.02_sessions"
+FILE = Path(__file__).parents[2] / "topology_examples" / "02_sessions.py"
 PARTITIONS = [TopicPartition("access", number) for number in range(4)]
 OUTPUTS = [TopicPartition("sessions", number) for number in range(4)]
-WORKERS = ("w0", "w1", "w2")
+WORKERS = 3
+#: Looks at a transaction that stays open, after which it is that of a process which stands still.
+LOOKS = 50
 #: Records that are fed in one go.
 PORTION = 250
 #: The shortest that a Kafka allows as it comes.
 SESSION_MS = 6_000
 
-SCRIPT = f"""
-import sys
-from importlib import import_module
-from streams import run
-
-run(
-    import_module({EXAMPLE!r}).topology,
-    application_id="visits",
-    client_id=sys.argv[1],
-    bootstrap_servers=sys.argv[2],
-    state_dir=sys.argv[3],
-    processing_guarantee="exactly_once_v2",
-    cache_max_bytes=0,
-    commit_interval_ms=200,
-    session_timeout_ms={SESSION_MS},
-    heartbeat_interval_ms=300,
-    transaction_timeout_ms={SESSION_MS},
-    on_state=lambda now, before: print(now, file=sys.stderr, flush=True),
-)
-"""
+SETTINGS = {
+    "application_id": "visits",
+    "processing_guarantee": "exactly_once_v2",
+    "cache_max_bytes": 0,
+    "commit_interval_ms": 200,
+    "session_timeout_ms": SESSION_MS,
+    "heartbeat_interval_ms": 300,
+    "transaction_timeout_ms": SESSION_MS,
+}
 
 example = import_module(EXAMPLE)
 
@@ -132,9 +124,19 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def worker(name: str, servers: str, folder: Path) -> Started:
-    """Start one of the processes that share the work."""
-    return Started([sys.executable, "-c", SCRIPT, name, servers, str(folder / name)], folder / f"{name}.log")
+def started(servers: str, folder: Path) -> Started:
+    """Start the workers, as a user does."""
+    command = [sys.executable, "-m", "streams", "run", str(FILE), "--bootstrap-servers", servers]
+    command += ["--state-dir", str(folder / "state"), "--workers", str(WORKERS)]
+    for name, value in SETTINGS.items():
+        command += ["--set", f"{name}={value}"]
+    return Started(command, folder / "said.log")
+
+
+def workers_of(run: Started) -> list[int]:
+    """Return the processes that it has started."""
+    pid = run.process.pid
+    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 class Feed:
@@ -168,10 +170,10 @@ class Feed:
         return {p: found[p].offset for p in found} == {p: end for p, end in ends.items() if end}
 
     def owners(self) -> dict[int, str]:
-        """Return the name of each partition's worker; {} while partitions change hands."""
+        """Return the member that has each partition; {} while partitions change hands."""
         group = self._admin.describe_group("visits")
         owners = {
-            partition.partition: member.client_id.partition("-")[0]
+            partition.partition: member.member_id
             for member in group.members
             for partition in decode_assignment(member.assignment).partitions
         }
@@ -181,6 +183,15 @@ class Feed:
         """Return the partitions of sessions that have records which nobody may see yet."""
         ends, stable = (consumer.end_offsets(OUTPUTS) for consumer in (self._plain, self._committed))
         return [partition.partition for partition in OUTPUTS if stable[partition] < ends[partition]]
+
+    def is_held(self) -> bool:
+        """Whether a transaction stays open though all but one worker go on."""
+        held = set(self.open_transactions())
+        for _ in range(LOOKS):
+            held &= set(self.open_transactions())
+            if not held:
+                return False
+        return True
 
     def sessions(self) -> dict[int, list[Row]]:
         """Return the topic of sessions, by partition."""
@@ -201,35 +212,36 @@ class Feed:
 # --- the show -----------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks processes up in /proc")
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_sessions_of_three_workers_of_which_one_is_killed_are_those_of_one_run(
     servers: str, log: Path, single_run: dict[int, list[Row]], tmp_path: Path
 ):
     """Killed in an open transaction: each update is there once, and in its place."""
-    with Feed(servers) as feed, ExitStack() as stack:
-        workers = {name: stack.enter_context(worker(name, servers, tmp_path)) for name in WORKERS}
-        until(lambda: set(feed.owners().values()) == set(WORKERS), "a share for each worker")
+    with Feed(servers) as feed, started(servers, tmp_path) as run:
+        until(lambda: len(set(feed.owners().values())) == WORKERS, "a share for each worker")
         rest = portions(log)
         for portion in islice(rest, 12):
             feed.put(portion)
         until(feed.is_done, "the first part of the log")
 
-        number, victim = next(iter(feed.owners().items()))
-        process = workers.pop(victim).process
-        while number not in feed.open_transactions():
-            # Held in its open transaction, unless that is over by now.
-            process.send_signal(signal.SIGCONT)
+        victim = workers_of(run)[1]
+        while True:
+            # Stopped in its open transaction, unless that is over by now.
             feed.put(next(rest))
-            until(lambda: feed.is_done() or number in feed.open_transactions(), "an open transaction")
-            process.send_signal(signal.SIGSTOP)
-        process.kill()
+            until(lambda: feed.is_done() or bool(feed.open_transactions()), "an open transaction")
+            os.kill(victim, signal.SIGSTOP)
+            if feed.is_held():
+                break
+            os.kill(victim, signal.SIGCONT)
+        os.kill(victim, signal.SIGKILL)
+        run.line_with("was killed by SIGKILL; another one takes its place")
         for portion in rest:
             feed.put(portion)
         until(feed.is_done, "all of the log")
         until(lambda: not feed.open_transactions(), "the end of what the killed worker left open")
-        for survivor in workers.values():
-            survivor.stop()
+        assert victim not in workers_of(run)
+        run.stop()
 
-        assert set(feed.owners().values()) <= set(workers)
         assert feed.sessions() == single_run
