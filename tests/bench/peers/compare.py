@@ -36,8 +36,8 @@ def extent(query: str) -> str:
 def _undefined(servers: str, query: str) -> set[tuple[bytes, int]]:
     """Keys and times of results that depend on which of two records of the same time goes first.
 
-    A bid that meets the table in the very millisecond of its auction: Kafka Streams' heap decides, ours the
-    order of the inputs.
+    A bid that meets the table in the very millisecond of its auction: Kafka Streams promises no order, and has
+    taken the auction first where ours takes the input that the join names first.
     """
     if query != "J2":
         return set()

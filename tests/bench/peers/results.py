@@ -82,7 +82,8 @@ class Results:
         return statistics.median(ours) / statistics.median(theirs) if ours and theirs else None
 
     def queries(self) -> list[str]:
-        return list(dict.fromkeys(line["query"] for line in self.of("run")))
+        found = {line["query"] for line in self.of("run")}
+        return [query for query in _ABSOLUTE if query in found]
 
 
 def normal(line: dict[str, Any], records: int) -> dict[str, Any]:
