@@ -25,7 +25,7 @@ def _slots(store: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     if store.spec.kind not in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION):
         return slot_of, key_of
     return (
-        lambda windowed: (slot_of(windowed.key), windowed.window),
+        lambda windowed: (slot_of(windowed[0]), windowed[1]),
         lambda slot: Windowed(key_of(slot[0]), slot[1]),
     )
 
@@ -99,20 +99,21 @@ class TaskNodeContext:
             old: Any,
             timestamp_ms: int,
             headers: Headers | None,
-            context: RecordContext,
+            origin: tuple[str, int, int],
             is_latest: bool,
         ) -> None:
             original = to_key(key)
             change = (new, old if send_old else None, is_latest)
+            context = RecordContext(*origin, timestamp_ms, headers or ())
             task.within(context, lambda: forward(original, change, timestamp_ms, headers))
+
+        hold, origin = cache.register(section, flushed), task.origin
 
         def emit_later(
             key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True
         ) -> None:
-            context = task.record_context(timestamp_ms, headers)
-            cache.put(section, to_slot(key), old, new, timestamp_ms, headers, context, is_latest)
+            hold(to_slot(key), old, new, timestamp_ms, headers, origin(), is_latest)
 
-        cache.register(section, flushed)
         task.on_close(lambda: cache.clear(section))
         return emit_later
 

@@ -35,6 +35,7 @@ from streams.topology.compile import CompiledSubTopology
 from streams.topology.graph import SinkNode, Topology
 from streams.topology.operator import Process, PunctuationType, StreamTime
 
+_NO_ORIGIN = ("", -1, -1)
 #: Metadata entry of a store: next changelog offset that the committed state already holds.
 CHANGELOG_POSITION = "changelog_position"
 
@@ -137,6 +138,8 @@ class Task:
         #: The run in work, an iterator over its values, and what its records are seen as.
         self._run: Run | None = None
         self._values: Any = None
+        #: Where all records of the run come from, None if from several inputs.
+        self._item: TaskInput | None = None
         self._override: RecordContext | None = None
         self._time_memo = (0, NO_TIMESTAMP)
         self._state = state
@@ -269,10 +272,12 @@ class Task:
         self._run, self._values, self._time_memo = run, values, (0, self.queues.stream_time_ms)
         try:
             if isinstance(run.queues, list):
+                self._item = None
                 entries = [self.program.entries[self.inputs[queue.partition].source] for queue in run.queues]
                 self.program.run_mixed(entries, run.keys, values, run.timestamps, run.headers)
             else:
-                source = self.inputs[run.queues.partition].source
+                self._item = self.inputs[run.queues.partition]
+                source = self._item.source
                 if run.headers is None:
                     self.program.runs[source](run.keys, values, run.timestamps)
                 else:
@@ -377,21 +382,28 @@ class Task:
         assert self._run is not None
         return len(self._run) - int(self._values.__length_hint__()) - 1
 
+    def origin(self) -> tuple[str, int, int]:
+        """Return topic, partition and offset of the record now processed, ("", -1, -1) within a punctuation."""
+        if self._override is not None:
+            return self._override[:3]
+        run = self._run
+        if run is None:
+            return _NO_ORIGIN
+        index = len(run.timestamps) - self._values.__length_hint__() - 1
+        item = self._item
+        if item is None:
+            item = self.inputs[run.queue_of(index).partition]
+        return (item.name, item.number, run.offsets[index])
+
     def record_metadata(self) -> RecordMetadata | None:
         """Return the origin of the record now processed, None within a punctuation."""
-        if self._override is not None:
-            return RecordMetadata(*self._override[:3])
-        if self._run is None:
+        if self._override is None and self._run is None:
             return None
-        index = self._index
-        queue = self._run.queue_of(index)
-        item = self.inputs[queue.partition]
-        return RecordMetadata(item.name, item.number, self._run.offsets[index])
+        return RecordMetadata(*self.origin())
 
     def record_context(self, timestamp_ms: int, headers: Headers | None) -> RecordContext:
         """Return origin, time and headers of the record now processed."""
-        metadata = self.record_metadata() or RecordMetadata("", -1, -1)
-        return RecordContext(*metadata, timestamp_ms, headers or ())
+        return RecordContext(*self.origin(), timestamp_ms, headers or ())
 
     def stream_time_ms(self) -> int:
         """Return the highest timestamp taken so far, that of the current record included."""

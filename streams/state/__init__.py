@@ -1,7 +1,7 @@
 """State stores: specs, engines, write buffer, typed views; knowing nothing of topics."""
 
 from streams.state.budget import MemoryBudget
-from streams.state.cache import CacheEntry, RecordCache
+from streams.state.cache import RecordCache
 from streams.state.directory import StateDirectory
 from streams.state.keyvalue import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from streams.state.lifecycle import Store
@@ -16,7 +16,6 @@ from streams.state.window import TimestampedWindowStore, WindowStore
 __all__ = [
     "NOT_PUT",
     "VALID_TO_UNDEFINED",
-    "CacheEntry",
     "Content",
     "EngineName",
     "KeyValueStore",

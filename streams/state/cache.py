@@ -7,9 +7,8 @@ emitted.  Order as the reference: a flush goes by each key's last update; evicti
 the least recently updated key go and then everything else of its section.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from attrs import define, field
 
@@ -22,20 +21,15 @@ _ENTRY_BYTES = 120
 _OBJECT_BYTES = 64
 
 
-class CacheEntry(NamedTuple):
-    """A held-back update: what was before the first, what is after the last."""
-
-    old: Any
-    new: Any
-    timestamp_ms: int
-    headers: Headers | None
-    context: Any
-    is_latest: bool
-    size_bytes: int
-
+#: A held-back update: what was before the first, what is after the last, its time, headers, origin, whether it is the
+#: latest of its key, and its bytes.
+CacheEntry: TypeAlias = tuple[Any, Any, int, Headers | None, Any, bool, int]
 
 #: Called with (key, new, old, timestamp_ms, headers, context, is_latest).
 Emit = Callable[[Any, Any, Any, int, Headers | None, Any, bool], None]
+#: Holds an update back: (key, old, new, timestamp_ms, headers, context, is_latest); ``old`` counts only if the key has
+#: none held back yet.  Where the cache is off it is emitted at once.
+Hold = Callable[[Any, Any, Any, int, Headers | None, Any, bool], None]
 
 
 @define(eq=False)
@@ -43,7 +37,7 @@ class _Section:
     name: str
     emit: Emit
     #: What is held back, least recently updated first.
-    entries: "OrderedDict[Any, CacheEntry]" = field(factory=OrderedDict)
+    entries: dict[Any, CacheEntry] = field(factory=dict)
     size_bytes: int = 0
 
 
@@ -60,37 +54,35 @@ class RecordCache:
         """Whether anything is held back at all."""
         return self.max_bytes > 0
 
-    def register(self, section: str, emit: Emit) -> None:
-        """Say who takes the updates of ``section`` when they are flushed or evicted."""
-        self._sections[section] = _Section(section, emit)
+    def register(self, section: str, emit: Emit) -> Hold:
+        """Say who takes the updates of ``section`` when they are flushed or evicted; return what holds one back."""
+        into = self._sections[section] = _Section(section, emit)
 
-    def put(
-        self,
-        section: str,
-        key: Any,
-        old: Any,
-        new: Any,
-        timestamp_ms: int,
-        headers: Headers | None = None,
-        context: Any = None,
-        is_latest: bool = True,
-    ) -> None:
-        """Hold an update back; ``old`` counts only if the key has none held back yet.
+        def hold(
+            key: Any,
+            old: Any,
+            new: Any,
+            timestamp_ms: int,
+            headers: Headers | None,
+            context: Any,
+            is_latest: bool,
+        ) -> None:
+            entries = into.entries
+            held = entries.pop(key, None)
+            if held is None:
+                size = grown = _ENTRY_BYTES + _weight(key) + _weight(new) + _weight(old)
+            else:
+                old = held[0]
+                size = held[6] + _weight(new) - _weight(held[1])
+                grown = size - held[6]
+            entries[key] = (old, new, timestamp_ms, headers, context, is_latest, size)
+            if grown:
+                into.size_bytes += grown
+                self.size_bytes += grown
+            while self.size_bytes > self.max_bytes and into.entries:
+                self._flush(into)
 
-        Off, it is emitted at once.
-        """
-        into = self._section(section)
-        entries = into.entries
-        held = entries.pop(key, None)
-        if held is not None:
-            old = held.old
-            self._shrink(into, held.size_bytes)
-        size = _ENTRY_BYTES + _weight(key) + _weight(new) + (_weight(old) if old is not None else 0)
-        entries[key] = CacheEntry(old, new, timestamp_ms, headers, context, is_latest, size)
-        into.size_bytes += size
-        self.size_bytes += size
-        while self.size_bytes > self.max_bytes and entries:
-            self._flush(into)
+        return hold
 
     def flush(self, section: str) -> None:
         """Emit all updates of ``section``, in the order of each key's last update."""
@@ -129,7 +121,7 @@ class RecordCache:
         """Emit everything held; what is put meanwhile is held anew."""
         if not section.entries:
             return
-        held, section.entries = section.entries, OrderedDict()
+        held, section.entries = section.entries, {}
         self._shrink(section, section.size_bytes)
         emit = section.emit
         for key, (old, new, timestamp_ms, headers, context, is_latest, _) in held.items():

@@ -151,9 +151,7 @@ def check(query, rows, events, table_of):
 def all_at_once(request, files, make_run, tmp_path_factory):
     """Return what all queries write in one run."""
     run = make_run(tmp_path_factory.mktemp("all"))
-    return run(
-        "09_nexmark.py", files, [*STATELESS, *TABLES], partitions=request.param, options=["--final-flush"]
-    )
+    return run("09_nexmark.py", files, [*STATELESS, *TABLES], partitions=request.param, options=["--final-flush"])
 
 
 @pytest.mark.parametrize("query", [*STATELESS, *TABLES])
