@@ -1,11 +1,19 @@
 """The default partitioner: murmur2 of the key's bytes, as every Kafka client of Java's family has it.
 
-Keys without bytes are the producer's business.  Imports nothing of ours.
+Keys without bytes are the producer's business.  Imports nothing of ours but its compiled form.
 """
 
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
+
+try:
+    from streams.core.compiled_partitioning import partitions_for as _partitions_for
+except ImportError:  # Built where there was no C compiler.
+
+    def _partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
+        return plain_partitions_for(keys, partitions)
+
 
 #: Chooses a partition: topic, key, value (bytes) and partition count -> number of the partition.
 Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
@@ -74,9 +82,14 @@ def partition_for(key: bytes, partitions: int) -> int:
     return _memo[key] % partitions
 
 
+def plain_partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
+    """Return what ``partitions_for`` does, without compiled code."""
+    memo = _memo
+    return [memo[key] % partitions for key in keys]
+
+
 def partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
     """Return the partition of each key; the block form of ``partition_for``."""
     if partitions == 1:
         return [0] * len(keys)
-    memo = _memo
-    return [memo[key] % partitions for key in keys]
+    return _partitions_for(keys, partitions)

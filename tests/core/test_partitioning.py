@@ -70,3 +70,11 @@ def test_memo_is_bounded_in_entries_and_key_length(monkeypatch: pytest.MonkeyPat
 
     assert len(memo) <= 10
     assert bytes(10_000) not in memo
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20), st.integers(2, 50))
+def test_compiled_and_plain_partitioner_agree(keys: list[bytes], partitions: int) -> None:
+    compiled = pytest.importorskip("streams.core.compiled_partitioning", reason="installed without a C compiler")
+
+    assert compiled.partitions_for(keys, partitions) == partitioning.plain_partitions_for(keys, partitions)
+    assert partitions_for(keys, partitions) == [murmur2(key) % 2**31 % partitions for key in keys]

@@ -1,0 +1,3 @@
+from collections.abc import Sequence
+
+def partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]: ...
