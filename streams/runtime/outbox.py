@@ -7,6 +7,7 @@ and topology.
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from attrs import define, field
@@ -178,6 +179,15 @@ class Outbox:
             block = Block(columns.keys[:], columns.values[:], columns.timestamps[:], headers, range(len(columns.keys)))
             return [(physical(columns.topic, 0), block)]
         chosen = self._partitions(columns, count)
+        keys, values, timestamps = columns.keys, columns.values, columns.timestamps
+        if chosen.count(chosen[0]) == len(chosen):
+            # The usual case where keys stay what they were.
+            return [
+                (
+                    physical(columns.topic, chosen[0]),
+                    Block(keys[:], values[:], timestamps[:], headers, range(len(keys))),
+                )
+            ]
         rows: dict[int, list[int]] = {}
         for index, partition in enumerate(chosen):
             found = rows.get(partition)
@@ -185,20 +195,19 @@ class Outbox:
                 rows[partition] = [index]
             else:
                 found.append(index)
-        keys, values, timestamps = columns.keys, columns.values, columns.timestamps
-        return [
-            (
-                physical(columns.topic, partition),
-                Block(
-                    [keys[index] for index in indexes],
-                    [values[index] for index in indexes],
-                    [timestamps[index] for index in indexes],
-                    None if headers is None else [headers[index] for index in indexes],
-                    range(len(indexes)),
-                ),
+        blocks = []
+        for partition, indexes in rows.items():
+            # One more, so that a single record comes in a tuple too.
+            pick = itemgetter(*indexes, 0)
+            block = Block(
+                pick(keys)[:-1],
+                pick(values)[:-1],
+                pick(timestamps)[:-1],
+                None if headers is None else pick(headers)[:-1],
+                range(len(indexes)),
             )
-            for partition, indexes in rows.items()
-        ]
+            blocks.append((physical(columns.topic, partition), block))
+        return blocks
 
     def _partitions(self, columns: TopicColumns, count: int) -> list[int]:
         suffix = columns.key_serde.key_suffix

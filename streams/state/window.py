@@ -189,6 +189,23 @@ class WindowStore(WindowRanges[K, V]):
         held = value if type(value) is self._value_type else self._hold(value)
         self._put(key_slot, start_ms, held, value is None)
 
+    def rows_in_range(self, key: K, from_ms: int, to_ms: int) -> list[tuple[int, V]]:
+        """Do what ``fetch_range`` does, for operators: (start, value) in a list."""
+        slot = key if type(key) is self._key_type else self._slot(key)
+        chain = self._chains.chains.get(slot) or self._chain(slot)
+        times = chain.times
+        if not times:
+            return []
+        if times[0] >= from_ms and times[-1] <= to_ms and times[0] >= self._visible_from_ms and not self._is_closed:
+            # The usual case of a join: all that is known of the key.
+            rows = list(zip(times, chain.entries, strict=True))
+        else:
+            rows = self._entries_of(key, from_ms, to_ms, False)
+        if self._holds_objects:
+            return rows
+        read = self._values.read
+        return [(start, read(entry)) for start, entry in rows]
+
     def _entry_at(self, key_slot: Any, start_ms: int, sequence: int) -> Any:
         slot = (key_slot, start_ms, sequence) if self._retains else (key_slot, start_ms)
         held = self._fresh.get(slot, ABSENT)

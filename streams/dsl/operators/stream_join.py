@@ -80,7 +80,7 @@ class StreamStreamJoin:
         return make(self.joiner, self.with_key)
 
     def _bind_inner(self, context: NodeContext) -> Process:
-        find, forward, drop = context.store(self.other_store).fetch_range, context.forward, context.drop
+        find, forward, drop = context.store(self.other_store).rows_in_range, context.forward, context.drop
         before_ms, after_ms = self._reach()
         join = self._joiner()
 
@@ -96,7 +96,7 @@ class StreamStreamJoin:
         return process
 
     def _bind_outer(self, context: NodeContext, unmatched: Unmatched) -> Process:
-        find, forward, drop = context.store(self.other_store).fetch_range, context.forward, context.drop
+        find, forward, drop = context.store(self.other_store).rows_in_range, context.forward, context.drop
         before_ms, after_ms = self._reach()
         join, is_outer, is_left = self._joiner(), self.is_outer, self.is_left_side
         is_other_left = not is_left
