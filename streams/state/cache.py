@@ -55,8 +55,12 @@ class RecordCache:
         return self.max_bytes > 0
 
     def register(self, section: str, emit: Emit) -> Hold:
-        """Say who takes the updates of ``section`` when they are flushed or evicted; return what holds one back."""
-        into = self._sections[section] = _Section(section, emit)
+        """Say who takes the updates of ``section`` when they are flushed or evicted; return what holds one back.
+
+        Who registers the same section shares what it holds, and is the one who takes its updates.
+        """
+        into = self._sections.setdefault(section, _Section(section, emit))
+        into.emit = emit
 
         def hold(
             key: Any,
