@@ -115,17 +115,20 @@ class ChainCache:
         self._size = 0
         self.is_complete = False
 
-    def set(self, key: Any, time: Any, entry: Any, *, is_repeated: bool = False) -> None:
-        """Keep a known chain in step with a write."""
-        chain = self.find(key)
+    def set(self, key: Any, time: Any, entry: Any, *, is_repeated: bool = False) -> int:
+        """Keep a known chain in step with a write; return by how much it grew, 0 if it is not known."""
+        chain = self.chains.get(key) or self.find(key)
         if chain is None:
             if not self.is_complete or entry is None:
-                return
+                return 0
             chain = self.chains[key] = Chain()
             self._size += 1
-        self._size += chain.set(time, entry, is_repeated=is_repeated)
-        if self._size > self.max_entries:
-            self._make_room()
+        grown = chain.set(time, entry, is_repeated=is_repeated)
+        if grown:
+            self._size += grown
+            if self._size > self.max_entries:
+                self._make_room()
+        return grown
 
     def _sweep(self, first_time: Any) -> None:
         """Forget entries before ``first_time`` of all keys, and keys without any."""

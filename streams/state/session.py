@@ -9,13 +9,18 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from streams.core.errors import StoreClosedError, StoreError
 from streams.core.records import Window, Windowed
+from streams.state.budget import MemoryBudget
 from streams.state.forms import ABSENT
+from streams.state.specs import StoreSpec
+from streams.state.staging import StagedEngine
 from streams.state.windowed import WindowedLifecycle
 from streams.state.windowed_keys import MAX_TIME, SESSION_SUFFIX, session_parts, session_suffix
 
 K = TypeVar("K")
 V = TypeVar("V")
 
+#: Sessions of one key that are looked through one by one; of more the place is searched.
+_FEW = 8
 #: Above every (end, start).
 _END_OF_TIME = (MAX_TIME + 1,)
 
@@ -23,11 +28,17 @@ _END_OF_TIME = (MAX_TIME + 1,)
 class SessionStore(WindowedLifecycle, Generic[K, V]):
     """Aggregates by key and session."""
 
-    __slots__ = ()
+    #: Fresh sessions that nothing below the buffer knows.  A session that grows is a new one each time: what
+    #: comes and goes between two commits leaves no trace in staged writes, engine and changelog.
+    __slots__ = ("_unborn",)
 
     _suffix_bytes = SESSION_SUFFIX
     _suffix = staticmethod(session_suffix)
     _parts = staticmethod(session_parts)
+
+    def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
+        super().__init__(spec, staged, memory)
+        self._unborn: set[tuple[Any, int, int]] = set()
 
     def put(self, session: Windowed[K], value: V | None) -> None:
         """Set the aggregate of a session; None removes it."""
@@ -62,11 +73,22 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
     def sessions_of(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[int, int, V]]:
         """Do what ``find_sessions`` does, for operators: (start, end, value) by end, then start."""
         slot = key if type(key) is self._key_type else self._slot(key)
-        rows = self._rows_of(slot, earliest_end_ms, latest_start_ms)
+        chain = self._chains.chains.get(slot) or self._chain(slot)
+        times = chain.times
+        if not times:
+            return []
+        if self._is_closed or len(times) > _FEW or times[0][0] < self._visible_from_ms:
+            found = [(time[1], time[0], entry) for time, entry in self._rows_of(slot, earliest_end_ms, latest_start_ms)]
+        else:
+            found = [
+                (start_ms, end_ms, entry)
+                for (end_ms, start_ms), entry in zip(times, chain.entries, strict=True)
+                if end_ms >= earliest_end_ms and start_ms <= latest_start_ms
+            ]
         if self._holds_objects:
-            return [(time[1], time[0], entry) for time, entry in rows]
+            return found
         read = self._values.read
-        return [(time[1], time[0], read(entry)) for time, entry in rows]
+        return [(start_ms, end_ms, read(entry)) for start_ms, end_ms, entry in found]
 
     def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
         """Return the aggregate of exactly this session, None if there is none."""
@@ -134,13 +156,24 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
     def _set(self, key_slot: Any, end_ms: int, start_ms: int, held: Any) -> None:
         slot = (key_slot, end_ms, start_ms)
         fresh = self._fresh
-        if slot in fresh:
+        is_fresh = slot in fresh
+        if is_fresh:
             del fresh[slot]
-        fresh[slot] = held
+        if held is None and slot in self._unborn:
+            self._unborn.discard(slot)
+        else:
+            fresh[slot] = held
         if self._is_watched:
-            self._chains.set(key_slot, (end_ms, start_ms), held)
+            grown = self._chains.set(key_slot, (end_ms, start_ms), held)
+            # A chain has all that can be seen of its key: what makes it longer was not there.
+            if grown > 0 and not is_fresh and end_ms >= self._visible_from_ms:
+                self._unborn.add(slot)
             if self._index is not None:
                 self._index.set(end_ms, slot, is_present=held is not None)
+
+    def _push(self) -> None:
+        self._unborn.clear()
+        super()._push()
 
     def _of_key(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> Iterator[tuple[Windowed[K], V]]:
         slot = self._slot(key)

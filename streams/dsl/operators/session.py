@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import frozen
 
-from streams.core.records import Headers, Window
+from streams.core.records import Headers
 from streams.core.windows import SessionWindows
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.windows import (
@@ -20,7 +20,7 @@ from streams.dsl.operators.windows import (
     counting,
     nothing,
     reducing,
-    windowed,
+    session_of,
     zero,
 )
 from streams.topology.operator import NodeContext, Process
@@ -121,14 +121,13 @@ def _emitting_updates(context: NodeContext, operator: SessionAggregate) -> Proce
         if start_ms != timestamp_ms or end_ms != timestamp_ms:
             for first_ms, last_ms, part in found:
                 remove(key, first_ms, last_ms)
-                swallowed = windowed(key, Window(first_ms, last_ms))
-                emit(swallowed, None, part if send_old else None, last_ms, headers, True)
+                emit(session_of(key, first_ms, last_ms), None, part if send_old else None, last_ms, headers, True)
         elif found and is_cached:
             # Where a session keeps its bounds the uncached operator sends no old value.
             old = found[0][2]
         aggregate = aggregator(key, value, aggregate)
         put(key, start_ms, end_ms, aggregate)
-        emit(windowed(key, Window(start_ms, end_ms)), aggregate, old, end_ms, headers, True)
+        emit(session_of(key, start_ms, end_ms), aggregate, old, end_ms, headers, True)
 
     return process
 
