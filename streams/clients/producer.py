@@ -303,6 +303,11 @@ class Producer:
         self._check_open()
         self._turn(timeout_ms)
 
+    @property
+    def has_outstanding(self) -> bool:
+        """Whether something waits to be sent, or for an answer."""
+        return self._sender.in_flight > 0 or not self._accumulator.is_empty
+
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until everything sent so far is acknowledged.
 

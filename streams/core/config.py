@@ -88,7 +88,6 @@ class StreamsConfig:
     bootstrap_servers: str = _text("", "Brokers to start from, host:port, comma-separated; empty = embedded broker.")
     client_id: str = _text("", "Prefix of the names of clients and threads; empty = the application id.")
     state_dir: str = _text("", "Folder of the stores; empty = a temporary one, removed at the end.")
-    application_server: str = _text("", "host:port at which other instances ask this one's stores; empty = none.")
     num_stream_threads: int = _whole(1, "threads", "Threads that run tasks.", minimum=1)
     num_standby_replicas: int = _whole(0, "replicas", "Copies of each store kept warm on other instances.")
     acceptable_recovery_lag: int = _whole(10_000, "records", "Lag up to which a copy of a store counts as caught up.")
@@ -174,7 +173,6 @@ class StreamsConfig:
     group_instance_id: str = _text(
         "", "Name of a static member, which may restart without a rebalance; empty = dynamic."
     )
-    fetch_min_bytes: int = _whole(1, "bytes", "Bytes that the broker gathers before it answers a fetch.")
     fetch_max_wait_ms: int = _whole(500, "ms", "Longest time that the broker gathers.")
     fetch_max_bytes: int = _whole(50 * _MIB, "bytes", "Most bytes of one fetch.", minimum=1)
     max_partition_fetch_bytes: int = _whole(_MIB, "bytes", "Most bytes per partition of one fetch.", minimum=1)
@@ -184,7 +182,9 @@ class StreamsConfig:
         "Whether plain consumers see open and aborted transactions; exactly_once_v2 never does.",
     )
     # Producer.
-    linger_ms: int = _whole(100, "ms", "How long a record waits for others to share its batch (Kafka Streams: 100).")
+    linger_ms: int = _whole(
+        0, "ms", "How long a record waits for others to share its batch (Kafka Streams: 100); runs come as blocks anyway."
+    )
     batch_size_bytes: int = _whole(128 * 1024, "bytes", "Size at which a batch is sent at once.", minimum=1)
     buffer_memory_bytes: int = _whole(32 * _MIB, "bytes", "Unsent records that a producer holds before it blocks.")
     max_block_ms: int = _whole(60_000, "ms", "How long a full producer blocks before it is an error.")

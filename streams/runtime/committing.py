@@ -123,7 +123,9 @@ class Committer:
         old.abandon()
 
     def poll(self) -> None:
-        """Do what is due without a commit."""
+        """Do what is due without a commit: what waits for its turn to be sent would wait for the next one."""
+        if self.producer.has_outstanding:
+            self.producer.poll()
         if self._purger is not None:
             self._purger.poll()
 

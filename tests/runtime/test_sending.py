@@ -1,0 +1,81 @@
+"""Outputs leave while an application runs, by the settings that it was given."""
+
+import re
+from pathlib import Path
+
+import attrs
+import pytest
+
+import streams
+from streams import (
+    Consumer,
+    EmbeddedBroker,
+    Producer,
+    Streams,
+    StreamsBuilder,
+    StreamsConfig,
+    StreamsError,
+    Topic,
+    TopicPartition,
+)
+
+lines = Topic("lines", key=str, value=str)
+sizes = Topic("sizes", key=str, value=int)
+OUT = TopicPartition("sizes", 0)
+
+
+def measuring(builder: StreamsBuilder) -> None:
+    builder.stream(lines).map_values(len).to(sizes)
+
+
+@pytest.fixture
+def broker():
+    with EmbeddedBroker() as broker:
+        broker.create_topic("lines", 1)
+        broker.create_topic("sizes", 1)
+        yield broker
+
+
+def test_outputs_do_not_wait_for_the_commit(broker):
+    """Nor for a free place among the requests under way: their answers are taken as they come."""
+    with (
+        Streams(measuring, application_id="sending", broker=broker, commit_interval_ms=600_000),
+        Producer(broker) as producer,
+        Consumer(broker, auto_offset_reset="earliest") as consumer,
+    ):
+        consumer.assign([OUT], [sizes])
+        for number in range(1, 30):
+            producer.send(lines, "x" * number, key="k").result()
+            record = next(record for _ in range(100) for record in consumer.poll(100))
+            assert record.value == number
+
+
+def test_producer_has_the_settings_of_the_application(broker):
+    def doubling(builder: StreamsBuilder) -> None:
+        builder.stream(lines).map_values(lambda line: line * 100).to(Topic("sizes", key=str, value=str))
+
+    with (
+        pytest.raises(StreamsError, match="1000"),
+        Streams(doubling, application_id="sending", broker=broker, max_request_bytes=1000) as streams,
+        Producer(broker) as producer,
+    ):
+        producer.send(lines, "x" * 11, key="k").result()
+        streams.wait(10_000)
+
+
+def test_every_setting_is_read_somewhere():
+    code = "\n".join(
+        path.read_text(encoding="utf-8")
+        for path in Path(streams.__file__).parent.rglob("*.py")
+        if path.name != "config.py"
+    )
+    # Read through a property of the settings.
+    by_property = {"processing_guarantee"}
+
+    unread = [
+        setting.name
+        for setting in attrs.fields(StreamsConfig)
+        if setting.name not in by_property and not re.search(rf"\.{setting.name}\b", code)
+    ]
+
+    assert unread == []
