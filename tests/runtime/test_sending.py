@@ -14,7 +14,6 @@ from streams import (
     Streams,
     StreamsBuilder,
     StreamsConfig,
-    StreamsError,
     Topic,
     TopicPartition,
 )
@@ -51,16 +50,16 @@ def test_outputs_do_not_wait_for_the_commit(broker):
 
 
 def test_producer_has_the_settings_of_the_application(broker):
-    def doubling(builder: StreamsBuilder) -> None:
-        builder.stream(lines).map_values(lambda line: line * 100).to(Topic("sizes", key=str, value=str))
-
-    with (
-        pytest.raises(StreamsError, match="1000"),
-        Streams(doubling, application_id="sending", broker=broker, max_request_bytes=1000) as streams,
-        Producer(broker) as producer,
-    ):
-        producer.send(lines, "x" * 11, key="k").result()
-        streams.wait(10_000)
+    """One that waits long for others to share a batch sends at the commit, or when it closes."""
+    settings = {"linger_ms": 3_600_000, "commit_interval_ms": 600_000, "poll_ms": 1}
+    with Streams(measuring, application_id="sending", broker=broker, **settings) as streams:
+        with Producer(broker) as producer:
+            producer.send(lines, "x", key="k").result()
+        while not streams.metrics.sum("process-total"):
+            assert not streams.wait(10)
+        assert not streams.wait(50)
+        assert broker.end_offset(OUT) == 0
+    assert broker.end_offset(OUT) == 1
 
 
 def test_every_setting_is_read_somewhere():
