@@ -495,10 +495,9 @@ class Accumulator:
             return 0
         batch = queue.batches[0]
         is_due = (
-            not batch.is_open
-            or len(queue.batches) > 1
-            or batch.size_bytes >= self._batch_size
+            not self._linger_ms
             or batch.number <= self._flush_through
+            or sum(batch.size_bytes for batch in queue.batches) >= self._batch_size
         )
         return 0 if is_due else batch.created_ms + self._linger_ms
 
