@@ -31,6 +31,11 @@ from streams.protocol.messages import (
 )
 from streams.protocol.wire import EncodedBlock
 
+#: Wait of a fetch while other partitions have records.
+_SHORT_WAIT_MS = 5
+#: How long after the last records a consumer counts as idle.
+_IDLE_AFTER_MS = 500
+
 
 @define(eq=False)
 class _Prefetched:
@@ -76,17 +81,29 @@ class Fetcher:
         self._prefetched: dict[TopicPartition, _Prefetched] = {}
         self._in_flight: dict[TopicPartition, tuple[PartitionState, int]] = {}
         self._retry_at_ms: dict[int, int] = {}
+        #: Records have come a moment ago.
+        self._busy_until_ms = 0
         self._errors: list[tuple[TopicPartition, PartitionState, int, BrokerError]] = []
         self.needs_metadata = False
 
     def send(self) -> int:
         """Ask for the next block of every fetchable partition; return how many requests went out."""
         by_node: dict[int, dict[TopicPartition, int]] = {}
+        now_ms = self._clock.monotonic_ms()
+        max_wait_ms = self._max_wait_ms
+        # A connection answers in turn: who waits long at the end of one partition keeps the next fetch waiting of
+        # those that will be wanted in a moment.
+        others_wait_ms = min(max_wait_ms, _SHORT_WAIT_MS) if now_ms < self._busy_until_ms else max_wait_ms
         for partition, state in self._subscription.partitions.items():
             position = state.position
-            if position is None or state.is_paused or state.is_leaving:
+            if position is None or state.is_leaving:
                 continue
-            if self._in_flight.get(partition) == (state, position) or self._has_prefetched(partition, state):
+            if (
+                state.is_paused
+                or self._in_flight.get(partition) == (state, position)
+                or self._has_prefetched(partition, state)
+            ):
+                max_wait_ms = others_wait_ms
                 continue
             node = self._catalog.leader(partition)
             if node is None:
@@ -95,8 +112,8 @@ class Fetcher:
                 by_node.setdefault(node, {})[partition] = position
         sent = 0
         for node, positions in by_node.items():
-            if self._clock.monotonic_ms() >= self._retry_at_ms.get(node, 0):
-                self._send(node, positions)
+            if now_ms >= self._retry_at_ms.get(node, 0):
+                self._send(node, positions, max_wait_ms)
                 sent += 1
         return sent
 
@@ -159,12 +176,12 @@ class Fetcher:
         entry.state.position = entry.position
         return blocks, limit
 
-    def _send(self, node: int, positions: dict[TopicPartition, int]) -> None:
+    def _send(self, node: int, positions: dict[TopicPartition, int], max_wait_ms: int) -> None:
         states = self._subscription.partitions
         asked = {partition: (states[partition], position) for partition, position in positions.items()}
         self._in_flight.update(asked)
         self._retry_at_ms.pop(node, None)
-        request = Fetch(positions, self._max_wait_ms, self._max_records, self._isolation_level, *self._bytes)
+        request = Fetch(positions, max_wait_ms, self._max_records, self._isolation_level, *self._bytes)
         self._network.send(node, request, self._receiver(node, asked))
 
     def _receiver(
@@ -209,6 +226,7 @@ class Fetcher:
                     entry.position = state.position = end
             if entry.blocks:
                 self._prefetched[partition] = entry
+                self._busy_until_ms = self._clock.monotonic_ms() + _IDLE_AFTER_MS
         elif fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._reset_policy is not None:
                 state.request_reset(self._reset_policy)
