@@ -1,0 +1,35 @@
+"""The price of the DSL against hand-written loops over the same broker, in one run: ratios, no absolute times."""
+
+import pytest
+
+from tests.bench.__main__ import bids, stateless, tumbling
+from tests.bench.fused import counting, mapping, run_fused
+from tests.bench.harness import Pipeline, blocks_of, run_once
+
+EVENTS = 150_000
+ROUNDS = 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pipeline", "make", "most"),
+    [
+        (Pipeline("map", stateless, [bids], ["out"]), mapping, 1.6),
+        (Pipeline("count", tumbling, [bids], ["counts"]), counting, 2.4),
+    ],
+    ids=["map", "count"],
+)
+def test_dsl_costs_little_more_than_a_loop_by_hand(pipeline, make, most):
+    """The least CPU time of several rounds in turn: what else runs on the machine only adds."""
+    blocks = {"bids": blocks_of(bids, EVENTS)}
+    ours, by_hand = [], []
+    for _ in range(ROUNDS):
+        _, spent, written = run_once(pipeline, blocks)
+        ours.append(spent)
+        spent, expected = run_fused(make, blocks)
+        by_hand.append(spent)
+        assert written == expected
+
+    ratio = min(ours) / min(by_hand)
+    print(f"{pipeline.name}: {ratio:.2f} of a loop by hand")
+    assert ratio < most
