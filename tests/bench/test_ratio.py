@@ -14,8 +14,8 @@ ROUNDS = 5
 @pytest.mark.parametrize(
     ("pipeline", "make", "most"),
     [
-        (Pipeline("map", stateless, [bids], ["out"]), mapping, 1.6),
-        (Pipeline("count", tumbling, [bids], ["counts"]), counting, 2.4),
+        (Pipeline("map", stateless, [bids], ["out"]), mapping, 2.2),
+        (Pipeline("count", tumbling, [bids], ["counts"]), counting, 2.8),
     ],
     ids=["map", "count"],
 )
