@@ -194,8 +194,8 @@ ALL: dict[str, Callable[[], Any]] = {
 #: World, guarantee and seed with which each is found.
 FOUND: dict[str, tuple[str, str, int]] = {
     "commits_of_anybody": ("word count", "at_least_once", 1),
-    "offsets_before_outputs": ("word count", "at_least_once", 33),
-    "position_moves_on_fetch": ("word count", "exactly_once_v2", 309),
+    "offsets_before_outputs": ("word count", "at_least_once", 34),
+    "position_moves_on_fetch": ("windowed join", "at_least_once", 112),
     "changelog_outside_of_the_transaction": ("word count", "exactly_once_v2", 0),
     "restore_from_the_middle": ("word count", "exactly_once_v2", 16),
     "zombies_write_on": ("word count", "exactly_once_v2", 29),
