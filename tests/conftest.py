@@ -19,6 +19,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         absent["kafka"] = pytest.mark.skip(reason="starts a real Kafka: run it with `make kafka-test`")
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         absent["spark"] = pytest.mark.skip(reason="starts Spark, which needs Java 17: there is none on the PATH")
+    if not os.environ.get("STREAMS_ALL_CASES"):
+        absent["exhaustive"] = pytest.mark.skip(reason="minutes for each: set STREAMS_ALL_CASES, as .ci/run does")
     for item in items:
         for marker, skip in absent.items():
             if item.get_closest_marker(marker):

@@ -1,6 +1,5 @@
 """What a replay on Spark gives is what a bounded live run gives: the same subjects, and all cases, in few jobs."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ def test_examples_and_cases(expected: Expected, executor: Any, folder: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slices", [3, 10])
+@pytest.mark.parametrize("slices", [3, pytest.param(10, marks=pytest.mark.exhaustive)])
 def test_examples_and_cases_in_slices(expected: Expected, executor: Any, folder: Path, slices: int) -> None:
     expected.check_replay(executor, folder, slices=slices)
 
@@ -52,9 +51,7 @@ def test_sample_of_all_cases(executor: Any, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.skipif(
-    not os.environ.get("STREAMS_ALL_CASES"), reason="takes five minutes: set STREAMS_ALL_CASES, as .ci/run does"
-)
+@pytest.mark.exhaustive
 def test_all_cases(executor: Any, folder: Path) -> None:
     """About a thousand applications, each stage of all of them one job."""
     compare_whole([player for path in FILES for player in players(path, folder / path.name)], executor)

@@ -9,7 +9,7 @@ import pytest
 
 from streams import StreamsBuilder, Topic
 from streams.replay import ReplayProgress, ReplayResult, replay
-from streams.replay.spark.tables import item_frame
+from streams.replay.spark.tables import item_frame, numbered_items
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, Rows, live, orders, per_item, replayed, write_orders
 from tests.replay.spark_cases import topology as both
 
@@ -133,7 +133,7 @@ def test_each_item_of_work_is_one_task(any_spark: Any) -> None:
 
     before = any_spark.conf.get("spark.sql.adaptive.enabled")
     any_spark.conf.set("spark.sql.adaptive.enabled", "true")
-    found = item_frame(any_spark, items).mapInArrow(ids, "a int, b int").collect()
+    found = item_frame(any_spark, list(numbered_items(items))).mapInArrow(ids, "a int, b int").collect()
     any_spark.conf.set("spark.sql.adaptive.enabled", before)
 
     assert sorted(map(tuple, found)) == [(number, number) for number in range(len(items))]
