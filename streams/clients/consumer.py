@@ -354,8 +354,11 @@ class Consumer:
 
     def known_end(self, partition: TopicPartition) -> int | None:
         """Return the end of what may be read as the last fetch saw it, without asking; None before the first."""
-        state = self._state.partitions.get(partition)
-        return None if state is None else state.known_end
+        return None if (state := self._state.partitions.get(partition)) is None else state.known_end
+
+    def take_news(self) -> set[TopicPartition]:
+        """Return the partitions whose known end or position has changed by a fetch since the last call."""
+        return self._fetcher.take_news()
 
     def known_partition_count(self, topic: str) -> int | None:
         """Return how many partitions a topic has as far as was heard, without asking."""
@@ -363,8 +366,7 @@ class Consumer:
 
     def known_position(self, partition: TopicPartition) -> int | None:
         """Return the offset of the next record to hand out, without waiting; None while it is not known."""
-        state = self._state.partitions.get(partition)
-        return None if state is None else state.position
+        return None if (state := self._state.partitions.get(partition)) is None else state.position
 
     @exclusive
     def beginning_offsets(
@@ -511,16 +513,15 @@ class Consumer:
         due = [self._fetcher.next_retry_ms(now), self._positions.next_retry_ms(now)]
         if self._session is not None:
             due.append(self._session.next_deadline_ms())
-        if self._topics_of_interest() != set():
+        if self._topics_of_interest() != frozenset():
             due.append(self._watch.next_deadline_ms())
         return max(0, min([remaining_ms, *(at - now for at in due if at is not None)]))
 
-    def _topics_of_interest(self) -> set[str] | None:
+    def _topics_of_interest(self) -> frozenset[str] | None:
         """Return the topics to know about, None for all."""
         if self._interest.pattern is not None:
             return None
-        topics = {partition.topic for partition in self._state.partitions}
-        topics.update(self._interest.names)
+        topics = self._state.topics().union(self._interest.names)
         return topics if self._session is None else topics | self._session.wanted
 
     def _on_metadata(self) -> None:

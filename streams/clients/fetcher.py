@@ -7,7 +7,7 @@ position moves when records are handed out, not when they arrive.  Imports proto
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from attrs import define, field
@@ -84,16 +84,28 @@ class Fetcher:
         #: Records have come a moment ago.
         self._busy_until_ms = 0
         self._errors: list[tuple[TopicPartition, PartitionState, int, BrokerError]] = []
+        self._news: set[TopicPartition] = set()
+        #: Count of changes since which there was nothing to ask for; None: it has to be looked.
+        self._resting_at: int | None = None
         self.needs_metadata = False
+
+    def take_news(self) -> set[TopicPartition]:
+        """Return the partitions whose position or known end has changed since the last call."""
+        news, self._news = self._news, set()
+        return news
 
     def send(self) -> int:
         """Ask for the next block of every fetchable partition; return how many requests went out."""
+        changes = self._subscription.changes.count
+        if self._resting_at == changes:
+            return 0
         by_node: dict[int, dict[TopicPartition, int]] = {}
         now_ms = self._clock.monotonic_ms()
         max_wait_ms = self._max_wait_ms
         # A connection answers in turn: who waits long at the end of one partition keeps the next fetch waiting of
         # those that will be wanted in a moment.
         others_wait_ms = min(max_wait_ms, _SHORT_WAIT_MS) if now_ms < self._busy_until_ms else max_wait_ms
+        is_complete = not self._retry_at_ms
         for partition, state in self._subscription.partitions.items():
             position = state.position
             if position is None or state.is_leaving:
@@ -108,6 +120,7 @@ class Fetcher:
             node = self._catalog.leader(partition)
             if node is None:
                 self.needs_metadata = True
+                is_complete = False
             else:
                 by_node.setdefault(node, {})[partition] = position
         sent = 0
@@ -115,6 +128,7 @@ class Fetcher:
             if now_ms >= self._retry_at_ms.get(node, 0):
                 self._send(node, positions, max_wait_ms)
                 sent += 1
+        self._resting_at = changes if is_complete else None
         return sent
 
     def take(self, limit: int) -> dict[TopicPartition, list[Block]]:
@@ -132,11 +146,13 @@ class Fetcher:
             if limit <= 0:
                 break
             entry = self._prefetched.pop(partition)
+            self._resting_at = None
             if not self._is_current(partition, entry):
                 continue
             if entry.state.is_fetchable:
                 blocks, limit = self._take_from(entry, limit)
                 taken[partition] = blocks
+                self._news.add(partition)
             if entry.blocks:
                 # At the end of the row: the others are served before it is again.
                 self._prefetched[partition] = entry
@@ -144,6 +160,7 @@ class Fetcher:
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget what was prefetched of these."""
+        self._resting_at = None
         for partition in partitions:
             self._prefetched.pop(partition, None)
 
@@ -181,6 +198,7 @@ class Fetcher:
         asked = {partition: (states[partition], position) for partition, position in positions.items()}
         self._in_flight.update(asked)
         self._retry_at_ms.pop(node, None)
+        self._resting_at = None
         request = Fetch(positions, max_wait_ms, self._max_records, self._isolation_level, *self._bytes)
         self._network.send(node, request, self._receiver(node, asked))
 
@@ -188,6 +206,7 @@ class Fetcher:
         self, node: int, asked: dict[TopicPartition, tuple[PartitionState, int]]
     ) -> Callable[[Response | Exception], None]:
         def receive(response: Response | Exception) -> None:
+            self._resting_at = None
             for partition, key in asked.items():
                 if self._in_flight.get(partition) is key:
                     del self._in_flight[partition]
@@ -203,13 +222,30 @@ class Fetcher:
                 # Since it was asked the partition may have gone, or the position have been moved.
                 if self._subscription.partitions.get(partition) is state and state.position == position:
                     self._receive(node, partition, state, position, fetched)
+            if len(response.partitions) < len(asked):
+                self._note_ends(asked, response.partitions)
 
         return receive
+
+    def _note_ends(
+        self, asked: Mapping[TopicPartition, tuple[PartitionState, int]], answered: Container[TopicPartition]
+    ) -> None:
+        """Note of partitions that are not in an answer that their log ends at the position asked for."""
+        for partition, (state, position) in asked.items():
+            if (
+                (state.known_end != position or state.told_at != position)
+                and partition not in answered
+                and self._subscription.partitions.get(partition) is state
+                and state.position == position
+            ):
+                state.known_end = state.told_at = position
+                self._news.add(partition)
 
     def _receive(
         self, node: int, partition: TopicPartition, state: PartitionState, position: int, fetched: FetchedPartition
     ) -> None:
         if fetched.error is ErrorCode.NONE:
+            known_end = state.known_end
             state.known_end = fetched.high_watermark
             if self._isolation_level == READ_COMMITTED and fetched.last_stable_offset >= 0:
                 state.known_end = fetched.last_stable_offset
@@ -227,6 +263,9 @@ class Fetcher:
             if entry.blocks:
                 self._prefetched[partition] = entry
                 self._busy_until_ms = self._clock.monotonic_ms() + _IDLE_AFTER_MS
+            if state.known_end != known_end or state.told_at != state.position:
+                state.told_at = state.position
+                self._news.add(partition)
         elif fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._reset_policy is not None:
                 state.request_reset(self._reset_policy)

@@ -4,10 +4,23 @@ Pure state; the fetcher and the group session change it.  Imports protocol and c
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from attrs import define, field
+from attrs import Attribute, define, field
 
 from streams.core.records import TopicPartition
+
+
+@define(eq=False)
+class Changes:
+    """Counts what may make another partition fetchable: who has seen a count need not look again before the next."""
+
+    count: int = 0
+
+
+def _counted(state: "PartitionState", _: "Attribute[Any]", value: Any) -> Any:
+    state.changes.count += 1
+    return value
 
 
 @define(eq=False)
@@ -19,13 +32,16 @@ class PartitionState:
     state, so that answers to earlier questions find nobody.
     """
 
-    position: int | None = None
+    changes: Changes = field(factory=Changes)
+    position: int | None = field(default=None, on_setattr=_counted)
     reset_to: int | None = None
-    is_paused: bool = False
-    is_leaving: bool = False
+    is_paused: bool = field(default=False, on_setattr=_counted)
+    is_leaving: bool = field(default=False, on_setattr=_counted)
     is_looked_up: bool = False
     known_end: int | None = None
     log_start_offset: int | None = None
+    #: Position of the last news of this partition.
+    told_at: int | None = None
 
     @property
     def is_fetchable(self) -> bool:
@@ -48,16 +64,22 @@ class SubscriptionState:
     """All assigned partitions, in the order of their assignment."""
 
     partitions: dict[TopicPartition, PartitionState] = field(factory=dict)
+    changes: Changes = field(factory=Changes)
+    #: Counts of changes at which all had positions, and for which the topics are known.
+    _placed_at: int = -1
+    _topics: tuple[int, frozenset[str]] = (-1, frozenset())
 
     def replace(self, partitions: Iterable[TopicPartition]) -> None:
         """Set the assignment; who stays keeps its position."""
         old = self.partitions
-        self.partitions = {partition: old.get(partition) or PartitionState() for partition in partitions}
+        self.partitions = {partition: old.get(partition) or PartitionState(self.changes) for partition in partitions}
+        self.changes.count += 1
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Take partitions out."""
         for partition in partitions:
             self.partitions.pop(partition, None)
+        self.changes.count += 1
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the position of each partition that has one."""
@@ -65,6 +87,20 @@ class SubscriptionState:
 
     def without_position(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
         """Yield partitions whose position nobody is looking up yet."""
+        changes = self.changes.count
+        if changes == self._placed_at:
+            return
+        are_placed = True
         for partition, state in self.partitions.items():
-            if state.position is None and not state.is_looked_up and not state.is_leaving:
-                yield partition, state
+            if state.position is None:
+                are_placed = False
+                if not state.is_looked_up and not state.is_leaving:
+                    yield partition, state
+        if are_placed:
+            self._placed_at = changes
+
+    def topics(self) -> frozenset[str]:
+        """Return the topics of the partitions."""
+        if self._topics[0] != self.changes.count:
+            self._topics = self.changes.count, frozenset(partition.topic for partition in self.partitions)
+        return self._topics[1]

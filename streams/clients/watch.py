@@ -1,6 +1,6 @@
 """Keeps a client's knowledge of topics fresh, without waiting.  Imports protocol and core."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from streams.clients.catalog import Catalog
 from streams.clients.errors import as_error, is_final
@@ -43,7 +43,7 @@ class TopicWatch:
         """What is known seems wrong: ask as soon as the backoff allows."""
         self._due_ms = min(self._due_ms, self._earliest_ms)
 
-    def poll(self, topics: set[str] | None) -> bool:
+    def poll(self, topics: Set[str] | None) -> bool:
         """Ask for these topics, None = all, if that is due; return whether it was.
 
         Raises:

@@ -183,7 +183,7 @@ class StreamsConfig:
     )
     # Producer.
     linger_ms: int = _whole(
-        0, "ms", "How long a record waits for others to share its batch (Kafka Streams: 100); runs come as blocks anyway."
+        0, "ms", "How long a record waits for others to share its batch (Kafka Streams: 100); runs are blocks anyway."
     )
     batch_size_bytes: int = _whole(128 * 1024, "bytes", "Size at which a batch is sent at once.", minimum=1)
     buffer_memory_bytes: int = _whole(32 * _MIB, "bytes", "Unsent records that a producer holds before it blocks.")

@@ -295,7 +295,10 @@ class FetchedPartition:
 
 @frozen
 class FetchResponse:
-    """What was read, per partition."""
+    """What was read, per partition.
+
+    In process a partition may be missing: its log ends at the position that was asked for.
+    """
 
     partitions: Mapping[TopicPartition, FetchedPartition]
 

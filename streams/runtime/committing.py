@@ -122,9 +122,14 @@ class Committer:
         self._is_initialized = self._has_begun = False
         old.abandon()
 
+    @property
+    def has_outstanding(self) -> bool:
+        """Whether something that was sent is not acknowledged yet."""
+        return self.producer.has_outstanding
+
     def poll(self) -> None:
         """Do what is due without a commit: what waits for its turn to be sent would wait for the next one."""
-        if self.producer.has_outstanding:
+        if self.has_outstanding:
             self.producer.poll()
         if self._purger is not None:
             self._purger.poll()

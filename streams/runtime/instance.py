@@ -81,6 +81,11 @@ class ExceptionResponse(Enum):
 ExceptionHandler = Callable[[BaseException], ExceptionResponse]
 
 
+#: Restoring takes so many times the records of another poll: batches of changelogs are large, and taking them to
+#: pieces costs.
+_RESTORED_RECORDS = 5
+
+
 @define(eq=False)
 class _Slot:
     """A stream thread, its number, and what runs it."""
@@ -289,7 +294,8 @@ class Instance:
             self._purger(name, plan),
         )
         restored = self.metrics.counter("restored-tasks-total")
-        restorer = Restorer(self._reader(f"{name}-restore"), config.max_poll_records, self.restore_listener, restored)
+        reader = self._reader(f"{name}-restore")
+        restorer = Restorer(reader, _RESTORED_RECORDS * config.max_poll_records, self.restore_listener, restored)
         task_set = TaskSet(
             name,
             plan,

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 #: Restored state that waits to be written, above which it is.
 _MAX_UNCOMMITTED_BYTES = 64 << 20
+#: A store that is so many records behind is prepared for it.
+_LONG = 50_000
 
 #: Called with (task, store, records restored so far, records to restore).
 RestoreListener = Callable[[TaskId, str, int, int], None]
@@ -93,6 +95,7 @@ class Restorer:
             end = min(ends[partition], limits.get(name, ends[partition]))
             start = max(changelog_position(stores[name]), starts[partition])
             if start < end:
+                stores[name].set_restoring(end - start >= _LONG)
                 self._open[partition] = _Restoring(task_id, stores[name], start, start, end)
         self._assign()
 
@@ -101,6 +104,8 @@ class Restorer:
         starts = self._consumer.beginning_offsets(partitions.values()) if partitions else {}
         for name, partition in partitions.items():
             start = max(changelog_position(stores[name]), starts[partition])
+            # It may come from a task that was given up while it was restored.
+            stores[name].set_restoring(False)
             self._open[partition] = _Restoring(task_id, stores[name], start, start, None)
         self._assign()
 
@@ -200,6 +205,7 @@ class Restorer:
             # Compaction and transactions leave holes: the log may end before the offset that was its end.
             if item.position >= item.end or (self._consumer.known_position(partition) or 0) >= item.end:
                 item.store.commit({CHANGELOG_POSITION: str(item.end).encode()})
+                item.store.set_restoring(False)
                 del self._open[partition]
                 done[item.task_id] = None
         if done:

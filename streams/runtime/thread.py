@@ -32,6 +32,7 @@ from streams.runtime.bounded import BoundedProgress
 from streams.runtime.committing import Committer
 from streams.runtime.facts import MemberFacts
 from streams.runtime.layout import Plans
+from streams.runtime.pace import Pace
 from streams.runtime.restore import Restorer
 from streams.runtime.stepping import Stepper
 from streams.runtime.task import Task
@@ -43,10 +44,8 @@ log = logging.getLogger(__name__)
 
 #: Records of one run, at most: bounds how long a task keeps others and the clock waiting.
 RUN_LIMIT = 10_000
-#: Wait of a bounded run for inputs that may end without a record.
-_BOUNDED_POLL_MS = 5
-#: Wait for what the log is known to have.
-_FETCH_POLL_MS = 5
+#: Wait for records while answers to what was sent are on their way: what comes after it may wait for them.
+_ANSWER_POLL_MS = 5
 
 #: After so many heartbeats tasks that wait for their old owners are asked after.
 _FINAL_HEARTBEATS = 3
@@ -90,6 +89,9 @@ class StreamThread:
     #: State that waits for a commit; above its bound all tasks are committed early.
     waiting: WaitingState = field(factory=lambda: WaitingState(MemoryBudget().waiting_bytes))
     _is_settled: bool = False
+    #: Tasks have been opened that know nothing yet of how far their inputs reach.
+    _has_new_tasks: bool = False
+    _pace: Pace = field(init=False)
     #: Partitions that the consumer is not to read for now.
     _held: set[TopicPartition] = field(factory=set)
     #: Tasks of a bounded run whose final flush is done.
@@ -108,6 +110,9 @@ class StreamThread:
 
     def __attrs_post_init__(self) -> None:
         self.stopping = self.threads.signal()
+        self._pace = Pace(
+            self.config, self.clock, self.tasks, self.restorer, self._steppers, is_bounded=self.bounded is not None
+        )
 
     @property
     def is_settled(self) -> bool:
@@ -157,6 +162,8 @@ class StreamThread:
 
     def _answer(self) -> None:
         while self._questions:
+            # It may change anything.
+            self._pace.wake()
             question, answer = self._questions.popleft()
             answer.settle(partial(question, self))
 
@@ -165,27 +172,34 @@ class StreamThread:
         self._answer()
         if not self._is_settled:
             self._reconcile()
-        is_busy = not self.is_paused and any(task.queues.size for task in self.tasks.values())
-        if any(stepper.is_waiting for stepper in self._steppers.values()):
-            timeout_ms = _FETCH_POLL_MS
-        else:
-            timeout_ms = 0 if is_busy or not self.restorer.is_idle else self._poll_ms()
-        for partition, blocks in self.consumer.poll_blocks(timeout_ms).items():
+            self._has_new_tasks = True
+        timeout_ms = self._pace.timeout_ms(self._next_commit_ms, is_paused=self.is_paused)
+        if self.committer.has_outstanding:
+            timeout_ms = min(timeout_ms, _ANSWER_POLL_MS)
+        polled = self.consumer.poll_blocks(timeout_ms)
+        for partition, blocks in polled.items():
             task = self.task_set.owner_of.get(partition)
             if task is not None:
                 for block in blocks:
                     task.add(partition, block)
-        self._note_ends()
+        has_news = self._note_ends()
         self.restorer.poll()
-        self._initialize_restored()
         self._look_after_warmups()
-        self._pause_and_resume()
         try:
-            return self._work()
+            if self._pace.is_resting and not polled and not has_news:
+                self._commit_if_due()
+                return 0
+            self._pace.wake()
+            self._initialize_restored()
+            self._pause_and_resume()
+            processed = self._work()
         except RequestTimeoutError as error:
             # Somewhere between processing and commit: what is half done is undone by beginning anew.
             self._start_anew(error)
             raise
+        if not processed and self._is_settled:
+            self._pace.rest(self._next_commit_ms)
+        return processed
 
     def _work(self) -> int:
         """Process what there is and commit what is due."""
@@ -210,21 +224,17 @@ class StreamThread:
 
     # --- one turn -----------------------------------------------------------------------
 
-    def _poll_ms(self) -> int:
-        if self.bounded is not None:
-            return _BOUNDED_POLL_MS
-        now = self.clock.now_ms()
-        waits = [self.config.poll_ms]
-        waits += (at_ms - now for task in self.tasks.values() if (at_ms := task.next_deadline_ms()) is not None)
-        # Who has nothing to commit need not wake for it.
-        if any(task.is_dirty for task in self.tasks.values()):
-            waits.append(self._next_commit_ms - self.clock.monotonic_ms())
-        return max(0, min(waits))
-
-    def _note_ends(self) -> None:
-        """Tell the tasks how far their inputs reach and are read, as far as the consumer knows."""
-        bounded, consumer = self.bounded, self.consumer
-        for partition, task in self.task_set.owner_of.items():
+    def _note_ends(self) -> bool:
+        """Tell the tasks how far their inputs reach and are read; return whether the consumer had news of that."""
+        bounded, consumer, owner_of = self.bounded, self.consumer, self.task_set.owner_of
+        news = consumer.take_news()
+        if self._has_new_tasks or bounded is not None:
+            news |= owner_of.keys()
+            self._has_new_tasks = False
+        for partition in news:
+            task = owner_of.get(partition)
+            if task is None:
+                continue
             position = consumer.known_position(partition)
             if position is not None:
                 task.note_position(partition, position)
@@ -237,6 +247,7 @@ class StreamThread:
                     continue
             if end is not None:
                 task.note_end(partition, end)
+        return bool(news)
 
     def _initialize_restored(self) -> None:
         """Let tasks prepare whose stores are complete now: what they read in them is what was committed."""
@@ -502,6 +513,7 @@ class StreamThread:
 
     def _unsettle(self) -> None:
         self._is_settled = False
+        self._pace.wake()
         self._probe_at_ms = None
 
     def _start_anew(self, error: Exception) -> None:

@@ -60,6 +60,14 @@ class Engine(Protocol):
         """Return about how much memory the engine uses."""
         ...
 
+    def set_bulk(self, is_bulk: bool) -> None:
+        """Prepare for many writes and hardly a read, or for both again; what was applied stays.
+
+        Raises:
+            StoreError: the engine cannot be opened again.
+        """
+        ...
+
     def close(self) -> None:
         """Give up all resources; what was applied is kept if the engine is persistent."""
         ...

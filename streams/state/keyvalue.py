@@ -6,6 +6,7 @@ then the value; in the changelog the time is the record's timestamp instead (KIP
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
+from operator import add
 from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -261,6 +262,8 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
 def timed(values: Sequence[bytes | None], times: Sequence[int]) -> list[bytes | None]:
     """Join values with their times, as the engine holds them."""
     pack = _pack_time
+    if None not in values:
+        return list(map(add, map(pack, times), values))
     return [None if value is None else pack(time_ms) + value for value, time_ms in zip(values, times, strict=True)]
 
 

@@ -65,6 +65,10 @@ class Store(Protocol):
         """Apply changelog records without logging them."""
         ...
 
+    def set_restoring(self, is_restoring: bool) -> None:
+        """Prepare for a long restore, in which reads are slow, or for work; what is not committed stays."""
+        ...
+
     def drain_changes(self) -> Block | None:
         """Return changelog records since the last call, None if there are none or no changelog."""
         ...
@@ -228,6 +232,10 @@ class StoreLifecycle:
         self._repin(block)
         self._buffer.forget_clean()
         self._restore_rows(block)
+
+    def set_restoring(self, is_restoring: bool) -> None:
+        """Prepare for a long restore, in which reads are slow, or for work; what is not committed stays."""
+        self._staged.engine.set_bulk(is_restoring)
 
     def drain_changes(self) -> Block | None:
         """Return changelog records since the last call, None if there are none or no changelog."""

@@ -135,6 +135,9 @@ class MemoryEngine:
         """Return the overhead of all entries; the bytes themselves are not weighed."""
         return self._bytes
 
+    def set_bulk(self, is_bulk: bool) -> None:
+        """Both cost the same here."""
+
     def close(self) -> None:
         """Forget everything."""
         self._namespaces.clear()

@@ -289,6 +289,9 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         if not self.spec.has_changelog:
             self._log.clear()
 
+    def set_restoring(self, is_restoring: bool) -> None:
+        """Nothing to prepare: each version that is restored reads what is there."""
+
     def _restore_rows(self, block: Block) -> None:
         for key, value, time_ms in zip(block.keys, block.values, block.timestamps, strict=True):
             # In time it was when it was put.  Here others may come first: snapshots go by key.

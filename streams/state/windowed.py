@@ -156,9 +156,13 @@ class WindowedLifecycle(StoreLifecycle):
         if (low is not None and high is not None and low > high) or first_ms > last_ms:
             return iter(())
         first, last = key_range(low, high, self._suffix_bytes)
-        scans = [
+        scans: list[Iterable[tuple[bytes, bytes]]] = [
             self._staged.scan(segment, first, last, reverse) for segment in self._segments(first_ms, last_ms, reverse)
         ]
+        if self._bounds.is_exact:
+            # By key, then times: the bytes of both together go otherwise where a key is the beginning of another.
+            parts = self._parts
+            scans = [sorted(scan, key=lambda row: parts(row[0]), reverse=reverse) for scan in scans]
         return self._of_keys(chain.from_iterable(scans), low, high)
 
     def _of_keys(self, rows: Iterable[tuple[bytes, bytes]], low: bytes | None, high: bytes | None) -> Iterator[RawRow]:

@@ -2,6 +2,9 @@
 
 state      a count over 20 million keys: rate and memory
 expiry     a bucket of windows expires while ever more are alive
+many       10,000 partitions and 1,000 tasks in one process
+cost       records, keys, partitions, operators in a chain
+restore    a store from its changelog, against Kafka Streams (Java, `make kafka-jars`)
 """
 
 import sys

@@ -54,6 +54,8 @@ def ask(connection, request):
 
 
 def fetched(response, partition=WORDS):
+    if partition not in response.partitions:
+        return []  # Its log ends where the fetch began.
     return [value for block in response.partitions[partition].blocks for value in block.values]
 
 
@@ -249,8 +251,19 @@ def test_a_fetch_ends_empty_at_its_deadline(broker, client, clock):
     clock.advance(1)
     [(_, answer)] = client.poll(0)
 
-    assert fetched(answer) == []
-    assert answer.partitions[WORDS].error is ErrorCode.NONE
+    assert answer.partitions == {}
+
+
+def test_a_fetch_is_answered_with_what_goes_beyond_it(broker, client):
+    """Of thousands of partitions only those that have something to tell are in the answer."""
+    broker.create_topic("words", 3)
+    first, second, third = (TopicPartition("words", number) for number in range(3))
+    ask(client, Produce({second: [one(b"a")], third: [one(b"b")]}))
+
+    answer = ask(client, Fetch({first: 0, second: 0, third: 1}))
+
+    assert fetched(answer, second) == [b"a"]
+    assert list(answer.partitions) == [second]
 
 
 def test_a_waiting_fetch_learns_that_its_topic_is_gone(broker, client):

@@ -146,6 +146,58 @@ def test_next_block_is_prefetched_but_the_position_waits(broker, make, cluster):
     assert consumer.known_end(P0) == 4
 
 
+def test_news_are_the_partitions_that_have_moved(broker, make, clock):
+    consumer = make()
+    consumer.assign([P0, P1])
+    consumer.seek_to_beginning([P0, P1])
+
+    assert consumer.poll() == []
+    clock.advance(500)
+    assert consumer.poll() == []
+    assert consumer.take_news() == {P0, P1}, "both ends are known from now on, and nothing is there"
+    assert (consumer.known_end(P0), consumer.known_position(P1)) == (0, 0)
+
+    clock.advance(500)
+    assert consumer.poll() == []
+    assert consumer.take_news() == set()
+
+    fill(broker, P1, 3)
+    assert len(consumer.poll(1_000)) == 3
+    assert consumer.take_news() == {P1}
+    assert (consumer.known_end(P1), consumer.known_position(P1)) == (3, 3)
+
+    consumer.seek(P1, 1)
+    assert len(consumer.poll(1_000)) == 2
+    assert consumer.take_news() == {P1}
+
+
+def test_a_partition_that_can_be_fetched_again_is(broker, make):
+    """After a poll for which nothing was to be asked, each of these has something to ask for."""
+    fill(broker, P0, 3)
+    consumer = make()
+    consumer.assign([P0, P1])
+    consumer.pause([P0])
+    assert consumer.poll(1_000) == []
+    assert consumer.poll(1_000) == []
+
+    consumer.resume([P0])
+    assert len(consumer.poll(1_000)) == 3
+    assert consumer.poll(1_000) == []
+
+    consumer.seek(P0, 2)
+    assert len(consumer.poll(1_000)) == 1
+    assert consumer.poll(1_000) == []
+
+    fill(broker, P1, 1)
+    assert len(consumer.poll(1_000)) == 1
+    assert consumer.poll(1_000) == []
+
+    consumer.assign([P1])
+    consumer.assign([P0, P1])
+    consumer.seek_to_beginning([P0])
+    assert len(consumer.poll(1_000)) == 3
+
+
 def test_idle_partitions_do_not_hold_up_the_busy_one(broker, make):
     """Fetches of idle partitions wait at the broker; the busy one is asked for on its own."""
     consumer = make()

@@ -174,3 +174,21 @@ def test_the_limit_is_for_all_stores_that_are_restored_at_a_time(broker, tmp_pat
     restorer.close()
     for store in stores.values():
         store.close()
+
+
+def test_long_restore_leaves_a_store_like_any_other(broker, tmp_path):
+    """So many records that the store is prepared for them; it is left in between, too."""
+    count = 60_000
+    entries = {f"k{number:05}": number for number in range(count)}
+    write(broker, entries)
+    restoring = Restoring(broker, tmp_path, most=1 << 20)
+    restoring.turn()
+    restoring.crash()
+
+    restoring = Restoring(broker, tmp_path, most=1 << 20)
+    assert restoring.to_the_end() == entries
+    restoring.store.put("k00000", 7)
+    restoring.store.commit({})
+    assert restoring.store.get("k00000") == 7
+    assert changelog_position(restoring.store) == count
+    restoring.crash()

@@ -12,7 +12,7 @@ from streams.core.serdes import LONG, STRING
 from streams.state import StoreKind, StoreSpec, open_store
 from streams.state.engines import Engine, EngineBatch, next_prefix
 from streams.state.memory import MemoryEngine
-from streams.state.rocksdb import RocksEngine
+from streams.state.rocksdb import RocksEngine, RocksMemory
 
 KV = StoreSpec("counts", StoreKind.KEY_VALUE, STRING, LONG)
 
@@ -57,6 +57,39 @@ def test_rocksdb_finds_its_namespaces_again(tmp_path: Path) -> None:
     assert engine.namespaces() == [-1, 5, 900]
     assert engine.metadata() == {"m": b"x"}
     engine.close()
+
+
+def test_engine_prepared_for_many_writes_holds_what_any_other_does(engine: Engine) -> None:
+    """Written before, meanwhile and afterwards; a key that is written again and one that is deleted."""
+    numbered = [b"%03d" % number for number in range(300)]
+    engine.apply(EngineBatch(writes={0: dict.fromkeys(numbered[:100], b"before")}))
+    engine.set_bulk(True)
+    engine.apply(EngineBatch(writes={0: dict.fromkeys(numbered[50:200], b"first")}, metadata={"m": b"1"}))
+    engine.apply(EngineBatch(writes={0: {**dict.fromkeys(numbered[150:200], b"second"), b"000": None}}))
+    assert engine.get(0, b"160") == b"second"
+    engine.set_bulk(True)
+    engine.set_bulk(False)
+    engine.apply(EngineBatch(writes={0: dict.fromkeys(numbered[200:], b"after")}, metadata={"n": b"2"}))
+
+    expected = dict.fromkeys(numbered[1:50], b"before") | dict.fromkeys(numbered[50:150], b"first")
+    expected |= dict.fromkeys(numbered[150:200], b"second") | dict.fromkeys(numbered[200:], b"after")
+    assert dict(engine.scan(0, None, None)) == expected
+    assert engine.metadata() == {"m": b"1", "n": b"2"}
+    engine.close()
+
+
+def test_store_that_was_there_shares_the_cache_like_a_new_one(tmp_path: Path) -> None:
+    """RocksDB keeps the options of a database beside it; those of today count."""
+    for _ in range(2):
+        memory = RocksMemory.of(4 << 20)
+        engine = RocksEngine.open(tmp_path, memory)
+        engine.apply(EngineBatch(writes={0: {b"%06d" % number: b"x" * 100 for number in range(10_000)}}))
+        engine.flush()
+        before = memory.cache.get_usage()
+        for number in range(10_000):
+            engine.get(0, b"%06d" % number)
+        assert memory.cache.get_usage() > before + 500_000
+        engine.close()
 
 
 def test_next_prefix_is_above_everything_with_the_prefix() -> None:

@@ -55,6 +55,9 @@ class CountingEngine:
     def memory_bytes(self) -> int:
         return self.inner.memory_bytes()
 
+    def set_bulk(self, is_bulk: bool) -> None:
+        self.inner.set_bulk(is_bulk)
+
     def close(self) -> None:
         self.inner.close()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from attrs import define, evolve, field
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streams.core.errors import StoreError
@@ -462,6 +462,7 @@ def test_session_store_goes_by_segment_then_key_then_end(serde: Serde[Any], engi
 
 
 @settings(max_examples=80, deadline=None)
+@example([("put", "a", (7000, 7000), 0), ("put", "a\x00", (7000, 7000), 0)])
 @given(session_ops)
 def test_session_store_declared_in_memory_goes_by_end_then_key(ops: list[Any]) -> None:
     run_sessions(evolve(SESSION_SPEC, is_persistent=False), "rocksdb", ops)

@@ -201,7 +201,7 @@ FOUND: dict[str, tuple[str, str, int]] = {
     "zombies_write_on": ("word count", "exactly_once_v2", 29),
     "repetitions_are_appended": ("word count", "at_least_once", 0),
     "state_before_commit": ("word count", "exactly_once_v2", 2),
-    "two_owners": ("word count", "exactly_once_v2", 2),
+    "two_owners": ("word count", "exactly_once_v2", 4),
     "aborted_records_are_read": ("word count", "exactly_once_v2", 0),
     "offsets_are_forgotten": ("word count", "exactly_once_v2", 2),
     "uncommitted_state_becomes_a_copy": ("word count", "exactly_once_v2", 2),
