@@ -5,6 +5,8 @@ expiry     a bucket of windows expires while ever more are alive
 many       10,000 partitions and 1,000 tasks in one process
 cost       records, keys, partitions, operators in a chain
 restore    a store from its changelog, against Kafka Streams (Java, `make kafka-jars`)
+workers    processes that share the work (`streams run --workers`)
+plot       draws what the others have noted
 """
 
 import sys
