@@ -12,9 +12,11 @@ from attrs import define, field
 from streams.core.config import SETTINGS
 from streams.state.rocksdb import RocksMemory
 
-#: Of what record caches leave: for RocksDB, for writes that wait for a commit, and the rest for reads.
-_ROCKSDB_SHARE = 0.5
-_WAITING_SHARE = 0.375
+#: Of what record caches leave: for RocksDB, for writes that wait for a commit, and for reads.  The rest is what
+#: compactions and the allocators take beside that.
+_ROCKSDB_SHARE = 0.425
+_WAITING_SHARE = 0.35
+_READ_SHARE = 0.125
 #: Of what waits for a commit: for the stores that are being restored.
 _RESTORING_SHARE = 0.125
 #: Entries that a read cache may hold in any case.
@@ -68,5 +70,5 @@ class MemoryBudget:
 
     def read_entries(self, entry_bytes: int) -> int:
         """Return how many entries of this size one store may hold for reads."""
-        share = self._divided_bytes * (1 - _ROCKSDB_SHARE - _WAITING_SHARE)
-        return max(_LEAST_ENTRIES, int(share) // max(1, self._open_stores) // entry_bytes)
+        share = int(self._divided_bytes * _READ_SHARE)
+        return max(_LEAST_ENTRIES, share // max(1, self._open_stores) // entry_bytes)
