@@ -1,6 +1,7 @@
 """What fails on Spark is tried again, and if it cannot be helped, said in the words of the topology."""
 
 import os
+import pickle
 import traceback
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,14 @@ from typing import Any
 import pytest
 
 from streams import StreamsBuilder, Topic
+from streams.core.records import TaskId
 from streams.replay import ReplayError, ReplayTaskError, replay
+from streams.replay.application import Application
 from streams.replay.failures import TaskFailure, packed, unpacked
 from streams.replay.places import Place
 from streams.replay.spark.executor import readable_failure
 from streams.replay.spark.worker import CallNotes
+from streams.replay.work import StageWork, TaskWork
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, live, orders, replayed, write_orders
 from tests.replay.spark_cases import topology as both
 
@@ -132,6 +136,26 @@ def test_folder_that_an_executor_does_not_see_is_refused(tmp_path: Path) -> None
 
     notes.write_marker()
     notes.check_marker()
+
+
+def test_application_travels_once_for_all_its_calls(tmp_path: Path) -> None:
+    """What a driver of Spark holds of a call is small, however large the user's code is."""
+    notes = CallNotes(Place(str(tmp_path)))
+    ballast = bytes(1_000_000)
+
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(numbers).map_values(lambda value: value + len(ballast)).to(halves)
+
+    application = Application.of(topology, {"application_id": "app"}, {"numbers": 2})
+    pack = notes.packer()
+    tasks = (TaskWork(TaskId(0, 0), ()),)
+    calls = [pack(StageWork(application, tasks, Place("replay"), "run", number)) for number in range(3)]
+
+    assert max(map(len, calls)) < 1_000
+    assert len(list(tmp_path.iterdir())) == 1
+    name, call = pickle.loads(calls[2])
+    assert name.stage == 2
+    assert notes.unpacked(call).application == application
 
 
 @pytest.mark.parametrize(

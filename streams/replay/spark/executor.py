@@ -1,7 +1,8 @@
 """Executor on Spark: a job per list of calls, a task per call; more than a driver's heap can bear go as several.
 
 Between the session of a replay, which asks for calls, and ``drive.run_work``, which every worker
-calls.  Calls travel as rows (index, pickled call), each to a partition of its own; reports come
+calls.  Calls travel as rows (index, pickled call), each to a partition of its own, and find their
+application in the folder of the replay, where it lies once for all of them; reports come
 back the same way, and beforehand as notes in the folder of the replay, which tell how far a job is
 in classic sessions and in Connect alike.
 """
@@ -107,7 +108,8 @@ class SparkExecutor:
                 on_look()
 
             name = f"streams replay: stage {works[0].stage}, {len(works)} tasks"
-            found = self._answers(name, works, _calls(build_digest(), notes.folder.uri), look)
+            calls = numbered_items(works, notes.packer())
+            found = self._answers(name, calls, _calls(build_digest(), notes.folder.uri), look)
             reports = [pickle.loads(found[index]) for index in range(len(works))]
             for index, report in enumerate(reports):
                 if index not in told:
@@ -155,7 +157,8 @@ class SparkExecutor:
             ship_code(self.session)
             if notes is not None:
                 function = _folder_checks(build_digest(), notes.folder.uri)
-                found = self._answers("streams replay: look at its folder", range(_CHECKS), function, lambda: None)
+                checks = numbered_items(range(_CHECKS))
+                found = self._answers("streams replay: look at its folder", checks, function, lambda: None)
                 for message in filter(None, found.values()):
                     raise ReplayError(message.decode())
                 if notes.answers() < _CHECKS:
@@ -166,7 +169,7 @@ class SparkExecutor:
         self._is_checked = notes is not None or is_local_master(master_of(self.session))
 
     def _answers(
-        self, name: str, items: Sequence[Any], function: Task, on_look: Callable[[], None]
+        self, name: str, items: Iterable[tuple[int, bytes]], function: Task, on_look: Callable[[], None]
     ) -> dict[int, bytes]:
         """Run a task per item; return its answers by index."""
         found: dict[int, bytes] = {}
@@ -207,11 +210,11 @@ class SparkExecutor:
             on_look()
 
 
-def _packs(items: Iterable[Any]) -> Iterator[list[tuple[int, bytes]]]:
+def _packs(items: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
     """Yield (index, pickled item), as many at a time as one job takes; one that is larger goes alone."""
     pack: list[tuple[int, bytes]] = []
     size = 0
-    for numbered in numbered_items(items):
+    for numbered in items:
         size += len(numbered[1])
         if pack and (size > _JOB_BYTES or len(pack) >= _JOB_CALLS):
             yield pack

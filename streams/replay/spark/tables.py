@@ -5,7 +5,7 @@ one order.  Every action reads the files of the replay again; nothing else is co
 """
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from streams.core.records import TopicPartition
@@ -14,9 +14,9 @@ from streams.replay.result import output_schema, output_topic
 from streams.replay.spark.worker import OutputPart, Task
 
 
-def numbered_items(items: Iterable[Any]) -> Iterator[tuple[int, bytes]]:
+def numbered_items(items: Iterable[Any], pack: Callable[[Any], bytes] = pickle.dumps) -> Iterator[tuple[int, bytes]]:
     """Yield (index, pickled item)."""
-    return ((index, pickle.dumps(item)) for index, item in enumerate(items))
+    return ((index, pack(item)) for index, item in enumerate(items))
 
 
 def item_frame(session: Any, items: Sequence[tuple[int, bytes]]) -> Any:

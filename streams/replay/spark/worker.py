@@ -5,6 +5,8 @@ of pyspark: Arrow batches come in, Arrow batches go out.
 """
 
 import gc
+import hashlib
+import io
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +30,14 @@ from streams.replay.spark.shipping import build_digest, check_build
 
 #: Turns Arrow batches into Arrow batches, as ``mapInArrow`` wants it.
 Task = Callable[[Iterator[Any]], Iterator[Any]]
+
+
+@frozen
+class CallName:
+    """What names a call before it is unpacked."""
+
+    name: str
+    stage: int
 
 
 @frozen
@@ -75,6 +85,43 @@ class CallNotes:
             if kind == "report" and index and int(index) not in known:
                 yield int(index), pickle.loads(self.folder.child(name).read())
 
+    def packer(self) -> Callable[[Any], bytes]:
+        """Return what packs calls so that they are small: applications stay here, each once for all its calls.
+
+        What it returns raises ReplayError where an application cannot be written.
+        """
+        left: dict[int, tuple[Application, str]] = {}
+
+        def place_of(found: Any) -> str | None:
+            if not isinstance(found, Application):
+                return None
+            if id(found) not in left:
+                data = pickle.dumps(found)
+                name = f"{hashlib.blake2b(data, digest_size=16).hexdigest()}.application"
+                if name not in {name for _, name in left.values()}:
+                    self._write(name, data)
+                left[id(found)] = found, name
+            return left[id(found)][1]
+
+        def pack(work: Any) -> bytes:
+            stream = io.BytesIO()
+            pickler = pickle.Pickler(stream)
+            pickler.persistent_id = place_of  # type: ignore[method-assign]
+            pickler.dump(work)
+            return pickle.dumps((CallName(work.name, work.stage), stream.getvalue()))
+
+        return pack
+
+    def unpacked(self, call: bytes) -> Any:
+        """Return a call that was packed.
+
+        Raises:
+            ReplayError: its application cannot be read.
+        """
+        unpickler = pickle.Unpickler(io.BytesIO(call))
+        unpickler.persistent_load = lambda name: pickle.loads(self.folder.child(name).read())  # type: ignore[method-assign]
+        return unpickler.load()
+
     def forget(self) -> None:
         """Delete all notes."""
         # A task that was given up may write one this moment; nothing reads it.
@@ -112,14 +159,15 @@ def run_calls(batches: Iterator[Any], digest: str, notes: CallNotes) -> Iterator
     if not gc.get_freeze_count():
         # After each task Spark has all garbage collected; what this worker has loaded is none (75 ms a task).
         gc.freeze()
-    for index, work in _items(batches):
+    for index, data in _items(batches):
+        name, call = pickle.loads(data)
         try:
             check_build(digest, build_digest())
             notes.check_marker()
-            report = pickle.dumps(run_work(work, scratch_folder()))
+            report = pickle.dumps(run_work(notes.unpacked(call), scratch_folder()))
             notes.leave(index, report)
         except Exception as error:
-            raise packed(work, error) from error
+            raise packed(name, error) from error
         yield pa.record_batch([pa.array([index], pa.int32()), pa.array([report], pa.binary())], ["index", "report"])
 
 
@@ -143,7 +191,8 @@ def check_folder(batches: Iterator[Any], digest: str, notes: CallNotes) -> Itera
 def read_parts(batches: Iterator[Any], root: Place, application: Application, topic: str) -> Iterator[Any]:
     """Yield the records of partitions of an output topic (index, part) as rows of its table."""
     declared = output_topic(application.plan(VirtualClock(NO_TIMESTAMP)).topology, topic)
-    for _, part in _items(batches):
+    for _, data in _items(batches):
+        part: OutputPart = pickle.loads(data)
         for block in read_output(root, part.lanes):
             yield record_batch(declared, part.partition, block)
 
@@ -156,7 +205,6 @@ def scratch_folder() -> str | None:
     return None
 
 
-def _items(batches: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+def _items(batches: Iterator[Any]) -> Iterator[tuple[int, bytes]]:
     for batch in batches:
-        for index, data in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-            yield index, pickle.loads(data)
+        yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
