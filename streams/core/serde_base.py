@@ -6,7 +6,7 @@ no frame of ours in between.  None stands for None on both sides, always.  Impor
 
 import reprlib
 from collections.abc import Callable, Sequence
-from types import NoneType
+from types import BuiltinFunctionType, MethodDescriptorType, NoneType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from streams.core.errors import SerializationError, StreamsError
@@ -40,6 +40,8 @@ class Serde(Generic[T]):
     a copy), ``key_suffix`` (trailing bytes that the partitioner leaves out: 8 and 16 for windowed
     keys, else 0) and the functions ``serialize``, ``deserialize`` and, for whole columns,
     ``serialize_all``, ``deserialize_all``.  All map None to None and raise SerializationError.
+    ``quick`` is there where objects of exactly one type are written by a function in C: (type, function); where
+    that raises an error of its own, ``serialize`` says what is wrong.
 
     Make your own from two functions, which never see None:
 
@@ -56,6 +58,7 @@ class Serde(Generic[T]):
         "is_immutable",
         "key_suffix",
         "name",
+        "quick",
         "serialize",
         "serialize_all",
     )
@@ -67,6 +70,7 @@ class Serde(Generic[T]):
     deserialize: Callable[[bytes | None], T | None]
     serialize_all: Callable[[Sequence[T | None]], list[bytes | None]]
     deserialize_all: Callable[[Sequence[bytes | None]], list[T | None]]
+    quick: tuple[type, Callable[[T], bytes]] | None
     _recipe: Recipe
 
     def __init__(
@@ -80,6 +84,7 @@ class Serde(Generic[T]):
         self.name = name
         self.is_immutable = is_immutable
         self.key_suffix = 0
+        self.quick = None
         self._recipe = (_custom, (name, serialize, deserialize, is_immutable))
         self.serialize = guarded_writer(name, serialize)
         self.deserialize = guarded_reader(name, deserialize)
@@ -219,10 +224,17 @@ def assemble(
     serde.deserialize = deserialize
     serde.serialize_all = serialize_all
     serde.deserialize_all = decode_all or deserialize_all
+    serde.quick = (exact, encode) if isinstance(encode, _IN_C) else None
     serde._recipe = recipe
     return serde
 
 
+#: Functions and methods of C.
+_IN_C = (BuiltinFunctionType, MethodDescriptorType)
+
+
 def blank(kind: type[Serde[Any]] = Serde) -> Serde[Any]:
     """Return a serde with nothing filled in."""
-    return kind.__new__(kind)
+    serde = kind.__new__(kind)
+    serde.quick = None
+    return serde

@@ -54,6 +54,7 @@ class PinnedSerde(Serde[Any]):
         self.type_name = None
         self.is_immutable = False
         self.key_suffix = 0
+        self.quick = None
         self._lock = threading.RLock()
         self.serialize = self._serialize_first
         self.deserialize = self._deserialize_unknown

@@ -114,6 +114,7 @@ def _packed(name: str, exact: type, code: str, size: int, convert: Callable[[Any
     serde.deserialize = deserialize
     serde.serialize_all = serialize_all
     serde.deserialize_all = deserialize_all
+    serde.quick = (exact, pack)
     serde._recipe = _named(name)
     return serde
 

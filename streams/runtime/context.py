@@ -24,9 +24,10 @@ def _slots(store: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     slot_of, key_of = store.slot_of, store.key_of
     if store.spec.kind not in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION):
         return slot_of, key_of
+    cells = store.cells
     return (
-        lambda windowed: (slot_of(windowed[0]), windowed[1]),
-        lambda slot: Windowed(key_of(slot[0]), slot[1]),
+        lambda key: key if type(key[0]) is cells.key_type else (slot_of(key[0]), key[1]),
+        lambda slot: slot if type(slot) is Windowed else Windowed(key_of(slot[0]), slot[1]),
     )
 
 
@@ -107,15 +108,8 @@ class TaskNodeContext:
             context = RecordContext(*origin, timestamp_ms, headers or ())
             task.within(context, lambda: forward(original, change, timestamp_ms, headers))
 
-        hold, origin = cache.register(section, flushed), task.origin
-
-        def emit_later(
-            key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True
-        ) -> None:
-            hold(to_slot(key), old, new, timestamp_ms, headers, origin(), is_latest)
-
         task.on_close(lambda: cache.clear(section))
-        return emit_later
+        return cache.register(section, flushed, to_slot, task.origin)
 
     def flush_cache(self) -> None:
         """Emit what the record cache holds back for this node."""

@@ -73,7 +73,7 @@ class ApplicationPlan:
     lanes: dict[str, list[TaskId]] = field(factory=dict)
     #: Through topics: their first lane is for what comes from outside.
     fed: set[str] = field(factory=set)
-    _compiled: dict[int, CompiledSubTopology] = field(factory=dict)
+    _compiled: dict[tuple[int, bool], CompiledSubTopology] = field(factory=dict)
     _read: dict[TaskId, tuple[TopicPartition, ...]] = field(factory=dict)
 
     @classmethod
@@ -395,7 +395,7 @@ class ApplicationPlan:
             task_id,
             config.application_id,
             self.topology,
-            self._program(task_id.sub_topology),
+            self._program(task_id.sub_topology, has_cache=cache is not None),
             inputs,
             {item.partition: self._reader(task_id, item, metrics, outbox=outbox) for item in inputs},
             queues,
@@ -444,15 +444,16 @@ class ApplicationPlan:
         item = TaskInput(partition, node.name, topic, partition.partition, topic)
         task.attach(item, self._reader(task.task_id, item, metrics, node))
 
-    def _program(self, sub_id: int) -> CompiledSubTopology:
-        compiled = self._compiled.get(sub_id)
+    def _program(self, sub_id: int, *, has_cache: bool) -> CompiledSubTopology:
+        compiled = self._compiled.get((sub_id, has_cache))
         if compiled is None:
             sub = next(sub for sub in self.subs if sub.id == sub_id and not sub.is_global)
-            compiled = self._compiled[sub_id] = compile_sub_topology(
+            compiled = self._compiled[sub_id, has_cache] = compile_sub_topology(
                 self.topology,
                 sub,
                 isolate_errors=self.config.processing_handler != "fail",
                 guard_sinks=self.config.production_handler != "fail",
+                has_cache=has_cache,
             )
         return compiled
 

@@ -133,12 +133,12 @@ class SourceReader:
 
     def _pin(self, headers: Sequence[Headers]) -> Sequence[Headers] | None:
         """Pin serdes to the types in the headers, and return the headers without them."""
-        first = headers[0]
-        is_uniform = all(entry is first for entry in headers)
-        stripped = [self._strip(first)] if is_uniform else [self._strip(entry) for entry in headers]
-        if is_uniform:
-            return None if not stripped[0] else stripped * len(headers)
-        return stripped if any(stripped) else None
+        # Records of one origin share theirs.
+        distinct = {id(entry): entry for entry in headers}
+        stripped = {number: self._strip(entry) for number, entry in distinct.items()}
+        if not any(stripped.values()):
+            return None
+        return [stripped[id(entry)] for entry in headers]
 
     def _strip(self, headers: Headers) -> Headers:
         rest = []

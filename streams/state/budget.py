@@ -14,9 +14,9 @@ from streams.state.rocksdb import RocksMemory
 
 #: Of what record caches leave: for RocksDB, for writes that wait for a commit, and for reads.  The rest is what
 #: compactions and the allocators take beside that.
-_ROCKSDB_SHARE = 0.425
+_ROCKSDB_SHARE = 0.3
 _WAITING_SHARE = 0.35
-_READ_SHARE = 0.125
+_READ_SHARE = 0.25
 #: Of what waits for a commit: for the stores that are being restored.
 _RESTORING_SHARE = 0.125
 #: Entries that a read cache may hold in any case.

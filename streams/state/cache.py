@@ -25,11 +25,11 @@ _OBJECT_BYTES = 64
 #: latest of its key, and its bytes.
 CacheEntry: TypeAlias = tuple[Any, Any, int, Headers | None, Any, bool, int]
 
-#: Called with (key, new, old, timestamp_ms, headers, context, is_latest).
+#: Called with (slot, new, old, timestamp_ms, headers, origin, is_latest).
 Emit = Callable[[Any, Any, Any, int, Headers | None, Any, bool], None]
-#: Holds an update back: (key, old, new, timestamp_ms, headers, context, is_latest); ``old`` counts only if the key has
-#: none held back yet.  Where the cache is off it is emitted at once.
-Hold = Callable[[Any, Any, Any, int, Headers | None, Any, bool], None]
+#: Holds an update back: (key, new, old, timestamp_ms, headers, is_latest); ``old`` counts only if the key has none held
+#: back yet.  Where the cache is off it is emitted at once.
+Hold = Callable[..., None]
 
 
 @define(eq=False)
@@ -54,32 +54,37 @@ class RecordCache:
         """Whether anything is held back at all."""
         return self.max_bytes > 0
 
-    def register(self, section: str, emit: Emit) -> Hold:
+    def register(
+        self,
+        section: str,
+        emit: Emit,
+        slot_of: Callable[[Any], Any] = lambda key: key,
+        origin: Callable[[], Any] = lambda: None,
+    ) -> Hold:
         """Say who takes the updates of ``section`` when they are flushed or evicted; return what holds one back.
 
-        Who registers the same section shares what it holds, and is the one who takes its updates.
+        Who registers the same section shares what it holds, and is the one who takes its updates.  Keys are held
+        by their ``slot_of``, with the ``origin`` of their last update.
         """
         into = self._sections.setdefault(section, _Section(section, emit))
         into.emit = emit
 
         def hold(
-            key: Any,
-            old: Any,
-            new: Any,
-            timestamp_ms: int,
-            headers: Headers | None,
-            context: Any,
-            is_latest: bool,
+            key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True
         ) -> None:
+            slot = slot_of(key)
             entries = into.entries
-            held = entries.pop(key, None)
+            held = entries.pop(slot, None)
             if held is None:
-                size = grown = _ENTRY_BYTES + _weight(key) + _weight(new) + _weight(old)
+                size = grown = _ENTRY_BYTES + _weight(slot) + _weight(new) + _weight(old)
             else:
-                old = held[0]
-                size = held[6] + _weight(new) - _weight(held[1])
-                grown = size - held[6]
-            entries[key] = (old, new, timestamp_ms, headers, context, is_latest, size)
+                old, before, size = held[0], held[1], held[6]
+                grown = 0
+                # Counts weigh the same; they are what is held back most.
+                if type(new) is not int or type(before) is not int:
+                    grown = _weight(new) - _weight(before)
+                    size += grown
+            entries[slot] = (old, new, timestamp_ms, headers, origin(), is_latest, size)
             if grown:
                 into.size_bytes += grown
                 self.size_bytes += grown

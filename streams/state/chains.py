@@ -74,8 +74,9 @@ class Chain:
 
 @define(eq=False)
 class ChainCache:
-    """Chains of recently used keys, in two generations, bounded by entries."""
+    """Chains of recently used keys, bounded by entries: complete as long as that is enough, then in two generations."""
 
+    #: Of all keys while it is complete, of both generations else.
     max_entries: int
     #: What lies before has expired.
     first_time: Any = None
@@ -98,19 +99,25 @@ class ChainCache:
         """Remember the chain of ``key``."""
         self.chains[key] = chain
         self._size += len(chain.times) + 1
-        if self._size > self.max_entries:
+        if self._size > self._limit:
             self._make_room()
 
-    def _make_room(self) -> None:
-        """Forget what has expired; where that is less than half, start a new generation: the one before the last goes.
+    @property
+    def _limit(self) -> int:
+        return self.max_entries if self.is_complete else self.max_entries // 2
 
-        Either way as many entries have come since the last time as are looked at now.
+    def _make_room(self) -> None:
+        """Forget what has expired; where that is too little, start a new generation: the one before the last goes.
+
+        A complete cache has no generations yet, and starts with an empty one.
+
+        So at least one entry has come since the last time for every four that are looked at now.
         """
         if self.first_time is not None:
             self._sweep(self.first_time)
-            if self._size * 2 <= self.max_entries:
+            if self._size * 4 <= self._limit * 3:
                 return
-        self._older = self.chains
+        self._older = {} if self.is_complete else self.chains
         self.chains = {}
         self._size = 0
         self.is_complete = False
@@ -126,9 +133,19 @@ class ChainCache:
         grown = chain.set(time, entry, is_repeated=is_repeated)
         if grown:
             self._size += grown
-            if self._size > self.max_entries:
+            if self._size > (self.max_entries if self.is_complete else self.max_entries // 2):
                 self._make_room()
         return grown
+
+    def grow(self) -> None:
+        """Note that the owner has added an entry to a chain."""
+        self._size += 1
+        if self._size > self._limit:
+            self._make_room()
+
+    def shrink(self) -> None:
+        """Note that the owner has taken an entry from a chain."""
+        self._size -= 1
 
     def _sweep(self, first_time: Any) -> None:
         """Forget entries before ``first_time`` of all keys, and keys without any."""

@@ -59,7 +59,28 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         if end_ms < self._accepted_from_ms:
             self._refuse()
             return
-        self._set(key_slot, end_ms, start_ms, held)
+        time = (end_ms, start_ms)
+        slot = (key_slot, end_ms, start_ms)
+        chain = self._chains.chains.get(key_slot)
+        if (
+            chain is None
+            or held is None
+            or self._index is not None
+            or end_ms < self._visible_from_ms
+            or (chain.times and time <= chain.times[-1])
+        ):
+            self._set(slot, held)
+            return
+        # The usual case: the last session of a key that is known.
+        fresh = self._fresh
+        if slot in fresh:
+            del fresh[slot]
+        else:
+            self._unborn.add(slot)
+        fresh[slot] = held
+        chain.times.append(time)
+        chain.entries.append(held)
+        self._chains.grow()
 
     def remove_at(self, key: K, start_ms: int, end_ms: int) -> None:
         """Do what ``remove`` does, for operators: no objects."""
@@ -67,8 +88,20 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         # The reference's memory store does not take the time of a removal.
         if end_ms > self._bounds.observed_ms and not self._bounds.is_exact:
             self._observe(end_ms)
-        if end_ms >= self._accepted_from_ms:
-            self._set(key_slot, end_ms, start_ms, None)
+        if end_ms < self._accepted_from_ms:
+            return
+        slot = (key_slot, end_ms, start_ms)
+        chain = self._chains.chains.get(key_slot)
+        is_last = chain is not None and bool(chain.times) and chain.times[-1] == (end_ms, start_ms)
+        if chain is None or not is_last or slot not in self._unborn or self._index is not None:
+            self._set(slot, None)
+            return
+        # The usual case: a session that has come since the last commit, and is the last of its key.
+        self._unborn.discard(slot)
+        del self._fresh[slot]
+        chain.times.pop()
+        chain.entries.pop()
+        self._chains.shrink()
 
     def sessions_of(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[int, int, V]]:
         """Do what ``find_sessions`` does, for operators: (start, end, value) by end, then start."""
@@ -79,6 +112,10 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
             return []
         if self._is_closed or len(times) > _FEW or times[0][0] < self._visible_from_ms:
             found = [(time[1], time[0], entry) for time, entry in self._rows_of(slot, earliest_end_ms, latest_start_ms)]
+        elif len(times) == 1:
+            end_ms, start_ms = times[0]
+            is_near = end_ms >= earliest_end_ms and start_ms <= latest_start_ms
+            found = [(start_ms, end_ms, chain.entries[0])] if is_near else []
         else:
             found = [
                 (start_ms, end_ms, entry)
@@ -153,8 +190,8 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
             held = self._load(slot)
         return None if held is None else self._values.to_value(held)
 
-    def _set(self, key_slot: Any, end_ms: int, start_ms: int, held: Any) -> None:
-        slot = (key_slot, end_ms, start_ms)
+    def _set(self, slot: tuple[Any, int, int], held: Any) -> None:
+        key_slot, end_ms, start_ms = slot
         fresh = self._fresh
         is_fresh = slot in fresh
         if is_fresh:

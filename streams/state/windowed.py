@@ -10,6 +10,8 @@ from heapq import merge
 from itertools import chain, islice
 from typing import Any
 
+from attrs import define
+
 from streams.core.records import Block
 from streams.state.budget import MemoryBudget
 from streams.state.chains import Chain, ChainCache, TimeIndex
@@ -29,6 +31,25 @@ _SMALL = 10_000
 RawRow = tuple[bytes, int, int, bytes]
 
 
+#: After all window starts.
+_NEVER_MS = 1 << 64
+
+
+@define(eq=False)
+class Cells:
+    """The door for programs that read and write a store without calling it (``topology.template``).
+
+    An entry (key, start) -> (value, timestamp_ms) that is in ``fresh`` and starts at ``from_ms`` or later may be
+    replaced, to the end of the dict, by one of a value of exactly ``value_type``, if the key is exactly of
+    ``key_type``.  All else is for the methods of the store, which keep this up to date.
+    """
+
+    fresh: dict[Any, Any]
+    key_type: type | None = None
+    value_type: type | None = None
+    from_ms: int = _NEVER_MS
+
+
 class WindowedLifecycle(StoreLifecycle):
     """Segments, expiry and ranges of a windowed store."""
 
@@ -39,6 +60,7 @@ class WindowedLifecycle(StoreLifecycle):
         "_index",
         "_is_watched",
         "_visible_from_ms",
+        "cells",
         "on_expired",
     )
 
@@ -62,6 +84,8 @@ class WindowedLifecycle(StoreLifecycle):
         self._index: TimeIndex | None = None
         #: Whether chains or index must follow writes: after the first read that uses them.
         self._is_watched = False
+        #: What a program may read and write by itself; see ``Cells``.
+        self.cells = Cells(self._fresh)
         self._copy_bounds()
         #: Called for each refused record, beside the count in ``expired``.
         self.on_expired: Callable[[], None] | None = None
@@ -97,13 +121,30 @@ class WindowedLifecycle(StoreLifecycle):
     def _copy_bounds(self) -> None:
         self._visible_from_ms = self._bounds.visible_from_ms
         self._accepted_from_ms = self._bounds.accepted_from_ms
+        self._settle_cells()
+
+    def _set_watched(self, is_watched: bool) -> None:
+        self._is_watched = is_watched
+        self._settle_cells()
+
+    def _settle_forms(self) -> None:
+        super()._settle_forms()
+        if hasattr(self, "cells"):
+            self._settle_cells()
+
+    def _settle_cells(self) -> None:
+        """Tell programs what they may do: nothing while chains or index must follow writes, or bytes are held."""
+        cells = self.cells
+        cells.fresh, cells.key_type, cells.value_type = self._fresh, self._key_type, self._value_type
+        is_usual = self._holds_objects and not self._is_watched and not self._is_closed
+        cells.from_ms = max(self._accepted_from_ms, self._visible_from_ms) if is_usual else _NEVER_MS
 
     def _observe(self, time_ms: int) -> None:
         """Move the stream time forward and drop the segments that die by it."""
         is_dying = self._bounds.observe(time_ms)
         self._copy_bounds()
+        self._chains.first_time = self._chain_start(self._visible_from_ms)
         if is_dying:
-            self._chains.first_time = self._chain_start(self._visible_from_ms)
             for segment in list(self._staged.namespaces.irange(None, self._bounds.first_live, (True, False))):
                 self._staged.drop(segment)
 
@@ -125,7 +166,7 @@ class WindowedLifecycle(StoreLifecycle):
         # Either the one or the other is what a store's readers use; who uses both halves its memory.
         chains = entries if not self._buffer.max_clean else entries // 2
         super()._set_cache_entries(entries - chains)
-        self._chains.max_entries = chains
+        self._chains.max_entries = 2 * chains
 
     # Points.
 
@@ -193,7 +234,7 @@ class WindowedLifecycle(StoreLifecycle):
         first_ms = max(self._visible_from_ms, 0)
         small = min(_SMALL, self._chains.max_entries)
         rows = list(islice(self._raw(None, None, first_ms, max(first_ms, self._bounds.observed_ms), False), small + 1))
-        self._is_watched = True
+        self._set_watched(True)
         if len(rows) <= small:
             self._chains.is_complete = True
             from_bytes = self._keys.from_bytes
@@ -230,7 +271,7 @@ class WindowedLifecycle(StoreLifecycle):
         index = self._index
         if index is None or first_ms < index.floor_ms:
             index = self._index = TimeIndex(first_ms)
-            self._is_watched = True
+            self._set_watched(True)
             from_bytes = self._keys.from_bytes
             last_segment_ms = max(first_ms, self._bounds.observed_ms)
             for key, time_ms, other, _ in self._raw(None, None, first_ms, last_segment_ms, False):
@@ -299,7 +340,7 @@ class WindowedLifecycle(StoreLifecycle):
         """Forget chains and index, until a read wants them again."""
         self._chains.forget()
         self._index = None
-        self._is_watched = False
+        self._set_watched(False)
 
     def _snapshot_rows(self) -> Iterator[tuple[bytes, bytes]]:
         segments = [self._staged.scan(number, None, None) for number in self._staged.namespaces]

@@ -1,9 +1,10 @@
 """Compilation of a sub-topology into a program: one generated function per source.
 
-Stateless operators and plain sinks become lines of that function, so that a record is a
-handful of locals on its way; stateful operators and user processors are one call each.  The
-code is made once per sub-topology and bound once per task.  Generated lines remember their
-node: an exception is attributed to it without any cost while all goes well.
+Stateless operators, plain sinks and stateful operators with a template become lines of that
+function, so that a record is a handful of locals on its way; other stateful operators and user
+processors are one call each.  The code is made once per sub-topology and bound once per task.
+Generated lines remember their node: an exception is attributed to it without any cost while all
+goes well.
 """
 
 import traceback
@@ -16,6 +17,7 @@ from attrs import define, field
 
 from streams.core.errors import ProcessingError
 from streams.core.records import Headers
+from streams.core.serdes import Serde
 from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
 from streams.topology.inline import (
     Branch,
@@ -32,6 +34,7 @@ from streams.topology.inline import (
 from streams.topology.operator import NodeContext, Process
 from streams.topology.processors import ProcessorOperator
 from streams.topology.subtopologies import SubTopology
+from streams.topology.template import Change, Template
 
 #: Python allows twenty nested blocks in a function; deeper parts become functions of their own.
 _MAX_DEPTH = 14
@@ -106,6 +109,7 @@ class CompiledSubTopology:
     _owners: list[str]
     _filename: str
     _functions: dict[str, Any]
+    _templates: dict[str, Template]
     _guard_sinks: bool
 
     def bind(self, host: ProgramHost) -> Program:
@@ -122,7 +126,11 @@ class CompiledSubTopology:
             number = self._ids[node.name]
             if isinstance(node, ProcessorNode) and not isinstance(node.operator, _INLINE):
                 context = host.context(node.name, names[f"f{number}"], self._child_of(node.name, names))
-                names[f"p{number}"] = node.operator.bind(context)
+                template = self._templates.get(node.name)
+                if template is None:
+                    names[f"p{number}"] = node.operator.bind(context)
+                else:
+                    names.update(template.own_names(number, context))
         sources = [node.name for node in nodes if isinstance(node, SourceNode)]
         return Program(
             {name: names[f"n{self._ids[name]}"] for name in sources},
@@ -139,8 +147,10 @@ class CompiledSubTopology:
             names[f"sink{number}"] = host.sink_process(node)
             return
         columns = host.sink_columns(node)
-        names[f"sk{number}"] = node.key_serde.serialize
-        names[f"sv{number}"] = node.value_serde.serialize
+        for what, serde in (("k", node.key_serde), ("v", node.value_serde)):
+            names[f"s{what}{number}"] = serde.serialize
+            if serde.quick is not None:
+                names[f"x{what}{number}"], names[f"q{what}{number}"] = serde.quick
         names[f"ak{number}"] = columns.keys.append
         names[f"av{number}"] = columns.values.append
         names[f"at{number}"] = columns.timestamps.append
@@ -164,15 +174,21 @@ _INLINE = (PassThrough, Filter, MapValues, Map, SelectKey, FlatMap, FlatMapValue
 
 
 def compile_sub_topology(
-    topology: Topology, sub: SubTopology, *, isolate_errors: bool = False, guard_sinks: bool = False
+    topology: Topology,
+    sub: SubTopology,
+    *,
+    isolate_errors: bool = False,
+    guard_sinks: bool = False,
+    has_cache: bool = False,
 ) -> CompiledSubTopology:
     """Generate the program of a sub-topology.
 
     With ``isolate_errors`` every node catches what fails in it, for a processing handler that
     goes on; without, an exception ends the run.  ``guard_sinks`` does the same for what sinks
-    cannot serialize, for a production handler that goes on.
+    cannot serialize, for a production handler that goes on.  ``has_cache`` says whether its tasks
+    have a record cache, behind which changes do not go on at once.
     """
-    writer = _Writer(topology, sub, isolate_errors, guard_sinks)
+    writer = _Writer(topology, sub, isolate_errors, guard_sinks, has_cache)
     writer.write()
     source = "\n".join(writer.lines) + "\n"
     # Of its own for each program: a traceback must not be attributed to another one's nodes.  The same in
@@ -188,6 +204,7 @@ def compile_sub_topology(
         writer.owners,
         filename,
         writer.functions,
+        writer.templates,
         guard_sinks,
     )
 
@@ -200,7 +217,10 @@ class _Writer:
     sub: SubTopology
     isolate: bool
     guard_sinks: bool
+    has_cache: bool
     ids: dict[str, int] = field(init=False)
+    #: Operators that are written out, by node.
+    templates: dict[str, Template] = field(init=False)
     lines: list[str] = field(factory=list)
     owners: list[str] = field(factory=list)
     functions: dict[str, Any] = field(factory=dict)
@@ -210,6 +230,18 @@ class _Writer:
 
     def __attrs_post_init__(self) -> None:
         self.ids = {name: number for number, name in enumerate(self.sub.nodes)}
+        self.templates = dict(self._found_templates())
+
+    def _found_templates(self) -> Iterator[tuple[str, Template]]:
+        for name in self.sub.nodes:
+            node = self.topology.nodes[name]
+            make = getattr(node.operator, "template", None) if isinstance(node, ProcessorNode) else None
+            found = None if make is None else make(self._caches)
+            if found is not None:
+                yield name, found
+
+    def _caches(self, store: str) -> bool:
+        return self.has_cache and self.topology.stores[store].has_caching
 
     def write(self) -> None:
         nodes = [self.topology.nodes[name] for name in self.sub.nodes]
@@ -324,22 +356,55 @@ class _Writer:
         node = self.topology.nodes[name]
         if isinstance(node, SinkNode):
             self._sink(node, k, v, t, h, depth)
+        elif name in self.templates:
+            self._template(name, k, v, t, h, depth)
         elif isinstance(node, ProcessorNode) and not isinstance(node.operator, _INLINE):
             result = f"{h} = " if self._changes_headers(name) else ""
             self._line(depth, f"{result}p{self.ids[name]}({k}, {v}, {t}, {h})", name)
         elif isinstance(node, ProcessorNode):
             self._inline(name, node.operator, k, v, t, h, depth)
 
+    def _template(self, name: str, k: str, v: str, t: str, h: str, depth: int) -> None:
+        for deeper, line in self.templates[name].lines(self.ids[name], k, v, t, h):
+            if isinstance(line, Change):
+                self._change(name, line, depth + deeper)
+            else:
+                self._line(depth + deeper, line, name)
+
+    def _change(self, name: str, change: Change, depth: int) -> None:
+        """Write the children of a table operator; those that only want the new value do not see a change at all."""
+        made, h = None, change.headers
+        if self._children_change_headers(name):
+            # What one change's receivers do to its headers is nothing to the next change.
+            h = f"h{next(self._variables)}"
+            self._line(depth, f"{h} = {change.headers}", name)
+        for child in self.topology.children[name]:
+            node = self.topology.nodes[child]
+            is_plain = isinstance(node, ProcessorNode) and isinstance(node.operator, TableToStream)
+            if is_plain and child not in self._separate and depth <= _MAX_DEPTH:
+                self._new_record(child, change.key, change.new, change.timestamp, h, depth)
+                continue
+            if made is None:
+                made = f"v{next(self._variables)}"
+                self._line(depth, f"{made} = ({change.new}, {change.old}, True)", name)
+            self._node(child, change.key, made, change.timestamp, h, depth)
+        if not self.topology.children[name]:
+            self._line(depth, "pass", name)
+
+    def _new_record(self, name: str, key: str, value: str, t: str, h: str, depth: int) -> None:
+        """Write the children of an operator that makes a new record, with headers of its own."""
+        own = h
+        if self._children_change_headers(name):
+            own = f"h{next(self._variables)}"
+            self._line(depth, f"{own} = {h}", name)
+        self._children(name, key, value, t, own, depth)
+
     def _inline(self, name: str, operator: Any, k: str, v: str, t: str, h: str, depth: int) -> None:
         number = next(self._variables)
         new_key, new_value = f"k{number}", f"v{number}"
-        own_headers = f"h{number}" if self._children_change_headers(name) else h
 
         def new_record(key: str, value: str, depth: int) -> None:
-            """Write the children of an operator that makes a new record, with headers of its own."""
-            if own_headers != h:
-                self._line(depth, f"{own_headers} = {h}", name)
-            self._children(name, key, value, t, own_headers, depth)
+            self._new_record(name, key, value, t, h, depth)
 
         match operator:
             case PassThrough():
@@ -390,10 +455,20 @@ class _Writer:
             self._line(depth, f"sink{number}({k}, {v}, {t}, {h})", node.name)
             return
         # Both are serialized before either is appended: a failure must leave the columns equal.
-        self._line(depth, f"a{number} = sk{number}({k})", node.name)
-        self._line(depth, f"b{number} = sv{number}({v})", node.name)
+        self._serialized(f"a{number}", node.key_serde, f"k{number}", k, node.name, depth)
+        self._serialized(f"b{number}", node.value_serde, f"v{number}", v, node.name, depth)
         self._line(depth, f"if {h}: hs{number}[len(ts{number})] = {h}", node.name)
         self._line(depth, f"ak{number}(a{number}); av{number}(b{number}); at{number}({t})", node.name)
+
+    def _serialized(self, name: str, serde: Serde[Any], what: str, thing: str, node: str, depth: int) -> None:
+        """Write the serializing of a key or value: by a function in C where that will do, else by the serde's own."""
+        slow = f"{name} = s{what}({thing})"
+        if serde.quick is None:
+            self._line(depth, slow, node)
+            return
+        self._line(depth, f"try: {name} = q{what}({thing}) if type({thing}) is x{what} else s{what}({thing})", node)
+        # Again, for an error that says what is wrong.
+        self._line(depth, f"except Exception: {slow}", node)
 
     def _user(self, function: Callable[..., Any]) -> str:
         name = f"u{len(self.functions)}"

@@ -38,7 +38,8 @@ def test_examples_and_cases(expected: Expected, executor: Any, folder: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slices", [3, pytest.param(10, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("slices", [3, 10])
 def test_examples_and_cases_in_slices(expected: Expected, executor: Any, folder: Path, slices: int) -> None:
     expected.check_replay(executor, folder, slices=slices)
 

@@ -22,7 +22,7 @@ class Cache(RecordCache):
     holds: dict[str, Hold]
 
     def put(self, section: str, key: Any, old: Any, new: Any, timestamp_ms: int) -> None:
-        self.holds[section](key, old, new, timestamp_ms, None, None, True)
+        self.holds[section](key, new, old, timestamp_ms, None)
 
 
 def cache_of(max_bytes: int, *sections: str) -> tuple[Cache, dict[str, Emitted]]:

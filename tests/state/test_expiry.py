@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 
 from streams.core.serdes import LONG
 from streams.state import StoreKind, StoreSpec, open_store
-from streams.state.chains import ChainCache, TimeIndex
+from streams.state.chains import Chain, ChainCache, TimeIndex
 from streams.state.engines import Engine, EngineBatch
 from streams.state.memory import MemoryEngine
 from streams.state.rocksdb import RocksEngine
@@ -141,7 +141,7 @@ def test_index_looks_at_what_closes_and_what_expires(alive: int) -> None:
     assert Compared.count < 500
 
 
-def test_dead_chains_go_where_room_is_needed_if_they_are_half() -> None:
+def test_dead_chains_go_where_room_is_needed_if_they_are_a_quarter() -> None:
     """Of four keys three are dead when a fifth needs room: they go, and the others are still all there is."""
     chains = ChainCache(8, is_complete=True)
     for key, time in enumerate((1, 2, 3, 40)):
@@ -154,15 +154,24 @@ def test_dead_chains_go_where_room_is_needed_if_they_are_half() -> None:
     assert (chains.is_complete, list(chains.chains)) == (True, [3, 4])
 
 
-def test_living_chains_make_room_by_generations() -> None:
+def test_living_chains_end_completeness() -> None:
+    """What is known from then on is what has been asked for since."""
     chains = ChainCache(8, is_complete=True)
-    for key, time in enumerate((1, 20, 30, 40)):
+    for key, time in enumerate((20, 30, 40, 50, 60)):
         chains.set(key, time, "entry")
+
+    assert (chains.is_complete, chains.find(1)) == (False, None)
+
+
+def test_living_chains_make_room_by_generations() -> None:
+    chains = ChainCache(16)
+    for key, time in enumerate((1, 20, 30, 40)):
+        chains.keep(key, Chain([time], ["entry"]))
     chains.first_time = 10
 
-    chains.set(4, 50, "entry")
+    chains.keep(4, Chain([50], ["entry"]))
 
-    assert (chains.is_complete, list(chains.chains)) == (False, [])
+    assert list(chains.chains) == []
     found = chains.find(1)
     assert found is not None
     assert found.times == [20]

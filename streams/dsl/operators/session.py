@@ -5,12 +5,13 @@ sessions are deleted unless the result has the very bounds of the one it replace
 whose end lies more than gap and grace behind stream time is closed (KIP-94, KIP-825).
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
 
-from streams.core.records import Headers
+from streams.core.records import Headers, Window, Windowed
 from streams.core.windows import SessionWindows
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.windows import (
@@ -20,10 +21,10 @@ from streams.dsl.operators.windows import (
     counting,
     nothing,
     reducing,
-    session_of,
     zero,
 )
 from streams.topology.operator import NodeContext, Process
+from streams.topology.template import Template
 
 
 @frozen
@@ -41,9 +42,15 @@ class SessionAggregate:
     send_old: bool = False
     emit_on_close: bool = False
 
+    def template(self, caches: Callable[[str], bool]) -> Template | None:
+        """Return the operator as text, None if it emits on close."""
+        fold = _Fold("$initializer()", "$merger({k}, $sum, $part)", "$aggregator({k}, {v}, $sum)")
+        return None if self.emit_on_close else _template(self, fold, caches)
+
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
-        return _emitting_on_close(context, self) if self.emit_on_close else _emitting_updates(context, self)
+        template = self.template(context.caches)
+        return _emitting_on_close(context, self) if template is None else template.bind_alone(context)
 
 
 @frozen
@@ -55,10 +62,18 @@ class SessionCount:
     send_old: bool = False
     emit_on_close: bool = False
 
+    def template(self, caches: Callable[[str], bool]) -> Template | None:
+        """Return the operator as text, None if it emits on close."""
+        return None if self.emit_on_close else _template(self._whole, _Fold("0", "$sum + $part", "$sum + 1"), caches)
+
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
-        full = SessionAggregate(self.store, self.windows, zero, counting, _sum, self.send_old, self.emit_on_close)
-        return full.bind(context)
+        template = self.template(context.caches)
+        return self._whole.bind(context) if template is None else template.bind_alone(context)
+
+    @property
+    def _whole(self) -> SessionAggregate:
+        return SessionAggregate(self.store, self.windows, zero, counting, _sum, self.send_old, self.emit_on_close)
 
 
 @frozen
@@ -71,65 +86,115 @@ class SessionReduce:
     send_old: bool = False
     emit_on_close: bool = False
 
+    def template(self, caches: Callable[[str], bool]) -> Template | None:
+        """Return the operator as text, None if it emits on close."""
+        return self._whole.template(caches)
+
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
+        return self._whole.bind(context)
+
+    @property
+    def _whole(self) -> SessionAggregate:
         aggregator = reducing(self.reducer)
 
         def merge(key: Any, left: Any, right: Any) -> Any:
             return aggregator(key, right, left)
 
-        full = SessionAggregate(self.store, self.windows, nothing, aggregator, merge, self.send_old, self.emit_on_close)
-        return full.bind(context)
+        return SessionAggregate(
+            self.store, self.windows, nothing, aggregator, merge, self.send_old, self.emit_on_close
+        )
 
 
 def _sum(_: Any, left: int, right: int) -> int:
     return left + right
 
 
-def _emitting_updates(context: NodeContext, operator: SessionAggregate) -> Process:
-    store = context.store(operator.store)
-    find, put, remove = store.sessions_of, store.put_at, store.remove_at
-    emit, is_cached = table_emit(context, operator.store, operator.send_old)
-    drop, time = context.drop, context.stream_time()
-    gap_ms = operator.windows.gap_ms
-    closed_after_ms = gap_ms + operator.windows.grace_ms
-    initializer, aggregator, merger = operator.initializer, operator.aggregator, operator.merger
-    send_old = operator.send_old or is_cached
+@frozen
+class _Fold:
+    """An empty session, the union of two, and a session with one more record, as text."""
 
-    # Results carry the session's end as their time and, in the reference, headers only from the cache.
-    def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-        if key is None:
-            drop(NULL_KEY)
-            return
-        if timestamp_ms > time.ms:
-            time.ms = timestamp_ms
-        aggregate = initializer()
-        start_ms = end_ms = timestamp_ms
-        found = find(key, timestamp_ms - gap_ms, timestamp_ms + gap_ms)
-        for first_ms, last_ms, part in found:
-            aggregate = merger(key, aggregate, part)
-            if first_ms < start_ms:
-                start_ms = first_ms
-            if last_ms > end_ms:
-                end_ms = last_ms
-        if end_ms < time.ms - closed_after_ms:
-            drop(EXPIRED)
-            return
-        if not is_cached:
-            headers = None
-        old = None
-        if start_ms != timestamp_ms or end_ms != timestamp_ms:
-            for first_ms, last_ms, part in found:
-                remove(key, first_ms, last_ms)
-                emit(session_of(key, first_ms, last_ms), None, part if send_old else None, last_ms, headers, True)
-        elif found and is_cached:
+    empty: str
+    union: str
+    one_more: str
+
+
+# Results carry the session's end as their time and, in the reference, headers only from the cache.
+_TEXT = """
+if {k} is None:
+    $drop($null_key)
+else:
+    if {t} > $time.ms: $time.ms = {t}
+    $found = $find({k}, {t} - GAP, {t} + GAP)
+    $start = $end = {t}
+    $sum = EMPTY
+    for $first, $last, $part in $found:
+        $sum = UNION
+        if $first < $start: $start = $first
+        if $last > $end: $end = $last
+    if $end < $time.ms - CLOSED:
+        $drop($expired)
+    else:
+        $old = None
+        if $start != {t} or $end != {t}:
+            for $first, $last, $part in $found:
+                $remove({k}, $first, $last)
+                $key = $make($Windowed, ({k}, $make($Window, ($first, $last))))
+                GONE
+        BOUNDS_STAY
+        $sum = ONE_MORE
+        $put({k}, $start, $end, $sum)
+        $key = $make($Windowed, ({k}, $make($Window, ($start, $end))))
+        CHANGED
+"""
+
+
+def _template(operator: SessionAggregate, fold: _Fold, caches: Callable[[str], bool]) -> Template:
+    """Return the text of an aggregate that emits each update, or holds it back in the record cache."""
+    gap_ms, is_cached = operator.windows.gap_ms, caches(operator.store)
+    words = {
+        "GAP": str(gap_ms),
+        "CLOSED": str(gap_ms + operator.windows.grace_ms),
+        "EMPTY": fold.empty,
+        "UNION": fold.union,
+        "ONE_MORE": fold.one_more,
+    }
+    if is_cached:
+        words |= {
+            "GONE": "$emit($key, None, $part, $last, {h}, True)",
             # Where a session keeps its bounds the uncached operator sends no old value.
-            old = found[0][2]
-        aggregate = aggregator(key, value, aggregate)
-        put(key, start_ms, end_ms, aggregate)
-        emit(session_of(key, start_ms, end_ms), aggregate, old, end_ms, headers, True)
+            "BOUNDS_STAY": "elif $found: $old = $found[0][2]",
+            "CHANGED": "$emit($key, $sum, $old, $end, {h}, True)",
+        }
+    else:
+        words |= {
+            "GONE": f"=> $key, None, {'$part' if operator.send_old else None}, $last, None",
+            "BOUNDS_STAY": "",
+            "CHANGED": "=> $key, $sum, None, $end, None",
+        }
+    text = re.sub(r"\b[A-Z_]{3,}\b", lambda found: words[found[0]], _TEXT)
 
-    return process
+    def names(context: NodeContext) -> dict[str, Any]:
+        store = context.store(operator.store)
+        emit, _ = table_emit(context, operator.store, operator.send_old)
+        return {
+            "aggregator": operator.aggregator,
+            "drop": context.drop,
+            "emit": emit,
+            "expired": EXPIRED,
+            "find": store.sessions_of,
+            "initializer": operator.initializer,
+            "make": tuple.__new__,
+            "merger": operator.merger,
+            "null_key": NULL_KEY,
+            "put": store.put_at,
+            "remove": store.remove_at,
+            "time": context.stream_time(),
+            "Window": Window,
+            "Windowed": Windowed,
+        }
+
+    return Template(text, names)
 
 
 def _emitting_on_close(context: NodeContext, operator: SessionAggregate) -> Process:

@@ -5,12 +5,13 @@ the grace period.  Results go out with every update, or once when the window clo
 None are aggregated like any other; a result of None deletes the window (KIP-328, KIP-825).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from textwrap import indent
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
-from streams.core.records import Headers
+from streams.core.records import Headers, Windowed
 from streams.core.windows import FixedWindows, TimeWindows
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.windows import (
@@ -25,6 +26,7 @@ from streams.dsl.operators.windows import (
     zero,
 )
 from streams.topology.operator import NodeContext, Process, StreamTime
+from streams.topology.template import Template
 
 
 @frozen
@@ -38,14 +40,14 @@ class WindowAggregate:
     send_old: bool = False
     emit_on_close: bool = False
 
+    def template(self, caches: Callable[[str], bool]) -> Template | None:
+        """Return the operator as text, None if it emits on close."""
+        return None if self.emit_on_close else _template(self, _Fold("$aggregate({k}, {v}, $old)"), caches)
+
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
-        windows = self.windows
-        if self.emit_on_close:
-            return _emitting_on_close(context, self)
-        if isinstance(windows, TimeWindows) and windows.advance_ms == windows.size_ms:
-            return _tumbling(context, self, windows)
-        return _overlapping(context, self)
+        template = self.template(context.caches)
+        return _emitting_on_close(context, self) if template is None else template.bind_alone(context)
 
 
 @frozen
@@ -57,14 +59,18 @@ class WindowCount:
     send_old: bool = False
     emit_on_close: bool = False
 
+    def template(self, caches: Callable[[str], bool]) -> Template | None:
+        """Return the operator as text, None if it emits on close."""
+        return None if self.emit_on_close else _template(self._whole, _Fold("$old + 1"), caches)
+
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
-        windows = self.windows
-        is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == windows.size_ms
-        if is_tumbling and not self.emit_on_close and not self.send_old:
-            return _tumbling_count(context, self.store, windows)
-        full = WindowAggregate(self.store, windows, zero, counting, self.send_old, self.emit_on_close)
-        return full.bind(context)
+        template = self.template(context.caches)
+        return self._whole.bind(context) if template is None else template.bind_alone(context)
+
+    @property
+    def _whole(self) -> WindowAggregate:
+        return WindowAggregate(self.store, self.windows, zero, counting, self.send_old, self.emit_on_close)
 
 
 @frozen
@@ -77,121 +83,136 @@ class WindowReduce:
     send_old: bool = False
     emit_on_close: bool = False
 
+    def template(self, caches: Callable[[str], bool]) -> Template | None:
+        """Return the operator as text, None if it emits on close."""
+        fold = _Fold("$reduce($old, {v})", {"reduce": self.reducer})
+        return None if self.emit_on_close else _template(self._whole, fold, caches)
+
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
+        template = self.template(context.caches)
+        return self._whole.bind(context) if template is None else template.bind_alone(context)
+
+    @property
+    def _whole(self) -> WindowAggregate:
         aggregator = reducing(self.reducer)
-        full = WindowAggregate(self.store, self.windows, nothing, aggregator, self.send_old, self.emit_on_close)
-        return full.bind(context)
+        return WindowAggregate(self.store, self.windows, nothing, aggregator, self.send_old, self.emit_on_close)
 
 
-def _tumbling_count(context: NodeContext, store_name: str, windows: FixedWindows) -> Process:
-    """The most frequent of all windowed operators, spelled out."""
-    store = context.store(store_name)
+@frozen
+class _Fold:
+    """How the aggregate of an open window takes a record, as text, and the names in it."""
+
+    text: str
+    names: Mapping[str, Any] = field(factory=dict)
+
+
+#: The windows of a record: the one of a tumbling window; of others all that are still open.
+_TUMBLING = """
+if {k} is None:
+    $drop($null_key)
+else:
+    $start = {t} - {t} % SIZE
+    if {t} < $time.ms and $start + SIZE <= $time.ms - GRACE:
+        $drop($expired)
+    else:
+        if {t} > $time.ms: $time.ms = {t}
+"""
+_OTHERS = """
+if {k} is None:
+    $drop($null_key)
+else:
+    if {t} > $time.ms: $time.ms = {t}
+    for $start in $starts({t}):
+        if $start + SIZE <= $time.ms - GRACE:
+            $drop($expired)
+            continue
+"""
+#: What a window does with a record.  The usual case, an aggregate that has changed since the last commit and is held
+#: as it is, is a matter of one dict; ``first`` does all else.
+_UPDATE = """
+$slot = ({k}, $start)
+$fresh = $cells.fresh
+if (
+    $start >= $cells.from_ms
+    and type({k}) is $cells.key_type
+    and ($pair := $fresh.get($slot)) is not None
+    and ($old := $pair[0]) is not None
+):
+    $new = FOLD
+    if type($new) is $cells.value_type:
+        $changed = $pair[1]
+        if $changed < {t}: $changed = {t}
+        del $fresh[$slot]
+        $fresh[$slot] = ($new, $changed)
+    else:
+        $changed = $settle({k}, $new, $pair[1], {t}, $start)
+else:
+    $new, $old, $changed = $first({k}, {v}, {t}, $start)
+$key = $make($Windowed, ({k}, $memo[$start]))
+"""
+
+
+def _template(operator: WindowAggregate, fold: _Fold, caches: Callable[[str], bool]) -> Template:
+    """Return the text of an aggregate that emits each update, or holds it back in the record cache."""
+    windows = operator.windows
+    is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == windows.size_ms
+    is_cached = caches(operator.store)
+    if is_cached:
+        emission = "$emit($key, $new, $old, $changed, {h}, True)"
+    else:
+        emission = f"=> $key, $new, {'$old' if operator.send_old else None}, $changed, {{h}}"
+    update = _UPDATE.strip().replace("FOLD", fold.text) + "\n" + emission
+    text = (_TUMBLING if is_tumbling else _OTHERS) + indent(update, " " * 8)
+    text = text.replace("SIZE", str(windows.size_ms)).replace("GRACE", str(windows.grace_ms))
+
+    def names(context: NodeContext) -> dict[str, Any]:
+        store = context.store(operator.store)
+        first, settle = _beyond_the_usual(operator, store, is_cached)
+        emit, _ = table_emit(context, operator.store, operator.send_old)
+        return {
+            **fold.names,
+            "cells": store.cells,
+            "drop": context.drop,
+            "emit": emit,
+            "expired": EXPIRED,
+            "first": first,
+            "make": tuple.__new__,
+            "memo": WindowMemo(windows.size_ms),
+            "null_key": NULL_KEY,
+            "settle": settle,
+            "starts": _starts(windows),
+            "time": context.stream_time(),
+            "Windowed": Windowed,
+            "aggregate": operator.aggregator,
+        }
+
+    return Template(text, names)
+
+
+def _beyond_the_usual(operator: WindowAggregate, store: Any, is_cached: bool) -> tuple[Callable[..., Any], ...]:
+    """Return what updates a window by the methods of its store, and what stores a result that is not held as it is."""
     fetch, put = store.fetch_pair, store.put_pair
-    emit, is_cached = table_emit(context, store_name, send_old=False)
-    drop, time = context.drop, context.stream_time()
-    size_ms, grace_ms = windows.size_ms, windows.grace_ms
-    memo = WindowMemo(size_ms)
-
-    def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-        if key is None:
-            drop(NULL_KEY)
-            return
-        start_ms = timestamp_ms - timestamp_ms % size_ms
-        if timestamp_ms >= time.ms:
-            time.ms = timestamp_ms
-        elif start_ms + size_ms <= time.ms - grace_ms:
-            drop(EXPIRED)
-            return
-        pair = fetch(key, start_ms)
-        if pair is None:
-            count = 1
-        else:
-            count = pair[0] + 1
-            if pair[1] > timestamp_ms:
-                timestamp_ms = pair[1]
-        put(key, count, timestamp_ms, start_ms)
-        old = count - 1 or None if is_cached else None
-        emit(windowed(key, memo[start_ms]), count, old, timestamp_ms, headers, True)
-
-    return process
-
-
-def _tumbling(context: NodeContext, operator: WindowAggregate, windows: TimeWindows) -> Process:
-    store = context.store(operator.store)
-    fetch, put = store.fetch_pair, store.put_pair
-    emit, is_cached = table_emit(context, operator.store, operator.send_old)
-    drop, time = context.drop, context.stream_time()
-    size_ms, grace_ms = windows.size_ms, windows.grace_ms
-    memo = WindowMemo(size_ms)
     initializer, aggregator = operator.initializer, operator.aggregator
-    send_old = operator.send_old or is_cached
 
-    def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-        if key is None:
-            drop(NULL_KEY)
-            return
-        start_ms = timestamp_ms - timestamp_ms % size_ms
-        if timestamp_ms >= time.ms:
-            time.ms = timestamp_ms
-        elif start_ms + size_ms <= time.ms - grace_ms:
-            drop(EXPIRED)
-            return
+    def first(key: Any, value: Any, timestamp_ms: int, start_ms: int) -> tuple[Any, Any, int]:
         pair = fetch(key, start_ms)
-        if pair is None:
-            old = initializer()
-            new = aggregator(key, value, old)
-            if is_cached:
-                old = None
-        else:
+        if pair is not None:
             old = pair[0]
             new = aggregator(key, value, old)
-            if pair[1] > timestamp_ms and not (new is None and is_cached):
-                timestamp_ms = pair[1]
+            return new, old, settle(key, new, pair[1], timestamp_ms, start_ms)
+        old = initializer()
+        new = aggregator(key, value, old)
         put(key, new, timestamp_ms, start_ms)
-        emit(windowed(key, memo[start_ms]), new, old if send_old else None, timestamp_ms, headers, True)
+        return new, None if is_cached else old, timestamp_ms
 
-    return process
-
-
-def _overlapping(context: NodeContext, operator: WindowAggregate) -> Process:
-    windows = operator.windows
-    store = context.store(operator.store)
-    fetch, put = store.fetch_pair, store.put_pair
-    emit, is_cached = table_emit(context, operator.store, operator.send_old)
-    drop, time = context.drop, context.stream_time()
-    size_ms, grace_ms, starts_of = windows.size_ms, windows.grace_ms, _starts(windows)
-    memo = WindowMemo(size_ms)
-    initializer, aggregator = operator.initializer, operator.aggregator
-    send_old = operator.send_old or is_cached
-
-    def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-        if key is None:
-            drop(NULL_KEY)
-            return
-        if timestamp_ms > time.ms:
-            time.ms = timestamp_ms
-        last_closed_ms = time.ms - grace_ms - size_ms
-        for start_ms in starts_of(timestamp_ms):
-            if start_ms <= last_closed_ms:
-                drop(EXPIRED)
-                continue
-            pair = fetch(key, start_ms)
+    def settle(key: Any, new: Any, changed_ms: int, timestamp_ms: int, start_ms: int) -> int:
+        if changed_ms < timestamp_ms or (new is None and is_cached):
             changed_ms = timestamp_ms
-            if pair is None:
-                old = initializer()
-                new = aggregator(key, value, old)
-                if is_cached:
-                    old = None
-            else:
-                old = pair[0]
-                new = aggregator(key, value, old)
-                if pair[1] > timestamp_ms and not (new is None and is_cached):
-                    changed_ms = pair[1]
-            put(key, new, changed_ms, start_ms)
-            emit(windowed(key, memo[start_ms]), new, old if send_old else None, changed_ms, headers, True)
+        put(key, new, changed_ms, start_ms)
+        return changed_ms
 
-    return process
+    return first, settle
 
 
 def _starts(windows: FixedWindows) -> Callable[[int], Any]:

@@ -43,11 +43,6 @@ def windowed(key: Any, window: Window) -> Windowed[Any]:
     return _new_tuple(Windowed, (key, window))
 
 
-def session_of(key: Any, start_ms: int, end_ms: int) -> Windowed[Any]:
-    """Return the key of a session, at half the price of calling the classes."""
-    return _new_tuple(Windowed, (key, _new_tuple(Window, (start_ms, end_ms))))
-
-
 def reducing(reducer: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
     """Return a reducer ``(old, new)`` as an aggregator over an aggregate that is None at first."""
 
