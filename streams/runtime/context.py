@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streams.core.errors import TopologyError, WallClockError
-from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId, Windowed
+from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId, Window, Windowed
+from streams.state.cache import Section
 from streams.state.specs import StoreKind
 from streams.topology.operator import Process, PunctuationType, StreamTime
 
@@ -16,19 +17,25 @@ if TYPE_CHECKING:
 TableForward = Callable[[Any, Any, Any, int, Headers | None, bool], None]
 
 
-def _slots(store: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return how a table's keys become hashable stand-ins, and back.
+def _slots(
+    store: Any, window_of: Callable[[int], Window] | None
+) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return how a table's keys become hashable stand-ins, and what keys these stand for.
 
-    Keys of windowed stores are windowed; the store itself knows only the keys within.
+    Keys of windowed stores are windowed, or (key, start) where ``window_of`` tells the window of a start; the store
+    itself knows only the keys within.
     """
     slot_of, key_of = store.slot_of, store.key_of
     if store.spec.kind not in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION):
         return slot_of, key_of
     cells = store.cells
-    return (
-        lambda key: key if type(key[0]) is cells.key_type else (slot_of(key[0]), key[1]),
-        lambda slot: slot if type(slot) is Windowed else Windowed(key_of(slot[0]), slot[1]),
-    )
+
+    def windowed_slot(key: Any) -> Any:
+        return key if type(key[0]) is cells.key_type else (slot_of(key[0]), key[1])
+
+    if window_of is not None:
+        return windowed_slot, lambda slot: Windowed(key_of(slot[0]), window_of(slot[1]))
+    return windowed_slot, lambda slot: slot if type(slot) is Windowed else Windowed(key_of(slot[0]), slot[1])
 
 
 class TaskNodeContext:
@@ -88,14 +95,22 @@ class TaskNodeContext:
                 forward(key, (new, old, is_latest), timestamp_ms, headers)
 
             return emit
-        cache = task.cache
         assert store is not None
+        return self.table_section(store, send_old=send_old).hold
+
+    def table_section(
+        self, store: str, *, send_old: bool = True, window_of: Callable[[int], Window] | None = None
+    ) -> Section:
+        """Return what holds back a table's changes."""
+        forward, task = self.forward, self._task
+        cache = task.cache
+        assert cache is not None
         # One per store: the operators of a cogroup share theirs, and a key's last update is that of any of them.
         section = self._section = f"{task.task_id}/{store}"
-        to_slot, to_key = _slots(task.stores[store])
+        slot_of, to_key = _slots(task.stores[store], window_of)
 
         def flushed(
-            key: Any,
+            slot: Any,
             new: Any,
             old: Any,
             timestamp_ms: int,
@@ -103,13 +118,18 @@ class TaskNodeContext:
             origin: tuple[str, int, int],
             is_latest: bool,
         ) -> None:
-            original = to_key(key)
+            key = to_key(slot)
             change = (new, old if send_old else None, is_latest)
             context = RecordContext(*origin, timestamp_ms, headers or ())
-            task.within(context, lambda: forward(original, change, timestamp_ms, headers))
+            task.within(context, lambda: forward(key, change, timestamp_ms, headers))
 
         task.on_close(lambda: cache.clear(section))
-        return cache.register(section, flushed, to_slot, task.origin)
+        return cache.register(section, flushed, slot_of, task.origin)
+
+    @property
+    def origin(self) -> Callable[[], tuple[str, int, int]]:
+        """What returns topic, partition and offset of the record now processed."""
+        return self._task.origin
 
     def flush_cache(self) -> None:
         """Emit what the record cache holds back for this node."""

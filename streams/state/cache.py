@@ -33,10 +33,17 @@ Hold = Callable[..., None]
 
 
 @define(eq=False)
-class _Section:
+class Section:
+    """What is held back of one store.
+
+    ``hold`` holds an update back.  An entry that is in ``entries`` may also be replaced by one with another new value
+    of the same size, at the end of the dict, by whoever has no time to call (``topology.template``).
+    """
+
     name: str
     emit: Emit
-    #: What is held back, least recently updated first.
+    hold: Hold = field(init=False)
+    #: By slot, least recently updated first.
     entries: dict[Any, CacheEntry] = field(factory=dict)
     size_bytes: int = 0
 
@@ -47,7 +54,7 @@ class RecordCache:
 
     max_bytes: int
     size_bytes: int = 0
-    _sections: dict[str, _Section] = field(factory=dict)
+    _sections: dict[str, Section] = field(factory=dict)
 
     @property
     def is_on(self) -> bool:
@@ -60,13 +67,13 @@ class RecordCache:
         emit: Emit,
         slot_of: Callable[[Any], Any] = lambda key: key,
         origin: Callable[[], Any] = lambda: None,
-    ) -> Hold:
-        """Say who takes the updates of ``section`` when they are flushed or evicted; return what holds one back.
+    ) -> Section:
+        """Say who takes the updates of ``section`` when they are flushed or evicted; return what holds them back.
 
         Who registers the same section shares what it holds, and is the one who takes its updates.  Keys are held
         by their ``slot_of``, with the ``origin`` of their last update.
         """
-        into = self._sections.setdefault(section, _Section(section, emit))
+        into = self._sections.setdefault(section, Section(section, emit))
         into.emit = emit
 
         def hold(
@@ -91,7 +98,8 @@ class RecordCache:
             while self.size_bytes > self.max_bytes and into.entries:
                 self._flush(into)
 
-        return hold
+        into.hold = hold
+        return into
 
     def flush(self, section: str) -> None:
         """Emit all updates of ``section``, in the order of each key's last update."""
@@ -116,17 +124,17 @@ class RecordCache:
         self._shrink(into, into.size_bytes)
         into.entries.clear()
 
-    def _section(self, name: str) -> _Section:
+    def _section(self, name: str) -> Section:
         try:
             return self._sections[name]
         except KeyError:
             raise StoreError(f"record cache has no section {name!r}; register it first") from None
 
-    def _shrink(self, section: _Section, size: int) -> None:
+    def _shrink(self, section: Section, size: int) -> None:
         section.size_bytes -= size
         self.size_bytes -= size
 
-    def _flush(self, section: _Section) -> None:
+    def _flush(self, section: Section) -> None:
         """Emit everything held; what is put meanwhile is held anew."""
         if not section.entries:
             return

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from attrs import define
 
-from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId
+from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId, Window
 
 #: Handles one record: key, value, timestamp_ms, headers (None = no headers).  What a user's
 #: processor gives back are the record's headers as it left them; others give back nothing.
@@ -84,6 +84,20 @@ class NodeContext(Protocol):
         until the cache is flushed; otherwise it forwards ``(new, old, is_latest)`` at once.
         ``send_old`` False keeps the old value from those behind the cache, which itself is told.
         """
+        ...
+
+    def table_section(
+        self, store: str, *, send_old: bool = True, window_of: Callable[[int], Window] | None = None
+    ) -> Any:
+        """Return the section of the record cache behind a store that has one: ``state.cache.Section``.
+
+        With ``window_of`` its keys are (key, window start).
+        """
+        ...
+
+    @property
+    def origin(self) -> Callable[[], tuple[str, int, int]]:
+        """What returns topic, partition and offset of the record now processed."""
         ...
 
     def stream_time(self, name: str = "") -> StreamTime:

@@ -9,7 +9,8 @@ from attrs import define, field
 
 from streams.core.records import Headers, RecordContext, RecordMetadata, TaskId, Windowed
 from streams.core.serdes import LONG, STRING
-from streams.state import open_store
+from streams.state import RecordCache, open_store
+from streams.state.cache import Section
 from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.operator import Process, StreamTime
 
@@ -40,6 +41,16 @@ class BenchContext:
             forward(key, (new, old, is_latest), timestamp_ms, headers)
 
         return emit
+
+    def table_section(self, store: str, *, send_old: bool = True, window_of: Any = None) -> Section:
+        def emit(slot: Any, new: Any, old: Any, timestamp_ms: int, headers: Any, _: Any, is_latest: bool) -> None:
+            key = slot if window_of is None else Windowed(slot[0], window_of(slot[1]))
+            self.forward(key, (new, old if send_old else None, is_latest), timestamp_ms, headers)
+
+        return RecordCache(0).register(store, emit)
+
+    def origin(self) -> tuple[str, int, int]:
+        return ("in", 0, self.bench.offset)
 
     def stream_time(self, name: str = "") -> StreamTime:
         return self.bench.times.setdefault(f"{self.node}/{name}", StreamTime())

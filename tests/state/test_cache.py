@@ -28,7 +28,7 @@ class Cache(RecordCache):
 def cache_of(max_bytes: int, *sections: str) -> tuple[Cache, dict[str, Emitted]]:
     cache = Cache(max_bytes)
     emitted = {section: Emitted() for section in sections}
-    cache.holds = {section: cache.register(section, emit) for section, emit in emitted.items()}
+    cache.holds = {section: cache.register(section, emit).hold for section, emit in emitted.items()}
     return cache, emitted
 
 
@@ -86,7 +86,7 @@ def test_updates_made_while_flushing_are_held_for_the_next_flush() -> None:
         if new == 1:
             cache.put("s", key, 1, 2, 0)
 
-    cache.holds = {"s": cache.register("s", emit)}
+    cache.holds = {"s": cache.register("s", emit).hold}
     cache.put("s", "a", None, 1, 0)
     cache.flush("s")
     assert seen == [("a", 1)]

@@ -175,4 +175,6 @@ def test_living_chains_make_room_by_generations() -> None:
     found = chains.find(1)
     assert found is not None
     assert found.times == [20]
-    assert chains.find(0) is None
+    dead = chains.find(0)
+    assert dead is not None
+    assert dead.times == []

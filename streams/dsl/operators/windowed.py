@@ -5,6 +5,7 @@ the grace period.  Results go out with every update, or once when the window clo
 None are aggregated like any other; a result of None deletes the window (KIP-328, KIP-825).
 """
 
+import re
 from collections.abc import Callable, Mapping
 from textwrap import indent
 from typing import Any
@@ -13,7 +14,6 @@ from attrs import field, frozen
 
 from streams.core.records import Headers, Windowed
 from streams.core.windows import FixedWindows, TimeWindows
-from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.windows import (
     EXPIRED,
     MAX_TIME,
@@ -140,54 +140,78 @@ if (
     and ($old := $pair[0]) is not None
 ):
     $new = FOLD
+    $changed = $pair[1]
     if type($new) is $cells.value_type:
-        $changed = $pair[1]
         if $changed < {t}: $changed = {t}
         del $fresh[$slot]
         $fresh[$slot] = ($new, $changed)
+        QUICKLY
     else:
-        $changed = $settle({k}, $new, $pair[1], {t}, $start)
+        $changed = $settle({k}, $new, $changed, {t}, $start)
+        SLOWLY
 else:
     $new, $old, $changed = $first({k}, {v}, {t}, $start)
+    SLOWLY
+"""
+_SEND = """
 $key = $make($Windowed, ({k}, $memo[$start]))
+=> $key, $new, OLD, $changed, {h}
+"""
+#: A count is held back already: it gets another value, in the same place of the same size.
+_HOLD = """
+$held = $section.entries.pop($slot, None)
+if $held is not None and type($new) is int and type($held[1]) is int:
+    $section.entries[$slot] = ($held[0], $new, $changed, {h}, $origin(), True, $held[6])
+else:
+    if $held is not None: $section.entries[$slot] = $held
+    $section.hold($slot, $new, $old, $changed, {h})
 """
 
 
 def _template(operator: WindowAggregate, fold: _Fold, caches: Callable[[str], bool]) -> Template:
     """Return the text of an aggregate that emits each update, or holds it back in the record cache."""
-    windows = operator.windows
+    windows, is_cached = operator.windows, caches(operator.store)
     is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == windows.size_ms
-    is_cached = caches(operator.store)
     if is_cached:
-        emission = "$emit($key, $new, $old, $changed, {h}, True)"
+        quickly, slowly, behind = _HOLD, "$section.hold($slot, $new, $old, $changed, {h})", ""
     else:
-        emission = f"=> $key, $new, {'$old' if operator.send_old else None}, $changed, {{h}}"
-    update = _UPDATE.strip().replace("FOLD", fold.text) + "\n" + emission
-    text = (_TUMBLING if is_tumbling else _OTHERS) + indent(update, " " * 8)
+        quickly = slowly = ""
+        behind = _SEND.replace("OLD", "$old" if operator.send_old else "None")
+    update = _put_in(_put_in(_UPDATE, "QUICKLY", quickly), "SLOWLY", slowly) + behind
+    text = (_TUMBLING if is_tumbling else _OTHERS) + indent(update.strip().replace("FOLD", fold.text), " " * 8)
     text = text.replace("SIZE", str(windows.size_ms)).replace("GRACE", str(windows.grace_ms))
 
     def names(context: NodeContext) -> dict[str, Any]:
         store = context.store(operator.store)
+        memo = WindowMemo(windows.size_ms)
         first, settle = _beyond_the_usual(operator, store, is_cached)
-        emit, _ = table_emit(context, operator.store, operator.send_old)
-        return {
+        own = {
             **fold.names,
+            "aggregate": operator.aggregator,
             "cells": store.cells,
             "drop": context.drop,
-            "emit": emit,
             "expired": EXPIRED,
             "first": first,
             "make": tuple.__new__,
-            "memo": WindowMemo(windows.size_ms),
+            "memo": memo,
             "null_key": NULL_KEY,
             "settle": settle,
             "starts": _starts(windows),
             "time": context.stream_time(),
             "Windowed": Windowed,
-            "aggregate": operator.aggregator,
         }
+        if is_cached:
+            window_of = memo.__getitem__
+            own["section"] = context.table_section(operator.store, send_old=operator.send_old, window_of=window_of)
+            own["origin"] = context.origin
+        return own
 
     return Template(text, names)
+
+
+def _put_in(text: str, word: str, lines: str) -> str:
+    """Replace the line of a word by lines, as deep as it was."""
+    return re.sub(rf"^( *){word}$", lambda found: indent(lines.strip(), found[1]), text, flags=re.MULTILINE)
 
 
 def _beyond_the_usual(operator: WindowAggregate, store: Any, is_cached: bool) -> tuple[Callable[..., Any], ...]:
