@@ -57,6 +57,9 @@ _TURN_MS: Final = 50
 # How long the background thread sleeps where nothing is due: it is woken for more.
 _IDLE_MS: Final = 60_000
 
+# What blocks that share a request may hold back.
+_SHARED_BYTES: Final = 256 * 1024
+
 
 class Producer:
     """Sends records to topics.
@@ -164,6 +167,8 @@ class Producer:
         self._failure: BrokerError | None = None
         self._is_closed = False
         self._is_driven = False
+        #: Of blocks that wait for others to share their request.
+        self._held_bytes = 0
         self._waiters: list[Signal] = []
         self._worker: Worker | None = None
         # Only real time passes by itself: under another clock its owner drives, or gives the threads.
@@ -249,10 +254,11 @@ class Producer:
             self._network.wakeup()
         return delivery
 
-    def send_block(self, partition: TopicPartition, block: Block) -> Delivery:
+    def send_block(self, partition: TopicPartition, block: Block, *, has_more: bool = False) -> Delivery:
         """Send a block as it is, offsets aside; the result is the place of its first record.
 
-        The block's columns belong to the producer from here on.
+        The block's columns belong to the producer from here on.  With ``has_more`` the caller is about to send
+        others, or to ``poll``: they share requests.
 
         Raises:
             RequestTimeoutError: there is no room for it within ``max_block_ms``.
@@ -269,6 +275,10 @@ class Producer:
                 delivery.fulfil(-1)
                 return delivery
             self._accumulator.add_block(partition, block, delivery, self._clock.monotonic_ms(), size_bytes)
+        self._held_bytes = self._held_bytes + size_bytes if has_more else 0
+        if self._held_bytes and self._held_bytes < _SHARED_BYTES:
+            return delivery
+        self._held_bytes = 0
         if self._worker is None:
             self._drive_if_due()
         else:

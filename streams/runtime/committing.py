@@ -53,13 +53,16 @@ class Committer:
             self.producer.init_transactions()
             self._is_initialized = True
 
-    def send(self, task: Task) -> set[TopicPartition]:
-        """Send a task's outputs; return the partitions that got some."""
+    def send(self, task: Task, *, has_more: bool = False) -> set[TopicPartition]:
+        """Send a task's outputs; return the partitions that got some.
+
+        With ``has_more`` those of other tasks follow, and then a ``poll``: they share requests.
+        """
         outputs = task.take_outputs()
         if outputs:
             self._begin()
-        for partition, block in outputs:
-            self.producer.send_block(partition, block)
+        for number, (partition, block) in enumerate(outputs, 1):
+            self.producer.send_block(partition, block, has_more=has_more or number < len(outputs))
         return {partition for partition, _ in outputs}
 
     def commit(self, tasks: Sequence[Task]) -> None:

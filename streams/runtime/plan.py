@@ -15,6 +15,7 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import ProcessingError, TopologyError
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
+from streams.core.serdes import BYTES
 from streams.core.timestamps import Extractor, extractor_for
 from streams.runtime.outbox import Outbox
 from streams.runtime.queues import TaskQueues
@@ -391,13 +392,14 @@ class ApplicationPlan:
             self.is_internal,
             keeps_order=self.is_single_task,
         )
+        program = self._program(task_id.sub_topology, has_cache=cache is not None)
         return Task(
             task_id,
             config.application_id,
             self.topology,
-            self._program(task_id.sub_topology, has_cache=cache is not None),
+            program,
             inputs,
-            {item.partition: self._reader(task_id, item, metrics, outbox=outbox) for item in inputs},
+            {item.partition: self._reader(task_id, item, metrics, outbox=outbox, program=program) for item in inputs},
             queues,
             state,
             outbox,
@@ -464,15 +466,18 @@ class ApplicationPlan:
         metrics: Metrics,
         source: SourceNode | None = None,
         outbox: Outbox | None = None,
+        program: CompiledSubTopology | None = None,
     ) -> SourceReader:
         dead_letters = self.config.errors_dead_letter_queue_topic_name
         node = source or self.topology.nodes[item.source]
         assert isinstance(node, SourceNode)
+        # What the application has written itself can be read; where nobody does, it stays as it is.
+        is_ignored = program is not None and self.is_internal(item.topic) and program.ignores_values(node.name)
         return SourceReader(
             item.partition,
             node.name,
             node.key_serde,
-            node.value_serde,
+            BYTES if is_ignored else node.value_serde,
             self.extractor(node, item.topic),
             self.config.deserialization_handler != "fail",
             metrics.counter("dropped-records", task=task_id, node=node.name),

@@ -258,6 +258,10 @@ class StreamThread:
     def _process(self) -> int:
         total = 0
         now = self.clock.now_ms()
+
+        def step(task: Task, limit: int) -> int:
+            return self._run_task(task, now, limit, has_more=True)
+
         in_step: dict[int, list[Task]] = {}
         for task in list(self.tasks.values()):
             if self.restorer.is_restoring(task.task_id) or self._in_cycle(task):
@@ -271,14 +275,14 @@ class StreamThread:
                 self.committer.send(task)
         for sub_topology, tasks in in_step.items():
             stepper = self._steppers.setdefault(sub_topology, Stepper())
-            total += stepper.process(tasks, self.clock.monotonic_ms(), lambda task, n: self._run_task(task, now, n))
+            total += stepper.process(tasks, self.clock.monotonic_ms(), step)
         return total + (self._process_cycles(self.bounded, now) if self.bounded is not None else 0)
 
-    def _run_task(self, task: Task, now: int, limit: int) -> int:
-        """Process one run of a task and send what it gives."""
+    def _run_task(self, task: Task, now: int, limit: int, *, has_more: bool = False) -> int:
+        """Process one run of a task and send what it gives; with ``has_more`` others do so at once."""
         count = task.process(now, limit)
         if count:
-            self.committer.send(task)
+            self.committer.send(task, has_more=has_more)
             if self.waiting.note(task.task_id, task.uncommitted_bytes):
                 self._try_commit(list(self.tasks.values()))
             elif task.wants_commit:

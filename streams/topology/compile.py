@@ -112,6 +112,13 @@ class CompiledSubTopology:
     _templates: dict[str, Template]
     _guard_sinks: bool
 
+    def ignores_values(self, source: str) -> bool:
+        """Whether nothing depends on the values that come from a source: they need not be deserialized."""
+        return all(
+            child in self._templates and self._templates[child].ignores_value
+            for child in self._topology.children[source]
+        )
+
     def bind(self, host: ProgramHost) -> Program:
         """Bind stores, contexts and sinks of one task; children are bound before their parents."""
         names: dict[str, Any] = dict(self._functions)
@@ -457,14 +464,15 @@ class _Writer:
         # Both are serialized before either is appended: a failure must leave the columns equal.
         self._serialized(f"a{number}", node.key_serde, f"k{number}", k, node.name, depth)
         self._serialized(f"b{number}", node.value_serde, f"v{number}", v, node.name, depth)
-        self._line(depth, f"if {h}: hs{number}[len(ts{number})] = {h}", node.name)
+        if h != "None":
+            self._line(depth, f"if {h}: hs{number}[len(ts{number})] = {h}", node.name)
         self._line(depth, f"ak{number}(a{number}); av{number}(b{number}); at{number}({t})", node.name)
 
     def _serialized(self, name: str, serde: Serde[Any], what: str, thing: str, node: str, depth: int) -> None:
         """Write the serializing of a key or value: by a function in C where that will do, else by the serde's own."""
         slow = f"{name} = s{what}({thing})"
-        if serde.quick is None:
-            self._line(depth, slow, node)
+        if thing == "None" or serde.quick is None:
+            self._line(depth, f"{name} = None" if thing == "None" else slow, node)
             return
         self._line(depth, f"try: {name} = q{what}({thing}) if type({thing}) is x{what} else s{what}({thing})", node)
         # Again, for an error that says what is wrong.

@@ -39,6 +39,8 @@ class Template:
 
     text: str
     names: Callable[[NodeContext], dict[str, Any]]
+    #: Whether nothing depends on the value of the record, not even on its being None.
+    ignores_value: bool = False
 
     def lines(self, number: int, k: str, v: str, t: str, h: str) -> Iterator[tuple[int, str | Change]]:
         """Yield (depth, line), with the names of node ``number`` and of the record."""

@@ -64,7 +64,8 @@ class SessionCount:
 
     def template(self, caches: Callable[[str], bool]) -> Template | None:
         """Return the operator as text, None if it emits on close."""
-        return None if self.emit_on_close else _template(self._whole, _Fold("0", "$sum + $part", "$sum + 1"), caches)
+        fold = _Fold("0", "$sum + $part", "$sum + 1", ignores_value=True)
+        return None if self.emit_on_close else _template(self._whole, fold, caches)
 
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
@@ -117,6 +118,7 @@ class _Fold:
     empty: str
     union: str
     one_more: str
+    ignores_value: bool = False
 
 
 # Results carry the session's end as their time and, in the reference, headers only from the cache.
@@ -194,7 +196,7 @@ def _template(operator: SessionAggregate, fold: _Fold, caches: Callable[[str], b
             "Windowed": Windowed,
         }
 
-    return Template(text, names)
+    return Template(text, names, fold.ignores_value)
 
 
 def _emitting_on_close(context: NodeContext, operator: SessionAggregate) -> Process:

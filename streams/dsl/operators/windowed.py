@@ -61,7 +61,7 @@ class WindowCount:
 
     def template(self, caches: Callable[[str], bool]) -> Template | None:
         """Return the operator as text, None if it emits on close."""
-        return None if self.emit_on_close else _template(self._whole, _Fold("$old + 1"), caches)
+        return None if self.emit_on_close else _template(self._whole, _Fold("$old + 1", ignores_value=True), caches)
 
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
@@ -105,6 +105,7 @@ class _Fold:
 
     text: str
     names: Mapping[str, Any] = field(factory=dict)
+    ignores_value: bool = False
 
 
 #: The windows of a record: the one of a tumbling window; of others all that are still open.
@@ -206,7 +207,7 @@ def _template(operator: WindowAggregate, fold: _Fold, caches: Callable[[str], bo
             own["origin"] = context.origin
         return own
 
-    return Template(text, names)
+    return Template(text, names, fold.ignores_value)
 
 
 def _put_in(text: str, word: str, lines: str) -> str:
