@@ -46,26 +46,26 @@ class WriteBuffer:
         self._older = self.clean
         self.clean = {}
 
-    def take_fresh(self) -> list[tuple[Any, Any]]:
-        """Hand over all fresh entries, which are clean from now on."""
+    def take_fresh(self) -> tuple[list[Any], list[Any]]:
+        """Hand over slots and forms of all fresh entries, which are clean from now on."""
         fresh = self.fresh
-        taken = list(fresh.items())
+        slots, entries = list(fresh), list(fresh.values())
         if not self.max_clean:
             fresh.clear()
-            return taken
+            return slots, entries
         if self._older:
             for slot in fresh:
                 self._older.pop(slot, None)
-        if len(self.clean) + len(taken) > self.max_clean:
+        if len(self.clean) + len(slots) > self.max_clean:
             self._rotate()
             for slot in fresh:
                 self._older.pop(slot, None)
-        if len(taken) <= self.max_clean:
+        if len(slots) <= self.max_clean:
             self.clean.update(fresh)
         else:
-            self.clean.update(taken[-self.max_clean :])
+            self.clean.update(zip(slots[-self.max_clean :], entries[-self.max_clean :], strict=True))
         fresh.clear()
-        return taken
+        return slots, entries
 
     def forget_clean(self) -> None:
         """Drop the read cache."""

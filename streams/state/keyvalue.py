@@ -5,7 +5,6 @@ then the value; in the changelog the time is the record's timestamp instead (KIP
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
 from operator import add
 from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -146,15 +145,15 @@ class KeyValueStore(KeyRanges[K, V]):
     def _push(self) -> None:
         if not self._fresh:
             return
-        taken = self._buffer.take_fresh()
+        slots, entries = self._buffer.take_fresh()
         try:
-            keys = self._keys.all_to_bytes([slot for slot, _ in taken])
-            values = self._values.all_to_bytes([held for _, held in taken])
+            keys = self._keys.all_to_bytes(slots)
+            values = self._values.all_to_bytes(entries)
         except Exception as error:
             self._noted(error)
             raise
         self._staged.put_all(_SPACE, keys, values)
-        self._note(keys, values, repeat(self.time_ms))
+        self._note(keys, values, [self.time_ms] * len(keys))
 
     def _restore_rows(self, block: Block) -> None:
         self._staged.put_all(_SPACE, *keyed(block.keys, block.values))
@@ -240,14 +239,14 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
     def _push(self) -> None:
         if not self._fresh:
             return
-        taken = self._buffer.take_fresh()
+        slots, pairs = self._buffer.take_fresh()
         try:
-            keys = self._keys.all_to_bytes([slot for slot, _ in taken])
-            values = self._values.all_to_bytes([pair[0] for _, pair in taken])
+            keys = self._keys.all_to_bytes(slots)
+            values = self._values.all_to_bytes([pair[0] for pair in pairs])
         except Exception as error:
             self._noted(error)
             raise
-        times = [pair[1] for _, pair in taken]
+        times = [pair[1] for pair in pairs]
         self._staged.put_all(_SPACE, keys, timed(values, times))
         self._note(keys, values, times)
 

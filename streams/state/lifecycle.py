@@ -5,7 +5,7 @@ together and owns what is the same for all kinds.  The only inheritance of the p
 hooks below are all that differs.  Knows nothing of topics or tasks.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -41,6 +41,8 @@ _HELD_BYTES, _WAITING_BYTES = 1, 3
 _HELD_OBJECTS, _WAITING_OBJECTS = 3, 5
 #: A change that waits for the changelog, beside its key and value.
 CHANGE_BYTES = 200
+#: So many changes need not be looked through for those that others have replaced.
+_FEW_CHANGES = 10_000
 #: A value is weighed each time that 2 to the power of this many entries have come to the write buffer.
 _WEIGHED_EACH = 8
 
@@ -121,7 +123,9 @@ class StoreLifecycle:
 
     __slots__ = (
         "_buffer",
+        "_change_count",
         "_changes",
+        "_distinct_count",
         "_fresh",
         "_holds_objects",
         "_is_closed",
@@ -158,8 +162,11 @@ class StoreLifecycle:
         is_whole = self.noted is None or self.noted.is_logged or not staged.has_entries()
         self._is_logged = spec.has_changelog and is_whole
         self._is_closed = False
-        #: Latest change by changelog key, in the order of the changes.
-        self._changes: dict[bytes, tuple[bytes | None, int]] = {}
+        #: Changes for the changelog, push by push: a later one of a key takes the place of those before.
+        self._changes: list[Columns] = []
+        self._change_count = 0
+        #: As many there were when those that others have replaced were last left out.
+        self._distinct_count = 0
         self._pin(self._metadata.get(KEY_TYPE), self._metadata.get(VALUE_TYPE))
         self._keys = KeyForm(spec.name, spec.key_serde)
         self._values = ValueForm(spec.name, spec.value_serde)
@@ -247,23 +254,21 @@ class StoreLifecycle:
 
     def _take_changes(self) -> Columns:
         """Hand over what is noted: keys, values and times."""
-        changes = self._changes
+        changes, self._changes = self._changes, []
+        self._change_count = self._distinct_count = 0
         if not changes:
             return (), (), ()
-        keys = tuple(changes)
-        values, times = zip(*changes.values(), strict=True)
-        changes.clear()
-        return keys, values, times
+        return changes[0] if len(changes) == 1 else _latest(changes)
 
-    def _note(self, keys: Sequence[bytes], values: Sequence[bytes | None], times: Iterable[int]) -> None:
+    def _note(self, keys: Sequence[bytes], values: Sequence[bytes | None], times: Sequence[int]) -> None:
         """Remember changes of different keys for the changelog, after all earlier ones."""
         if not self.spec.has_changelog:
             return
-        changes = self._changes
-        if changes:
-            for key in keys:
-                changes.pop(key, None)
-        changes.update(zip(keys, zip(values, times, strict=False), strict=True))
+        self._changes.append((keys, values, times))
+        self._change_count += len(keys)
+        if self._change_count > 2 * self._distinct_count + _FEW_CHANGES and len(self._changes) > 1:
+            self._changes = [_latest(self._changes)]
+            self._change_count = self._distinct_count = len(self._changes[0][0])
 
     def commit(self, metadata: Mapping[str, bytes]) -> None:
         """Write everything since the last commit and ``metadata`` (merged) in one engine batch."""
@@ -300,7 +305,7 @@ class StoreLifecycle:
             self._weighed_at = count >> _WEIGHED_EACH
         times = _WAITING_OBJECTS if self._holds_objects else _WAITING_BYTES
         waiting = count * (_WAITING_ENTRY_BYTES + times * self._value_bytes)
-        return self._staged.staged_bytes() + len(self._changes) * CHANGE_BYTES + waiting
+        return self._staged.staged_bytes() + self._change_count * CHANGE_BYTES + waiting
 
     def memory_bytes(self) -> int:
         """Return about how much memory the store uses, what it shares with others not counted."""
@@ -401,6 +406,18 @@ class StoreLifecycle:
     def _noted(self, error: Exception) -> None:
         """Say in a serialization error which store it was for."""
         error.add_note(f"while writing store {self.spec.name!r}")
+
+
+def _latest(changes: Sequence[Columns]) -> Columns:
+    """Return the latest change of each key, in the order of these."""
+    latest: dict[bytes, tuple[bytes | None, int]] = {}
+    for keys, values, times in changes:
+        if latest:
+            for key in keys:
+                latest.pop(key, None)
+        latest.update(zip(keys, zip(values, times, strict=True), strict=True))
+    kept_values, kept_times = zip(*latest.values(), strict=True)
+    return tuple(latest), kept_values, kept_times
 
 
 def time_bytes(time_ms: int) -> bytes:

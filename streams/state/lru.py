@@ -6,7 +6,6 @@ written as tombstones.
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
 from struct import Struct
 from typing import Any, Generic, TypeVar
 
@@ -142,7 +141,7 @@ class LruStore(StoreLifecycle, Generic[K, V]):
         changed, self._changed = self._changed, {}
         keys = self._keys.all_to_bytes(list(changed))
         values = self._values.all_to_bytes(list(changed.values()))
-        self._note(keys, values, repeat(self.time_ms))
+        self._note(keys, values, [self.time_ms] * len(keys))
 
     def _restore_rows(self, block: Block) -> None:
         for key, value in zip(block.keys, block.values, strict=True):

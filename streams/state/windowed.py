@@ -285,11 +285,10 @@ class WindowedLifecycle(StoreLifecycle):
     def _push(self) -> None:
         if not self._fresh:
             return
-        taken = self._buffer.take_fresh()
-        slots = [slot for slot, _ in taken]
+        slots, entries = self._buffer.take_fresh()
         try:
             keys = self._keys.all_to_bytes([slot[0] for slot in slots])
-            values, logged, times = self._value_columns(slots, [entry for _, entry in taken])
+            values, logged, times = self._value_columns(slots, entries)
         except Exception as error:
             self._noted(error)
             raise
