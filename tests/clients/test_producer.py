@@ -76,6 +76,27 @@ def test_blocks_keep_their_order_and_tell_their_first_offset(broker, make):
     assert producer.send_block(P0, Block([], [], [])).done()
 
 
+def test_blocks_that_others_follow_share_a_request(broker, make, cluster):
+    producer = make(cluster)
+    block = Block([None], [b"v"], [0])
+
+    producer.send_block(P0, block, has_more=True)
+    producer.send_block(TopicPartition("t", 1), block, has_more=True)
+    assert requests(cluster) == []
+    assert producer.has_outstanding
+    producer.send_block(P0, block)
+
+    assert len(requests(cluster)) == 1
+    producer.flush()
+    assert broker.end_offset(P0) == 2
+
+
+def test_blocks_that_are_much_do_not_wait_for_others(make, cluster):
+    make(cluster).send_block(P0, Block([None], [bytes(300_000)], [0]), has_more=True)
+
+    assert len(requests(cluster)) == 1
+
+
 def test_batch_waits_for_linger_then_goes_as_one(broker, make, cluster, clock):
     producer = make(cluster, linger_ms=50)
     deliveries = [producer.send("t", b"%d" % n, partition=0) for n in range(3)]

@@ -1,8 +1,11 @@
 """The generated program: order of calls, and errors that find their node."""
 
+from datetime import timedelta
+from functools import partial
+
 import pytest
 
-from streams import ProcessingError, Processor, StreamsBuilder, Topic
+from streams import ProcessingError, Processor, Serde, SessionWindows, StreamsBuilder, TimeWindows, Topic
 from streams.testing import TopologyTestDriver
 
 numbers = Topic("numbers", key=str, value=int)
@@ -108,3 +111,78 @@ def test_processing_handler_that_goes_on_drops_at_the_failing_node_only():
         assert [value for _, value in driver.read(out)] == [6, 3]
         assert len(driver.read(Topic("all", key=str, value=int))) == 3
         assert driver.metric("dropped-records", "divide") == 1
+
+
+WINDOWS = TimeWindows.of(timedelta(milliseconds=10), advance=timedelta(milliseconds=5), grace=timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("stores", ["in_memory", "rocksdb"])
+@pytest.mark.parametrize("cache_max_bytes", [0, 1_000, 1_000_000])
+@pytest.mark.parametrize(
+    ("kind", "zero", "add", "expected"),
+    [
+        (list[int], list, lambda known, value: [*known, value], {5: [4], 10: [4, 5], 15: [5]}),
+        (int, int, lambda known, value: known + value, {5: 4, 10: 9, 15: 5}),
+    ],
+    ids=["held as bytes", "held as it is"],
+)
+def test_aggregator_that_is_written_out_is_called_once_for_each_window(
+    kind, zero, add, expected, stores, cache_max_bytes, tmp_path
+):
+    calls = []
+
+    def aggregate(key, value, known):
+        calls.append(value)
+        return None if value == 3 else add(known, value)
+
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(numbers).group_by_key().windowed_by(WINDOWS).aggregate(zero, aggregate, "kept", value=kind)
+
+    settings = {"default_store": stores, "state_dir": tmp_path, "cache_max_bytes": cache_max_bytes}
+    with TopologyTestDriver(topology, **settings) as driver:
+        for value, time_ms in [(1, 12), (2, 13), (3, 14), (4, 14), (5, 16)]:
+            driver.pipe(numbers, value, key="a", timestamp_ms=time_ms)
+        found = {start: value.value for start, value in driver.store("kept").fetch_range("a", 0, 100)}
+
+    # The windows of the first four begin at 5 and 10, those of the last at 10 and 15.
+    assert calls == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert found == expected
+
+
+@pytest.mark.parametrize("windows", [WINDOWS, SessionWindows.of(timedelta(milliseconds=5))], ids=["hopping", "session"])
+def test_failure_behind_a_windowed_operator_is_that_of_its_node(windows):
+    def fail(key, value):
+        raise RuntimeError("here")
+
+    def topology(builder: StreamsBuilder) -> None:
+        counts = builder.stream(numbers).group_by_key().windowed_by(windows).count("counts")
+        counts.to_stream(lambda key, _: key.key).filter(fail, name="behind").to(out)
+
+    driver = TopologyTestDriver(topology, cache_max_bytes=0)
+    with pytest.raises(ProcessingError, match="RuntimeError: here") as failure:
+        driver.pipe(numbers, 1, key="a", timestamp_ms=20)
+
+    assert failure.value.node == "behind"
+
+
+def test_values_of_a_repartition_topic_that_nobody_asks_for_are_left_alone():
+    read = []
+
+    def decode(data):
+        read.append(data)
+        return int(data)
+
+    seen = Serde("seen", lambda value: b"%d" % value, decode, is_immutable=True)
+
+    def counted(builder: StreamsBuilder, reads_values: bool) -> None:
+        spread = builder.stream(numbers).select_key(lambda _, value: str(value % 2)).repartition("spread", value=seen)
+        if reads_values:
+            spread.peek(lambda _, value: None)
+        spread.group_by_key().windowed_by(WINDOWS).count("counts").to_stream(lambda key, _: key.key).to(out)
+
+    for reads_values in (False, True):
+        with TopologyTestDriver(partial(counted, reads_values=reads_values), cache_max_bytes=0) as driver:
+            for value in range(4):
+                driver.pipe(numbers, value, key="a", timestamp_ms=12)
+            assert driver.read(out) == [("0", 1), ("0", 1), ("1", 1), ("1", 1), ("0", 2), ("0", 2), ("1", 2), ("1", 2)]
+        assert bool(read) == reads_values
