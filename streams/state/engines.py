@@ -5,7 +5,7 @@ a segment of time for the windowed kinds and 0 for the others.  An engine is wri
 at commit, by one atomic batch that also holds the positions (KIP-1035).  Imports nothing of ours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from attrs import define, field
@@ -42,6 +42,13 @@ class Engine(Protocol):
 
     def apply(self, batch: EngineBatch) -> None:
         """Make all writes of ``batch`` in one atomic step."""
+        ...
+
+    def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> int | None:
+        """Take writes that the next ``apply`` makes before its own, and that no read sees until then.
+
+        Return about how many bytes they take; None if it has no way for them that is faster than ``apply``.
+        """
         ...
 
     def metadata(self) -> dict[str, bytes]:

@@ -156,7 +156,7 @@ class KeyValueStore(KeyRanges[K, V]):
         self._note(keys, values, [self.time_ms] * len(keys))
 
     def _restore_rows(self, block: Block) -> None:
-        self._staged.put_all(_SPACE, *keyed(block.keys, block.values))
+        self._staged.load(_SPACE, *keyed(block.keys, block.values))
 
     def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
         keys, values = zip(*rows, strict=True)
@@ -251,7 +251,7 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
         self._note(keys, values, times)
 
     def _restore_rows(self, block: Block) -> None:
-        self._staged.put_all(_SPACE, *keyed(block.keys, timed(block.values, block.timestamps)))
+        self._staged.load(_SPACE, *keyed(block.keys, timed(block.values, block.timestamps)))
 
     def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
         keys, values = zip(*rows, strict=True)

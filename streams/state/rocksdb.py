@@ -7,7 +7,7 @@ from where to restore (KIP-1035).
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -141,6 +141,8 @@ class RocksEngine:
     _memory: RocksMemory
     _is_bulk: bool = False
     _namespaces: set[int] = field(factory=set)
+    #: A write batch with what was loaded since the last ``apply``, None if nothing was.
+    _loaded: Any = None
 
     @classmethod
     def open(cls, path: Path, memory: RocksMemory | None = None) -> "RocksEngine":
@@ -232,31 +234,44 @@ class RocksEngine:
 
     def apply(self, batch: EngineBatch) -> None:
         """Write ``batch`` as one RocksDB write batch."""
-        rows = self._rocksdict.WriteBatch(raw_mode=True)
+        rows, self._loaded = self._loaded or self._rocksdict.WriteBatch(raw_mode=True), None
         for namespace in batch.dropped:
             rows.delete_range(_prefix(namespace), _prefix(namespace + 1))
             self._namespaces.discard(namespace)
-        put, delete = rows.put, rows.delete
         for namespace, writes in batch.writes.items():
-            prefix = _prefix(namespace)
-            self._namespaces.add(namespace)
-            values = writes.values()
-            if None not in values:
-                _exhaust(map(put, map(prefix.__add__, writes), values))
-                continue
-            for key, value in writes.items():
-                if value is None:
-                    delete(prefix + key)
-                else:
-                    put(prefix + key, value)
+            self._write(rows, namespace, writes, writes.values())
         for name, content in batch.metadata.items():
-            put(_METADATA_PREFIX + name.encode(), content)
+            rows.put(_METADATA_PREFIX + name.encode(), content)
         try:
             self._db.write(rows, self._write_options)
             if self._memory.is_short:
                 self._db.flush()
         except Exception as error:
             raise self._failed("write", error) from error
+
+    def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> int | None:
+        """Put writes into the next batch at once, while there are many: no dict holds them before."""
+        if not self._is_bulk:
+            return None
+        if self._loaded is None:
+            self._loaded = self._rocksdict.WriteBatch(raw_mode=True)
+        before: int = self._loaded.size_in_bytes()
+        self._write(self._loaded, namespace, keys, values)
+        return int(self._loaded.size_in_bytes()) - before
+
+    def _write(
+        self, rows: Any, namespace: int, keys: Collection[bytes], values: Collection[bytes | None]
+    ) -> None:
+        put, delete, prefix = rows.put, rows.delete, _prefix(namespace)
+        self._namespaces.add(namespace)
+        if None not in values:
+            _exhaust(map(put, map(prefix.__add__, keys), values))
+            return
+        for key, value in zip(keys, values, strict=True):
+            if value is None:
+                delete(prefix + key)
+            else:
+                put(prefix + key, value)
 
     def metadata(self) -> dict[str, bytes]:
         """Return the metadata of the last batch that survived."""

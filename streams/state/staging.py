@@ -24,6 +24,7 @@ class StagedEngine:
     _staged: dict[int, SortedBytes[bytes | None]] = field(factory=dict)
     _dropped: set[int] = field(factory=set)
     _bytes: int = 0
+    _has_loaded: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.namespaces.update(self.engine.namespaces())
@@ -60,6 +61,18 @@ class StagedEngine:
         weight = sum(map(len, keys)) + sum(map(len, filter(None, values)))
         self._bytes += weight + len(keys) * ENTRY_OVERHEAD_BYTES
 
+    def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Take writes of a restore, in order; until the next commit reads may not see them."""
+        # What is staged already comes first.
+        size = None if self._staged else self.engine.load(namespace, keys, values)
+        if size is None:
+            self.put_all(namespace, keys, values)
+            return
+        if namespace not in self.namespaces:
+            self.namespaces.add(namespace)
+        self._has_loaded = True
+        self._bytes += size
+
     def drop(self, namespace: int) -> None:
         """Stage that ``namespace`` is emptied."""
         self._staged.pop(namespace, None)
@@ -84,11 +97,12 @@ class StagedEngine:
         self._staged = {}
         self._dropped = set()
         self._bytes = 0
+        self._has_loaded = False
 
     @property
     def has_writes(self) -> bool:
         """Whether anything is staged."""
-        return bool(self._staged or self._dropped)
+        return bool(self._staged or self._dropped or self._has_loaded)
 
     def count(self) -> int:
         """Return about how many entries there are, staged ones included."""

@@ -297,15 +297,21 @@ class WindowedLifecycle(StoreLifecycle):
             keys = [key + suffix(slot[1], 0) for key, slot in zip(keys, slots, strict=True)]
         else:
             keys = [key + suffix(slot[1], slot[2]) for key, slot in zip(keys, slots, strict=True)]
-        self._stage(keys, values, [slot[1] for slot in slots])
+        self._stage(keys, values, [slot[1] for slot in slots], self._staged.put_all)
         self._note(keys, logged, times)
 
-    def _stage(self, keys: Sequence[bytes], values: Sequence[bytes | None], times: Sequence[int]) -> None:
-        """Stage entries in the segments of their times, those of dead segments left out."""
+    def _stage(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes | None],
+        times: Sequence[int],
+        write: Callable[[int, Sequence[bytes], Sequence[bytes | None]], None],
+    ) -> None:
+        """Write entries to the segments of their times, those of dead segments left out."""
         segment, first_live = self._bounds.segment, self._bounds.first_live
         lowest = segment(min(times))
         if lowest >= first_live and lowest == segment(max(times)):
-            self._staged.put_all(lowest, keys, values)
+            write(lowest, keys, values)
             return
         by_segment: dict[int, tuple[list[bytes], list[bytes | None]]] = {}
         for key, value, time_ms in zip(keys, values, times, strict=True):
@@ -315,7 +321,7 @@ class WindowedLifecycle(StoreLifecycle):
                 columns[0].append(key)
                 columns[1].append(value)
         for number, (some_keys, some_values) in by_segment.items():
-            self._staged.put_all(number, some_keys, some_values)
+            write(number, some_keys, some_values)
 
     def _restored_values(self, block: Block) -> Sequence[bytes | None]:
         """Return the engine values of changelog records."""
@@ -332,7 +338,7 @@ class WindowedLifecycle(StoreLifecycle):
         times = [part[1] for part in parts]
         self._observe(max(times))
         self._restored(max(part[2] for part in parts))
-        self._stage(keys, values, times)
+        self._stage(keys, values, times, self._staged.load)
         self._forget()
 
     def _forget(self) -> None:

@@ -13,6 +13,7 @@ from streams.state import StoreKind, StoreSpec, open_store
 from streams.state.engines import Engine, EngineBatch, next_prefix
 from streams.state.memory import MemoryEngine
 from streams.state.rocksdb import RocksEngine, RocksMemory
+from streams.state.staging import StagedEngine
 
 KV = StoreSpec("counts", StoreKind.KEY_VALUE, STRING, LONG)
 
@@ -56,6 +57,29 @@ def test_rocksdb_finds_its_namespaces_again(tmp_path: Path) -> None:
 
     assert engine.namespaces() == [-1, 5, 900]
     assert engine.metadata() == {"m": b"x"}
+    engine.close()
+
+
+@pytest.mark.parametrize("is_bulk", [True, False])
+def test_entries_that_are_loaded_take_effect_in_order(engine: Engine, is_bulk: bool) -> None:
+    staged = StagedEngine(engine)
+    engine.set_bulk(is_bulk)
+    staged.load(0, [b"a", b"b", b"c"], [b"1", b"2", b"3"])
+    staged.load(1, [b"a"], [b"gone"])
+    staged.load(0, [b"b", b"c"], [None, b"4"])
+    staged.drop(1)
+    assert staged.has_writes
+    assert staged.staged_bytes() > 0
+    staged.commit({"m": b"1"})
+
+    assert list(staged.scan(0, None, None)) == [(b"a", b"1"), (b"c", b"4")]
+    assert list(engine.scan(1, None, None)) == []
+    assert (staged.has_writes, staged.staged_bytes(), list(staged.namespaces)) == (False, 0, [0])
+    assert engine.metadata() == {"m": b"1"}
+    staged.put(0, b"d", b"5")
+    staged.load(0, [b"d"], [b"6"])
+    staged.commit({})
+    assert staged.get(0, b"d") == b"6"
     engine.close()
 
 

@@ -1,6 +1,6 @@
 """Windows and sessions expire by whole segments: what that takes does not grow with what is alive."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,9 @@ class CountingEngine:
 
     def memory_bytes(self) -> int:
         return self.inner.memory_bytes()
+
+    def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> int | None:
+        return self.inner.load(namespace, keys, values)
 
     def set_bulk(self, is_bulk: bool) -> None:
         self.inner.set_bulk(is_bulk)
