@@ -132,6 +132,23 @@ def rows_of(block: Block | None) -> Any:
     return list(zip(block.keys, block.values, block.timestamps, headers, strict=True))
 
 
+def effective(rows: Any, log: set[bytes]) -> Any:
+    """Return changes without deletions of what the changelog does not have; note what it has then.
+
+    A session that comes and goes between two drains leaves no trace where the store knows that it is new.
+    """
+    found = []
+    for row in rows or ():
+        if row[1] is not None:
+            log.add(row[0])
+        elif row[0] not in log:
+            continue
+        else:
+            log.remove(row[0])
+        found.append(row)
+    return found
+
+
 def opened(name: str, engine: str, directory: Path) -> Any:
     # A tiny read cache, so that its generations turn.
     budget = MemoryBudget(0)
@@ -164,9 +181,12 @@ def test_store_of_a_snapshot_behaves_as_the_first(name: str, engine: str, data: 
         second = copied(first, name, other_engine, Path(folder, "second"))
 
         assert second.drain_changes() is None
-        for verb in data.draw(verbs, label="after"):
-            assert call(second, verb) == call(first, verb), verb
-        assert call(second, ("drain",)) == call(first, ("drain",))
+        kept = {key for block in first.snapshot_blocks() for key in block.keys}
+        logs = [(second, set(kept)), (first, set(kept))]
+        for verb in [*data.draw(verbs, label="after"), ("drain",)]:
+            given = [(call(store, verb), log) for store, log in logs]
+            copy, original = [effective(rows, log) if verb == ("drain",) else rows for rows, log in given]
+            assert copy == original, verb
         assert snapshot(second) == snapshot(first)
         assert second.carried() == first.carried()
         for store in (first, second):
