@@ -98,9 +98,7 @@ class ChainCache:
     def keep(self, key: Any, chain: Chain) -> None:
         """Remember the chain of ``key``."""
         self.chains[key] = chain
-        self._size += len(chain.times) + 1
-        if self._size > self._limit:
-            self._make_room()
+        self.grow(len(chain.times) + 1)
 
     @property
     def _limit(self) -> int:
@@ -132,20 +130,14 @@ class ChainCache:
             self._size += 1
         grown = chain.set(time, entry, is_repeated=is_repeated)
         if grown:
-            self._size += grown
-            if self._size > (self.max_entries if self.is_complete else self.max_entries // 2):
-                self._make_room()
+            self.grow(grown)
         return grown
 
-    def grow(self) -> None:
-        """Note that the owner has added an entry to a chain."""
-        self._size += 1
+    def grow(self, entries: int) -> None:
+        """Note that chains have so many entries more, or less; make room if it is too much."""
+        self._size += entries
         if self._size > self._limit:
             self._make_room()
-
-    def shrink(self) -> None:
-        """Note that the owner has taken an entry from a chain."""
-        self._size -= 1
 
     def _sweep(self, first_time: Any) -> None:
         """Forget entries before ``first_time`` of all keys, and keys without any."""

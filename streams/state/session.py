@@ -80,7 +80,7 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         fresh[slot] = held
         chain.times.append(time)
         chain.entries.append(held)
-        self._chains.grow()
+        self._chains.grow(1)
 
     def remove_at(self, key: K, start_ms: int, end_ms: int) -> None:
         """Do what ``remove`` does, for operators: no objects."""
@@ -101,7 +101,7 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         del self._fresh[slot]
         chain.times.pop()
         chain.entries.pop()
-        self._chains.shrink()
+        self._chains.grow(-1)
 
     def sessions_of(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[int, int, V]]:
         """Do what ``find_sessions`` does, for operators: (start, end, value) by end, then start."""

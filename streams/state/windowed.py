@@ -121,7 +121,8 @@ class WindowedLifecycle(StoreLifecycle):
     def _copy_bounds(self) -> None:
         self._visible_from_ms = self._bounds.visible_from_ms
         self._accepted_from_ms = self._bounds.accepted_from_ms
-        self._settle_cells()
+        if not self._is_watched:  # Else programs may do nothing, whatever the time: joins and sessions come here often.
+            self._settle_cells()
 
     def _set_watched(self, is_watched: bool) -> None:
         self._is_watched = is_watched

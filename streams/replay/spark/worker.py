@@ -90,7 +90,9 @@ class CallNotes:
 
         What it returns raises ReplayError where an application cannot be written.
         """
+        # By identity, which lasts as long as the object is held here.
         left: dict[int, tuple[Application, str]] = {}
+        written: set[str] = set()
 
         def place_of(found: Any) -> str | None:
             if not isinstance(found, Application):
@@ -98,8 +100,9 @@ class CallNotes:
             if id(found) not in left:
                 data = pickle.dumps(found)
                 name = f"{hashlib.blake2b(data, digest_size=16).hexdigest()}.application"
-                if name not in {name for _, name in left.values()}:
+                if name not in written:
                     self._write(name, data)
+                    written.add(name)
                 left[id(found)] = found, name
             return left[id(found)][1]
 
