@@ -62,6 +62,10 @@ class TopicConfig:
         """Return every setting that has an effect, and what was given beside."""
         return {name: default for name, (default, _) in _SETTINGS.items()} | dict(self.given)
 
+    def shown(self) -> dict[str, str]:
+        """Return every setting that Kafka's topics have, without effect too: tools take it for granted."""
+        return _WITHOUT_EFFECT | self.described()
+
 
 def parse_config(given: Mapping[str, str]) -> TopicConfig:
     """Check and parse the settings of a topic.
@@ -70,7 +74,7 @@ def parse_config(given: Mapping[str, str]) -> TopicConfig:
         BrokerError: an unknown name or a value that does not fit (``INVALID_CONFIG``).
     """
     for name in given:
-        if name not in _SETTINGS and name not in _WITHOUT_EFFECT:
+        if name not in _SETTINGS and name not in _WITHOUT_EFFECT and name not in _OF_OLDER_KAFKA:
             known = ", ".join(sorted(_SETTINGS))
             raise BrokerError(
                 f"topic configuration {name!r} is unknown; known are {known}", code=ErrorCode.INVALID_CONFIG
@@ -163,28 +167,36 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
     RECORD_TTL: ("off", _ttl),
 }
 
-_WITHOUT_EFFECT = frozenset(
-    {
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.zstd.level",
-        "file.delete.delay.ms",
-        "flush.messages",
-        "flush.ms",
-        "follower.replication.throttled.replicas",
-        "index.interval.bytes",
-        "leader.replication.throttled.replicas",
-        "local.retention.bytes",
-        "local.retention.ms",
-        "max.compaction.lag.ms",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms",
-        "min.insync.replicas",
-        "preallocate",
-        "remote.storage.enable",
-        "segment.index.bytes",
-        "segment.jitter.ms",
-        "segment.ms",
-        "unclean.leader.election.enable",
-    }
+_FOREVER = str(2**63 - 1)
+#: Default by Kafka's name of what is shown because tools read it: one node has one replica and no tiers, and
+#: leaves when to write to the file system.
+_WITHOUT_EFFECT: dict[str, str] = {
+    "compression.gzip.level": "-1",
+    "compression.lz4.level": "9",
+    "compression.zstd.level": "3",
+    "file.delete.delay.ms": "60000",
+    "flush.messages": _FOREVER,
+    "flush.ms": _FOREVER,
+    "follower.replication.throttled.replicas": "",
+    "index.interval.bytes": "4096",
+    "leader.replication.throttled.replicas": "",
+    "local.retention.bytes": "-2",
+    "local.retention.ms": "-2",
+    "max.compaction.lag.ms": _FOREVER,
+    "message.timestamp.after.max.ms": _FOREVER,
+    "message.timestamp.before.max.ms": _FOREVER,
+    "min.insync.replicas": "1",
+    "preallocate": "false",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
+    "remote.storage.enable": "false",
+    "segment.index.bytes": "10485760",
+    "segment.jitter.ms": "0",
+    "segment.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+
+#: Settings that Kafka had before 4.0 and scripts still name.
+_OF_OLDER_KAFKA = frozenset(
+    {"message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms"}
 )

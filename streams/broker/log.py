@@ -14,15 +14,17 @@ from streams.broker import expiry
 from streams.broker.batches import EncodedRun, EncodedStorage, at_append_time, encoded_blocks, run_of
 from streams.broker.compaction import Cleaner
 from streams.broker.config import TopicConfig
-from streams.broker.producers import ProducerLedger
+from streams.broker.producers import ActiveProducer, ProducerLedger
 from streams.broker.steps import STEP_RECORDS, Steps, portions, records_in, whole
 from streams.broker.storage import CompactableStorage, GradualStorage, LogStorage, Stamped, stamps_of
 from streams.core.errors import BrokerError, OffsetOutOfRangeError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.batch import HEADER_SIZE, CorruptBatchError, batch_size
 from streams.protocol.messages import (
+    EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     AbortedTransaction,
@@ -86,6 +88,14 @@ class PartitionLog:
     def highest_producer_id(self) -> int:
         """The highest producer id that has written here, -1 without any."""
         return self._producers.highest_id
+
+    def epoch_of(self, producer_id: int) -> int:
+        """Return the latest epoch of a producer that has written here, -1 if it is not known."""
+        return self._producers.epoch_of(producer_id)
+
+    def active_producers(self) -> Sequence[ActiveProducer]:
+        """Return who has written here with sequences."""
+        return self._producers.active()
 
     def is_open(self, producer_id: int) -> bool:
         """Whether a producer has records here whose transaction has not ended."""
@@ -216,9 +226,14 @@ class PartitionLog:
     def offset_for(self, timestamp_ms: int, isolation_level: int = READ_UNCOMMITTED) -> tuple[int, int]:
         """Return (timestamp, offset) of the first record at or after a time, (-1, -1) without one.
 
-        -2 asks for the start, -1 for the end (``ListOffsets`` of Kafka's protocol guide).
+        -2 asks for the start, -1 for the end, -3 for the first record with the highest timestamp (KIP-734), -4 for
+        the start of what this broker has itself (KIP-405): everything (``ListOffsets`` of Kafka's protocol guide).
         """
-        if timestamp_ms == EARLIEST_TIMESTAMP:
+        if timestamp_ms == MAX_TIMESTAMP:
+            timestamp_ms = max((extent.max_timestamp for extent in self.storage.extents()), default=-1)
+            if timestamp_ms < 0:
+                return -1, -1
+        if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             return -1, self.start_offset
         if timestamp_ms == LATEST_TIMESTAMP:
             return -1, self.last_stable_offset if isolation_level == READ_COMMITTED else self.high_watermark

@@ -48,6 +48,16 @@ class _Aborted(NamedTuple):
     marker_offset: int
 
 
+class ActiveProducer(NamedTuple):
+    """A producer whose sequences a log knows; ``open_offset`` is where its open transaction begins, -1 without one."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_ms: int
+    open_offset: int
+
+
 @define(eq=False)
 class ProducerLedger:
     """Producers of one log."""
@@ -123,6 +133,24 @@ class ProducerLedger:
     def highest_id(self) -> int:
         """The highest producer id known here, -1 without any."""
         return max(self._producers, default=-1)
+
+    def epoch_of(self, producer_id: int) -> int:
+        """Return the latest epoch of a producer, -1 if it is not known."""
+        known = self._producers.get(producer_id)
+        return -1 if known is None else known.epoch
+
+    def active(self) -> list[ActiveProducer]:
+        """Return all producers that are known."""
+        return [
+            ActiveProducer(
+                producer_id,
+                known.epoch,
+                (known.next_sequence - 1) & _SEQUENCE_MASK if known.recent else -1,
+                known.last_ms,
+                self._open.get(producer_id, -1),
+            )
+            for producer_id, known in self._producers.items()
+        ]
 
     # --- transactions ---------------------------------------------------------------------
 

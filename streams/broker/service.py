@@ -489,6 +489,29 @@ class Broker:
             # It has ended; after a restart it ends once more, which changes nothing.
             _LOGGER.error("noting the end of transaction %r failed: %s", end.transactional_id, error)
 
+    def write_marker(
+        self, partition: TopicPartition, producer_id: int, epoch: int, now_ms: int, *, is_commit: bool
+    ) -> ErrorCode:
+        """End a producer's transaction in one partition, whatever the coordinator knows of it (KIP-664).
+
+        Nothing is written where none is open.
+        """
+        log = self.topics.logs.get(partition)
+        if log is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if epoch < log.epoch_of(producer_id):
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if not log.is_open(producer_id):
+            return ErrorCode.NONE
+        try:
+            self._append(log, [marker(producer_id, epoch, is_commit=is_commit, timestamp_ms=now_ms)], now_ms)
+        except (OSError, BrokerError) as error:
+            return error_of(error)[0]
+        if partition == _OFFSETS_PARTITION:
+            self.coordinator.end_transaction(producer_id, is_commit=is_commit)
+        self._wake((partition,), now_ms)
+        return ErrorCode.NONE
+
     def _commit_in_transaction(self, request: TxnOffsetCommit, now_ms: int, answer: Answer) -> None:
         code = self.transactions.check_write(
             request.transactional_id, request.producer_id, request.producer_epoch, _OFFSETS_PARTITION

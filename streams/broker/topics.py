@@ -117,6 +117,10 @@ class Topic:
         """Return the settings that are in effect."""
         return self.config.described() | {STORAGE: self.storage_name}
 
+    def shown(self) -> dict[str, str]:
+        """Return the settings that are in effect, and those of Kafka's that have none here."""
+        return self.config.shown() | {STORAGE: self.storage_name}
+
 
 @define(eq=False)
 class Topics:

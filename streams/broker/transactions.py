@@ -241,6 +241,10 @@ class TransactionCoordinator:
         """Return what is known of a transactional id."""
         return None if transactional_id is None else self._known.get(transactional_id)
 
+    def all_known(self) -> Iterable[TransactionMetadata]:
+        """Return what is known of every transactional id."""
+        return tuple(self._known.values())
+
     def check_write(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> ErrorCode:
         """Return why a producer may not write to a partition in its transaction."""
         known = self._known.get(transactional_id)

@@ -30,7 +30,9 @@ def describe(group: Group | None) -> DescribeGroupResponse:
     if group is None:
         return DescribeGroupResponse(ErrorCode.NONE)
     members = tuple(
-        DescribedMember(m.member_id, m.group_instance_id, m.client_id, m.metadata(group.protocol_name), m.assignment)
+        DescribedMember(
+            m.member_id, m.group_instance_id, m.client_id, m.metadata(group.protocol_name), m.assignment, m.client_host
+        )
         for m in group.members.values()
     )
     return DescribeGroupResponse(

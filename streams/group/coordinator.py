@@ -226,6 +226,7 @@ class Coordinator:
             tuple(request.protocols),
             nonce=request.nonce,
             join_sequence=request.sequence,
+            client_host=request.client_host,
         )
 
     def _forget_pending(self, group: Group, member_id: str) -> None:
@@ -288,7 +289,7 @@ class Coordinator:
         group.update_protocols(member, tuple(request.protocols))
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.client_id = request.client_id
+        member.client_id, member.client_host = request.client_id, request.client_host
         member.join_sequence = request.sequence
         if len(group.members) == 1:
             group.protocol_type = request.protocol_type

@@ -70,7 +70,7 @@ def group_value(group: Group, now_ms: int) -> bytes:
     writer.int32(len(group.members))
     for member in group.members.values():
         writer.string(member.member_id).nullable_string(member.group_instance_id)
-        writer.string(member.client_id).string("")
+        writer.string(member.client_id).string(member.client_host)
         writer.int32(member.rebalance_timeout_ms).int32(member.session_timeout_ms)
         writer.nullable_bytes(member.metadata(group.protocol_name)).nullable_bytes(member.assignment)
     return writer.finish()
@@ -111,7 +111,7 @@ def read_group(group_id: str, data: bytes) -> Group:
     reader.int64()
     for _ in range(reader.int32()):
         member_id, instance, client_id = reader.string(), reader.nullable_string(), reader.string()
-        reader.string()
+        client_host = reader.string()
         rebalance_timeout_ms, session_timeout_ms = reader.int32(), reader.int32()
         metadata, assignment = reader.nullable_bytes() or b"", reader.nullable_bytes() or b""
         group.add(
@@ -124,6 +124,7 @@ def read_group(group_id: str, data: bytes) -> Group:
                 ((group.protocol_name, metadata),),
                 assignment,
                 has_synced=True,
+                client_host=client_host,
             )
         )
     group.leader = leader

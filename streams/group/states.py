@@ -63,6 +63,7 @@ class GroupMember:
     nonce: int = 0
     #: Number of the last join taken.
     join_sequence: int = -1
+    client_host: str = ""
 
     @property
     def is_static(self) -> bool:

@@ -20,6 +20,7 @@ class JoinGroup:
     a join that is repeated, or not waited for, leaves nobody behind.  ``nonce`` is one for each process and its
     membership: it tells a static member's repeated first join from that of another process.  ``sequence`` numbers
     its joins, so that one that comes late or twice is known; -1 where the transport keeps the order (TCP does).
+    ``client_host`` is where the broker sees the client, "" in process; it is shown, and nothing else.
     """
 
     group_id: str
@@ -33,6 +34,7 @@ class JoinGroup:
     takes_member_id: bool = False
     nonce: int = 0
     sequence: int = -1
+    client_host: str = ""
 
 
 @frozen
@@ -200,6 +202,7 @@ class DescribedMember:
     client_id: str
     metadata: bytes
     assignment: bytes
+    client_host: str = ""
 
 
 @frozen

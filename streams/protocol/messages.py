@@ -67,6 +67,7 @@ __all__ = [
     "DescribeGroup",
     "DescribeGroupResponse",
     "DescribedMember",
+    "EARLIEST_LOCAL_TIMESTAMP",
     "EARLIEST_TIMESTAMP",
     "EndTxn",
     "EndTxnResponse",
@@ -92,6 +93,7 @@ __all__ = [
     "ListGroupsResponse",
     "ListOffsets",
     "ListOffsetsResponse",
+    "MAX_TIMESTAMP",
     "Metadata",
     "MetadataResponse",
     "OffsetAndMetadata",
@@ -305,6 +307,8 @@ class FetchResponse:
 
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
 
 
 @frozen

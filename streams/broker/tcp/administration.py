@@ -19,14 +19,20 @@ from streams.protocol.wire import Fields
 #: Kinds of what can have settings (Kafka's ``ConfigResource.Type``).
 TOPIC: Final = 2
 BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
+GROUP: Final = 32
 
 # Where a setting comes from (``DescribeConfigsResponse.ConfigSource``), and what it is (``ConfigType``).
 _OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
 _BOOLEAN, _STRING, _LONG, _DOUBLE, _LIST = 1, 2, 5, 6, 7
+_LISTS: Final = frozenset(
+    {"cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
+)
 # What an incremental change does (``AlterConfigOp.OpType``).
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
-#: All that are answered here, by API key.
+#: What a machine is asked by a message, at a time.
 Action = Callable[[Broker, int, Fields], Fields]
 
 
@@ -70,17 +76,26 @@ def _settings(machine: Broker, kind: int, name: str) -> tuple[Mapping[str, str],
     """Return the settings of a resource that are in effect, and those that were given for it."""
     if kind == TOPIC:
         topic = machine.topics.topic(name)
-        return topic.described(), topic.config.given
+        return topic.shown(), topic.config.given
     if kind == BROKER and name in ("", str(machine.config.node_id)):
         of_broker = {
             "auto.create.topics.enable": str(machine.config.auto_create_topics).lower(),
-            "num.partitions": str(machine.config.default_partitions),
+            "broker.id": str(machine.config.node_id),
+            "compression.type": "producer",
             "default.replication.factor": "1",
+            "delete.topic.enable": "true",
+            "log.cleanup.policy": "delete",
+            "message.max.bytes": parse_config({}).shown()["max.message.bytes"],
+            "node.id": str(machine.config.node_id),
+            "num.partitions": str(machine.config.default_partitions),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "min.insync.replicas": "1",
         }
         return of_broker, of_broker
+    if kind in (GROUP, CLIENT_METRICS) or (kind == BROKER_LOGGER and name == str(machine.config.node_id)):
+        # Kafka's have settings for protocols and quotas that there are not here.
+        return {}, {}
     raise BrokerError(
         f"resource {name!r} of type {kind} has no settings: ask for topics ({TOPIC}) or broker "
         f"{machine.config.node_id} ({BROKER})",
@@ -89,7 +104,7 @@ def _settings(machine: Broker, kind: int, name: str) -> tuple[Mapping[str, str],
 
 
 def _type_of(setting: str, value: str) -> int:
-    if setting == "cleanup.policy":
+    if setting in _LISTS:
         return _LIST
     if value in ("true", "false"):
         return _BOOLEAN

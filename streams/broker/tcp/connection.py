@@ -88,7 +88,7 @@ class ClientConnection(asyncio.Protocol):
         self._authentication = None if door.users is None else Authentication(door.users)
         self._is_choked = self._is_paused = self._is_closing = self._is_working = False
         self._output: list[bytes] = []
-        self.peer = ""
+        self.peer = self._client_host = ""
         #: When something last came, on the loop's clock.
         self.active_s = self._loop.time()
 
@@ -97,7 +97,10 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take note of who it is."""
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = _text_of(transport.get_extra_info("peername"))
+        peer = transport.get_extra_info("peername")
+        self.peer = _text_of(peer)
+        # As Java writes an address that it has no name for; tools show it as it comes.
+        self._client_host = f"/{peer[0]}" if isinstance(peer, tuple) else ""
         if not self._door.came(self):
             self._is_closing = True
             self._transport.abort()
@@ -219,7 +222,7 @@ class ClientConnection(asyncio.Protocol):
             self.close()
 
     def _ask(self, exchange: Exchange) -> None:
-        ask = asking(exchange, self._serving)
+        ask = asking(exchange, self._serving, self._client_host)
         is_there = True
 
         def act(machine: object, now_ms: int) -> None:

@@ -8,14 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from streams.broker.fetches import WaitingFetch
 from streams.broker.service import Broker
-from streams.broker.tcp import administration, records
+from streams.broker.tcp import administration, operations, records
 from streams.broker.tcp.authentication import AUTHENTICATE, HANDSHAKE
+from streams.protocol.messages import JoinGroup
 from streams.protocol.wire import (
     API_VERSIONS,
+    APIS,
     Fields,
     RequestHeader,
     UnsupportedVersionError,
@@ -29,11 +31,27 @@ from streams.protocol.wire.mapping import Serving, answered, asked
 PRODUCE: Final = 0
 FETCH: Final = 1
 
-#: What applications need for exactly-once (KIP-447): offsets that are stable, and commits in a transaction that
-#: say of which generation of the group they are.
-_OF_EXACTLY_ONCE: Final[Mapping[int, tuple[int, int]]] = {9: (1, 8), 28: (0, 3)}
+#: Flexible versions that say what the classic ones cannot.
+_BEYOND_CLASSIC: Final[Mapping[int, tuple[int, int]]] = {
+    # The offset of the highest timestamp (KIP-734).
+    2: (1, 8),
+    # A note too long for the classic string is answered, where clients would not get it onto the wire.
+    8: (2, 8),
+    # What applications need for exactly-once (KIP-447): offsets that are stable, and commits in a transaction that
+    # say of which generation of the group they are.
+    9: (1, 8),
+    28: (0, 3),
+    # Groups by state and type (KIP-518, KIP-848).
+    16: (0, 5),
+    # A transactional producer goes on in its next epoch after an error (KIP-360).
+    22: (0, 4),
+}
 #: Lowest and highest version by API key of what is served.
-VERSIONS: Final[Mapping[int, tuple[int, int]]] = {**classic_versions(), **_OF_EXACTLY_ONCE}
+VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
+    **classic_versions(),
+    **_BEYOND_CLASSIC,
+    **{key: APIS[key].versions for key in operations.ACTIONS},
+}
 #: What a client may ask for before it has proved who it is.
 OPEN_TO_ALL: Final = frozenset({API_VERSIONS, HANDSHAKE, AUTHENTICATE})
 
@@ -43,6 +61,7 @@ _ACTIONS: Final[Mapping[int, administration.Action]] = {
     33: administration.alter_configs,
     44: administration.incremental_alter_configs,
     47: administration.delete_offsets,
+    **operations.ACTIONS,
 }
 
 #: Returns the answer's message once all responses are there.
@@ -123,8 +142,10 @@ def versions_answer() -> Fields:
     return {"error_code": 0, "api_keys": api_ranges(VERSIONS)}
 
 
-def asking(exchange: Exchange, serving: Serving) -> Callable[[Broker, int], None]:
+def asking(exchange: Exchange, serving: Serving, host: str = "") -> Callable[[Broker, int], None]:
     """Return what asks the machine; when it returns, the exchange has its answer or knows what it waits for.
+
+    ``host`` is where the client is, in Kafka's form: "/127.0.0.1".
 
     Raises:
         UnsupportedVersionError: the API has no message of ours in this version.
@@ -142,7 +163,10 @@ def asking(exchange: Exchange, serving: Serving) -> Callable[[Broker, int], None
     incoming = asked(key, version, message, header.client_id)
     exchange.is_answered = incoming.is_answered
     exchange.expect(len(incoming.requests), lambda responses: answered(incoming, responses, serving))
-    return partial(_ask_each, exchange, incoming.requests)
+    requests = [
+        evolve(asked, client_host=host) if isinstance(asked, JoinGroup) else asked for asked in incoming.requests
+    ]
+    return partial(_ask_each, exchange, requests)
 
 
 def _ask_produce(exchange: Exchange, machine: Broker, now_ms: int) -> None:

@@ -66,6 +66,7 @@ INT8: Final = Fixed("int8", "b", 1)
 INT16: Final = Fixed("int16", "h", 2)
 INT32: Final = Fixed("int32", "i", 4)
 INT64: Final = Fixed("int64", "q", 8)
+FLOAT64: Final = Fixed("float64", "d", 8, 0.0)
 BOOLEAN: Final = Fixed("boolean", "?", 1, False)
 #: 16 bytes, as they are.
 UUID: Final = Fixed("uuid", "16s", 16, bytes(16))

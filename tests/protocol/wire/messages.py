@@ -4,7 +4,20 @@ from hypothesis import strategies as st
 
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.wire.apis import APIS
-from streams.protocol.wire.fields import BOOLEAN, INT8, INT16, INT32, INT64, UUID, Array, Bytes, Fixed, Struct, Text
+from streams.protocol.wire.fields import (
+    BOOLEAN,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UUID,
+    Array,
+    Bytes,
+    Fixed,
+    Struct,
+    Text,
+)
 
 #: Every message: API key, version, direction.
 ALL = [
@@ -17,6 +30,7 @@ ALL = [
 _CODES = st.sampled_from([code.value for code in ErrorCode])
 _FIXED = {
     BOOLEAN: st.booleans(),
+    FLOAT64: st.floats(allow_nan=False),
     INT8: st.integers(-(2**7), 2**7 - 1),
     INT16: st.integers(-(2**15), 2**15 - 1),
     INT32: st.integers(-(2**31), 2**31 - 1),

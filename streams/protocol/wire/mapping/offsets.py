@@ -38,6 +38,8 @@ _NO_OFFSET = -1
 # First versions of what changes the form of a message.
 _MANY_GROUPS_SINCE = 8
 _WHOLE_ERROR_SINCE = 2
+# All groups are of the protocol that has its assignors at the clients; the other one is KIP-848's.
+_GROUP_TYPE = "Classic"
 
 
 # --- OffsetCommit -------------------------------------------------------------------------
@@ -211,8 +213,10 @@ def _list(request: ListGroups, version: int) -> Fields:
 
 def _list_answer(message: Fields, version: int, request: ListGroups) -> ListGroupsResponse:
     fail_on(message, "list of groups")
-    # States are told from version 4 on only.
-    return ListGroupsResponse(tuple((group["group_id"], group["protocol_type"], "") for group in message["groups"]))
+    # States are told from version 4 on only; they are empty before.
+    return ListGroupsResponse(
+        tuple((group["group_id"], group["protocol_type"], group["group_state"]) for group in message["groups"])
+    )
 
 
 def _list_asked(message: Fields, version: int, client_id: str) -> Asked[ListGroups]:
@@ -223,9 +227,22 @@ def _list_answered(incoming: Incoming[ListGroups], responses: Sequence[ListGroup
     return {
         "error_code": ErrorCode.NONE,
         "groups": [
-            {"group_id": group_id, "protocol_type": protocol_type} for group_id, protocol_type, _ in responses[0].groups
+            {
+                "group_id": group_id,
+                "protocol_type": protocol_type,
+                "group_state": state,
+                "group_type": _GROUP_TYPE,
+            }
+            for group_id, protocol_type, state in responses[0].groups
+            if _is_listed(state, incoming.message["states_filter"])
+            and _is_listed(_GROUP_TYPE, incoming.message["types_filter"])
         ],
     }
+
+
+def _is_listed(word: str, wanted: Sequence[str]) -> bool:
+    """Whether a filter takes a word: one without words takes all (KIP-518, KIP-848)."""
+    return not wanted or word.lower() in {item.lower() for item in wanted}
 
 
 LIST_GROUPS = Translation(
@@ -261,6 +278,7 @@ def _describe_answer(message: Fields, version: int, request: DescribeGroup) -> D
                 member["client_id"],
                 member["member_metadata"],
                 member["member_assignment"],
+                member["client_host"],
             )
             for member in group["members"]
         ),
@@ -287,7 +305,7 @@ def _describe_answered(
                         "member_id": member.member_id,
                         "group_instance_id": member.group_instance_id,
                         "client_id": member.client_id,
-                        "client_host": "",
+                        "client_host": member.client_host,
                         "member_metadata": member.metadata,
                         "member_assignment": member.assignment,
                     }

@@ -284,9 +284,12 @@ DESCRIBE_GROUPS = Api(
 LIST_GROUPS = Api(
     16,
     "ListGroups",
-    (0, 2),
+    (0, 5),
     3,
-    (),
+    (
+        array("states_filter", STRING, since=4, default=()),
+        array("types_filter", STRING, since=5, default=()),
+    ),
     (
         Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
         Field("error_code", INT16),
@@ -294,6 +297,8 @@ LIST_GROUPS = Api(
             "groups",
             Field("group_id", STRING),
             Field("protocol_type", STRING),
+            Field("group_state", STRING, since=4, default="", is_ignorable=True),
+            Field("group_type", STRING, since=5, default="", is_ignorable=True),
         ),
     ),
 )

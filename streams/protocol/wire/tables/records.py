@@ -151,7 +151,7 @@ FETCH = Api(
 LIST_OFFSETS = Api(
     2,
     "ListOffsets",
-    (1, 5),
+    (1, 8),
     6,
     (
         Field("replica_id", INT32, default=-1),
