@@ -301,20 +301,25 @@ class TaskQueues:
         return all(queue.is_caught_up for queue in self._ordered)
 
     def _may_start(self, now_ms: int) -> bool:
-        """Check whether every empty partition may be left behind (KIP-695)."""
-        ready = True
+        """Check whether every empty partition may be left behind (KIP-695).
+
+        Partitions are waited for one after the other: the wait for the next begins when that for
+        the one before it has ended, or when it has records.
+        """
         for queue in self._ordered:
             if queue.size or queue.is_loop or (self._max_idle_ms < 0 and not self._is_bounded):
                 continue
             if self._is_bounded:
-                ready = ready and queue.is_ended and queue.is_caught_up
+                if not (queue.is_ended and queue.is_caught_up):
+                    return False
             elif not queue.is_caught_up:
-                ready = False
+                return False
             else:
                 if queue.idle_deadline_ms is None:
                     queue.idle_deadline_ms = now_ms + self._max_idle_ms
-                ready = ready and now_ms >= queue.idle_deadline_ms
-        return ready
+                if now_ms < queue.idle_deadline_ms:
+                    return False
+        return True
 
     def _must_wait(self, queue: PartitionQueue) -> bool:
         """Check whether the task has to stop when this queue runs empty."""

@@ -118,6 +118,20 @@ def test_idle_time_runs_from_when_the_task_could_have_gone_on():
     assert taken(queues, now_ms=1100) == [("left", 1), ("left", 2)]
 
 
+def test_empty_partitions_are_waited_for_one_after_the_other():
+    """KIP-695: whether one may be left behind is not asked while the one before it is waited for."""
+    middle = TopicPartition("middle", 0)
+    queues = TaskQueues([LEFT, middle, RIGHT], max_idle_ms=100)
+    fill(queues, LEFT, [1, 2])
+    fill(queues, middle, [])
+    fill(queues, RIGHT, [])
+
+    assert taken(queues, now_ms=1000) == []
+    assert taken(queues, now_ms=1150) == []
+    assert queues.next_deadline_ms() == 1250
+    assert taken(queues, now_ms=1250) == [("left", 1), ("left", 2)]
+
+
 def test_bounded_task_waits_until_the_empty_input_has_ended():
     queues = TaskQueues([LEFT, RIGHT], is_bounded=True)
     fill(queues, LEFT, [1], ended=True)
