@@ -15,6 +15,7 @@ from attrs import define, field
 
 from streams.clients.delivery import Delivery
 from streams.core.errors import BrokerError
+from streams.core.loops import bytes_in
 from streams.core.records import Block, Headers, ProducerStamp, TopicPartition
 
 # A parcel carries at most so many records and bytes, unless one block alone has more.
@@ -537,8 +538,7 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int
 def block_size(block: Block) -> int:
     """Return about how many bytes a block has, rather too many than too few."""
     size = len(block) * _RECORD_OVERHEAD_BYTES
-    for column in (block.keys, block.values):
-        size += sum(map(len, filter(None, column)))
+    size += bytes_in(block.keys) + bytes_in(block.values)
     for headers in block.headers or ():
         for name, content in headers:
             size += _HEADER_OVERHEAD_BYTES + len(name) + len(content or b"")

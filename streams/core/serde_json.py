@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from streams.core.serde_base import CODEC_ERRORS, Recipe, Serde, blank, one_by_one, read_error, write_error
+from streams.core.serde_base import CODEC_ERRORS, Recipe, Serde, blank, read_error, write_error
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
@@ -116,6 +116,17 @@ def typed_json(
         except (msgspec.MsgspecError, *CODEC_ERRORS) as error:
             raise read_error(name, data, error) from error
 
+    # What may be written without a look at it, but at its type.
+    exact = accepted[0] if accepted is not None and len(accepted) == 1 and not holds_float else None
+
+    def serialize_all(column: Any) -> list[bytes | None]:
+        if exact is not None and set(map(type, column)) == {exact}:
+            try:
+                return list(map(_encode, column))
+            except (msgspec.MsgspecError, *CODEC_ERRORS):
+                pass  # One by one again: text for keys, or a message that names the value.
+        return [serialize(value) for value in column]
+
     def deserialize_all(column: Any) -> list[Any]:
         try:
             return [None if data is None else decode(data) for data in column]
@@ -128,8 +139,9 @@ def typed_json(
     serde.key_suffix = 0
     serde.serialize = serialize
     serde.deserialize = deserialize
-    serde.serialize_all = one_by_one(serialize)
+    serde.serialize_all = serialize_all
     serde.deserialize_all = deserialize_all
+    serde.quick = None if exact is None else (exact, _encode)
     serde._recipe = recipe
     return serde
 

@@ -13,6 +13,7 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.errors import ProcessingError
+from streams.core.loops import rows_by_number
 from streams.core.partitioning import partitions_for
 from streams.core.records import Block, Headers, RecordContext, TopicPartition
 from streams.core.serdes import BYTES, PinnedSerde, Serde
@@ -188,15 +189,8 @@ class Outbox:
                     Block(keys[:], values[:], timestamps[:], headers, range(len(keys))),
                 )
             ]
-        rows: dict[int, list[int]] = {}
-        for index, partition in enumerate(chosen):
-            found = rows.get(partition)
-            if found is None:
-                rows[partition] = [index]
-            else:
-                found.append(index)
         blocks = []
-        for partition, indexes in rows.items():
+        for partition, indexes in rows_by_number(chosen).items():
             # One more, so that a single record comes in a tuple too.
             pick = itemgetter(*indexes, 0)
             block = Block(

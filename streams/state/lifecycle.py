@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from streams.core.errors import SerializationError
+from streams.core.loops import bytes_in
 from streams.core.records import Block, Headers
 from streams.core.serdes import PinnedSerde
 from streams.state.budget import MemoryBudget
@@ -258,7 +259,10 @@ class StoreLifecycle:
         self._change_count = self._distinct_count = 0
         if not changes:
             return (), (), ()
-        return changes[0] if len(changes) == 1 else _latest(changes)
+        if len(changes) == 1:
+            return changes[0]
+        # Of entries that are retained beside each other none replaces another.
+        return _joined(changes) if self.spec.retain_duplicates else _latest(changes)
 
     def _note(self, keys: Sequence[bytes], values: Sequence[bytes | None], times: Sequence[int]) -> None:
         """Remember changes of different keys for the changelog, after all earlier ones."""
@@ -266,7 +270,8 @@ class StoreLifecycle:
             return
         self._changes.append((keys, values, times))
         self._change_count += len(keys)
-        if self._change_count > 2 * self._distinct_count + _FEW_CHANGES and len(self._changes) > 1:
+        may_shrink = len(self._changes) > 1 and not self.spec.retain_duplicates
+        if may_shrink and self._change_count > 2 * self._distinct_count + _FEW_CHANGES:
             self._changes = [_latest(self._changes)]
             self._change_count = self._distinct_count = len(self._changes[0][0])
 
@@ -344,7 +349,7 @@ class StoreLifecycle:
         while some := list(islice(rows, count)):
             columns = self._snapshot_columns(some)
             yield self._block(columns)
-            size = sum(map(len, filter(None, columns[1])))
+            size = bytes_in(columns[1])
             count = max(1, min(SNAPSHOT_ROWS, _SNAPSHOT_BYTES * len(some) // max(size, 1)))
 
     def carried(self) -> dict[str, bytes]:
@@ -406,6 +411,12 @@ class StoreLifecycle:
     def _noted(self, error: Exception) -> None:
         """Say in a serialization error which store it was for."""
         error.add_note(f"while writing store {self.spec.name!r}")
+
+
+def _joined(changes: Sequence[Columns]) -> Columns:
+    """Return all changes as one."""
+    keys, values, times = ([item for column in columns for item in column] for columns in zip(*changes, strict=True))
+    return keys, values, times
 
 
 def _latest(changes: Sequence[Columns]) -> Columns:

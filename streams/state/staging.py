@@ -1,7 +1,7 @@
 """Writes since the last commit, in front of the engine, visible to every read.
 
 The engine is written only at commit, so a store never runs ahead of the committed
-positions.  Imports state.engines and state.memory only.
+positions.  Imports state.engines, state.memory and loops only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +10,7 @@ from heapq import merge
 from attrs import define, field
 from sortedcontainers import SortedList
 
+from streams.core.loops import bytes_in
 from streams.state.engines import Engine, EngineBatch
 from streams.state.memory import ENTRY_OVERHEAD_BYTES, SortedBytes
 
@@ -58,8 +59,7 @@ class StagedEngine:
             if namespace not in self.namespaces:
                 self.namespaces.add(namespace)
         staged.put_all(keys, values)
-        weight = sum(map(len, keys)) + sum(map(len, filter(None, values)))
-        self._bytes += weight + len(keys) * ENTRY_OVERHEAD_BYTES
+        self._bytes += bytes_in(keys) + bytes_in(values) + len(keys) * ENTRY_OVERHEAD_BYTES
 
     def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Take writes of a restore, in order; until the next commit reads may not see them."""

@@ -189,13 +189,39 @@ class WindowStore(WindowRanges[K, V]):
         held = value if type(value) is self._value_type else self._hold(value)
         self._put(key_slot, start_ms, held, value is None)
 
-    def rows_in_range(self, key: K, from_ms: int, to_ms: int) -> list[tuple[int, V]]:
-        """Do what ``fetch_range`` does, for operators: (start, value) in a list."""
+    def append(self, key: K, value: V | None, start_ms: int) -> None:
+        """Do what ``put`` does, for joins: fast where duplicates are retained and the entries of the key are known."""
+        chain = self._chains.chains.get(key) if type(key) is self._key_type else None
+        if chain is None or type(value) is not self._value_type or not self._retains or self._index is not None:
+            self.put(key, value, start_ms)
+            return
+        if start_ms > self._bounds.observed_ms:
+            self._observe(start_ms)
+        elif start_ms < self._accepted_from_ms:
+            self._refuse()
+            return
+        sequence = self._sequence = (self._sequence + 1) & MAX_SEQUENCE
+        self._fresh[key, start_ms, sequence] = value
+        times = chain.times
+        if not times or start_ms >= times[-1]:
+            times.append(start_ms)
+            chain.entries.append(value)
+        else:
+            chain.set(start_ms, value, is_repeated=True)
+        self._chains.grow(1)
+
+    def rows_in_range(self, key: K, from_ms: int, to_ms: int) -> Sequence[tuple[int, V]]:
+        """Do what ``fetch_range`` does, for operators: (start, value) in a sequence."""
         slot = key if type(key) is self._key_type else self._slot(key)
-        chain = self._chains.chains.get(slot) or self._chain(slot)
+        chains = self._chains
+        chain = chains.chains.get(slot)
+        if chain is None:
+            if chains.is_complete:
+                return ()
+            chain = self._chain(slot)
         times = chain.times
         if not times:
-            return []
+            return ()
         if times[0] >= from_ms and times[-1] <= to_ms and times[0] >= self._visible_from_ms and not self._is_closed:
             # The usual case of a join: all that is known of the key.
             rows = list(zip(times, chain.entries, strict=True))

@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import define
 
+from streams.core.loops import rows_by_number, timed_keys
 from streams.core.records import Block
 from streams.state.budget import MemoryBudget
 from streams.state.chains import Chain, ChainCache, TimeIndex
@@ -293,11 +294,7 @@ class WindowedLifecycle(StoreLifecycle):
         except Exception as error:
             self._noted(error)
             raise
-        suffix = self._suffix
-        if len(slots[0]) == 2:
-            keys = [key + suffix(slot[1], 0) for key, slot in zip(keys, slots, strict=True)]
-        else:
-            keys = [key + suffix(slot[1], slot[2]) for key, slot in zip(keys, slots, strict=True)]
+        keys = timed_keys(keys, slots, self._suffix_bytes - 8)
         self._stage(keys, values, [slot[1] for slot in slots], self._staged.put_all)
         self._note(keys, logged, times)
 
@@ -314,15 +311,9 @@ class WindowedLifecycle(StoreLifecycle):
         if lowest >= first_live and lowest == segment(max(times)):
             write(lowest, keys, values)
             return
-        by_segment: dict[int, tuple[list[bytes], list[bytes | None]]] = {}
-        for key, value, time_ms in zip(keys, values, times, strict=True):
-            number = segment(time_ms)
+        for number, rows in rows_by_number(map(segment, times)).items():
             if number >= first_live:
-                columns = by_segment.setdefault(number, ([], []))
-                columns[0].append(key)
-                columns[1].append(value)
-        for number, (some_keys, some_values) in by_segment.items():
-            write(number, some_keys, some_values)
+                write(number, [keys[row] for row in rows], [values[row] for row in rows])
 
     def _restored_values(self, block: Block) -> Sequence[bytes | None]:
         """Return the engine values of changelog records."""

@@ -34,7 +34,7 @@ from streams.topology.inline import (
 from streams.topology.operator import NodeContext, Process
 from streams.topology.processors import ProcessorOperator
 from streams.topology.subtopologies import SubTopology
-from streams.topology.template import Change, Template
+from streams.topology.template import Change, Emission, Template
 
 #: Python allows twenty nested blocks in a function; deeper parts become functions of their own.
 _MAX_DEPTH = 14
@@ -373,7 +373,9 @@ class _Writer:
 
     def _template(self, name: str, k: str, v: str, t: str, h: str, depth: int) -> None:
         for deeper, line in self.templates[name].lines(self.ids[name], k, v, t, h):
-            if isinstance(line, Change):
+            if isinstance(line, Emission):
+                self._new_record(name, line.key, line.value, line.timestamp, line.headers, depth + deeper)
+            elif isinstance(line, Change):
                 self._change(name, line, depth + deeper)
             else:
                 self._line(depth + deeper, line, name)

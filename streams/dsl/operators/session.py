@@ -5,13 +5,13 @@ sessions are deleted unless the result has the very bounds of the one it replace
 whose end lies more than gap and grace behind stream time is closed (KIP-94, KIP-825).
 """
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
 
-from streams.core.records import Headers, Window, Windowed
+from streams.core.loops import session_windowed
+from streams.core.records import Headers
 from streams.core.windows import SessionWindows
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.windows import (
@@ -24,7 +24,7 @@ from streams.dsl.operators.windows import (
     zero,
 )
 from streams.topology.operator import NodeContext, Process
-from streams.topology.template import Template
+from streams.topology.template import Template, filled
 
 
 @frozen
@@ -102,9 +102,7 @@ class SessionReduce:
         def merge(key: Any, left: Any, right: Any) -> Any:
             return aggregator(key, right, left)
 
-        return SessionAggregate(
-            self.store, self.windows, nothing, aggregator, merge, self.send_old, self.emit_on_close
-        )
+        return SessionAggregate(self.store, self.windows, nothing, aggregator, merge, self.send_old, self.emit_on_close)
 
 
 def _sum(_: Any, left: int, right: int) -> int:
@@ -141,12 +139,12 @@ else:
         if $start != {t} or $end != {t}:
             for $first, $last, $part in $found:
                 $remove({k}, $first, $last)
-                $key = $make($Windowed, ({k}, $make($Window, ($first, $last))))
+                $key = $windowed({k}, $first, $last)
                 GONE
         BOUNDS_STAY
         $sum = ONE_MORE
         $put({k}, $start, $end, $sum)
-        $key = $make($Windowed, ({k}, $make($Window, ($start, $end))))
+        $key = $windowed({k}, $start, $end)
         CHANGED
 """
 
@@ -174,7 +172,6 @@ def _template(operator: SessionAggregate, fold: _Fold, caches: Callable[[str], b
             "BOUNDS_STAY": "",
             "CHANGED": "=> $key, $sum, None, $end, None",
         }
-    text = re.sub(r"\b[A-Z_]{3,}\b", lambda found: words[found[0]], _TEXT)
 
     def names(context: NodeContext) -> dict[str, Any]:
         store = context.store(operator.store)
@@ -186,17 +183,15 @@ def _template(operator: SessionAggregate, fold: _Fold, caches: Callable[[str], b
             "expired": EXPIRED,
             "find": store.sessions_of,
             "initializer": operator.initializer,
-            "make": tuple.__new__,
             "merger": operator.merger,
             "null_key": NULL_KEY,
             "put": store.put_at,
             "remove": store.remove_at,
             "time": context.stream_time(),
-            "Window": Window,
-            "Windowed": Windowed,
+            "windowed": session_windowed,
         }
 
-    return Template(text, names, fold.ignores_value)
+    return Template(filled(_TEXT, words), names, fold.ignores_value)
 
 
 def _emitting_on_close(context: NodeContext, operator: SessionAggregate) -> Process:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from attrs import frozen
 
+from streams.core.loops import windowed
 from streams.core.records import Headers
 from streams.core.windows import SlidingWindows
 from streams.dsl.operators.emission import Emit, table_emit
@@ -22,7 +23,6 @@ from streams.dsl.operators.windows import (
     counting,
     nothing,
     reducing,
-    windowed,
     zero,
 )
 from streams.topology.operator import NodeContext, Process, StreamTime

@@ -17,9 +17,27 @@ from streams.core.windows import JoinWindows
 from streams.dsl.operators.joining import KeyedJoiner, reversed_joiner, two_value_joiner
 from streams.dsl.operators.unmatched import Unmatched, shared_unmatched
 from streams.topology.operator import NodeContext, Process
+from streams.topology.template import Template, filled
 
 _NULL = "null key or value"
 _NEVER_MS = 1 << 63
+
+_KEEP = """
+-> {k}, {v}, {t}, {h}
+if {k} is not None:
+    $append({k}, {v}, {t})
+"""
+_FIND = """
+if {k} is None or {v} is None:
+    $drop($null)
+else:
+    $first = {t} - BEFORE
+    $last = {t} + AFTER
+    for $at, $other in $find({k}, $first if $first > 0 else 0, $last if $last > 0 else 0):
+        $joined = JOINED
+        if $at < {t}: $at = {t}
+        -> {k}, $joined, $at, {h}
+"""
 
 
 @frozen
@@ -28,16 +46,13 @@ class JoinBuffer:
 
     store: str
 
+    def template(self, _: Callable[[str], bool]) -> Template:
+        """Return the operator as text."""
+        return Template(_KEEP, lambda context: {"append": context.store(self.store).append})
+
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
-        put, forward = context.store(self.store).put, context.forward
-
-        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-            forward(key, value, timestamp_ms, headers)
-            if key is not None:
-                put(key, value, timestamp_ms)
-
-        return process
+        return self.template(context.caches).bind_alone(context)
 
 
 @frozen
@@ -60,10 +75,27 @@ class StreamStreamJoin:
     outer_store: str | None = None
     key_serde: Serde[Any] | None = None
 
+    def template(self, _: Callable[[str], bool]) -> Template | None:
+        """Return the operator as text, None if one of the sides may be missing."""
+        if self.outer_store is not None:
+            return None
+        before_ms, after_ms = self._reach()
+        left, right = ("{v}", "$other") if self.is_left_side else ("$other", "{v}")
+        joined = f"$join({'{k}, ' if self.with_key else ''}{left}, {right})"
+        text = filled(_FIND, {"BEFORE": str(before_ms), "AFTER": str(after_ms), "JOINED": joined})
+
+        def names(context: NodeContext) -> dict[str, Any]:
+            find = context.store(self.other_store).rows_in_range
+            return {"drop": context.drop, "find": find, "join": self.joiner, "null": _NULL}
+
+        return Template(text, names)
+
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
-        if self.outer_store is None:
-            return self._bind_inner(context)
+        template = self.template(context.caches)
+        if template is not None:
+            return template.bind_alone(context)
+        assert self.outer_store is not None
         assert self.key_serde is not None, "the outer store needs the serde of the keys"
         return self._bind_outer(context, shared_unmatched(context, self.outer_store, self.key_serde))
 
@@ -78,22 +110,6 @@ class StreamStreamJoin:
         """Return the joiner as a function of (key, this, other)."""
         make = two_value_joiner if self.is_left_side else reversed_joiner
         return make(self.joiner, self.with_key)
-
-    def _bind_inner(self, context: NodeContext) -> Process:
-        find, forward, drop = context.store(self.other_store).rows_in_range, context.forward, context.drop
-        before_ms, after_ms = self._reach()
-        join = self._joiner()
-
-        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-            if key is None or value is None:
-                drop(_NULL)
-                return
-            first_ms, last_ms = timestamp_ms - before_ms, timestamp_ms + after_ms
-            for other_ms, other in find(key, first_ms if first_ms > 0 else 0, last_ms if last_ms > 0 else 0):
-                joined_ms = other_ms if other_ms > timestamp_ms else timestamp_ms
-                forward(key, join(key, value, other), joined_ms, headers)
-
-        return process
 
     def _bind_outer(self, context: NodeContext, unmatched: Unmatched) -> Process:
         find, forward, drop = context.store(self.other_store).rows_in_range, context.forward, context.drop

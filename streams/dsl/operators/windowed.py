@@ -5,14 +5,13 @@ the grace period.  Results go out with every update, or once when the window clo
 None are aggregated like any other; a result of None deletes the window (KIP-328, KIP-825).
 """
 
-import re
 from collections.abc import Callable, Mapping
-from textwrap import indent
 from typing import Any
 
 from attrs import field, frozen
 
-from streams.core.records import Headers, Windowed
+from streams.core.loops import windowed
+from streams.core.records import Headers
 from streams.core.windows import FixedWindows, TimeWindows
 from streams.dsl.operators.windows import (
     EXPIRED,
@@ -22,11 +21,10 @@ from streams.dsl.operators.windows import (
     counting,
     nothing,
     reducing,
-    windowed,
     zero,
 )
 from streams.topology.operator import NodeContext, Process, StreamTime
-from streams.topology.template import Template
+from streams.topology.template import Template, filled
 
 
 @frozen
@@ -118,6 +116,7 @@ else:
         $drop($expired)
     else:
         if {t} > $time.ms: $time.ms = {t}
+        UPDATE
 """
 _OTHERS = """
 if {k} is None:
@@ -128,6 +127,7 @@ else:
         if $start + SIZE <= $time.ms - GRACE:
             $drop($expired)
             continue
+        UPDATE
 """
 #: What a window does with a record.  The usual case, an aggregate that has changed since the last commit and is held
 #: as it is, is a matter of one dict; ``first`` does all else.
@@ -153,9 +153,10 @@ if (
 else:
     $new, $old, $changed = $first({k}, {v}, {t}, $start)
     SLOWLY
+BEHIND
 """
 _SEND = """
-$key = $make($Windowed, ({k}, $memo[$start]))
+$key = $windowed({k}, $memo[$start])
 => $key, $new, OLD, $changed, {h}
 """
 #: A count is held back already: it gets another value, in the same place of the same size.
@@ -173,14 +174,17 @@ def _template(operator: WindowAggregate, fold: _Fold, caches: Callable[[str], bo
     """Return the text of an aggregate that emits each update, or holds it back in the record cache."""
     windows, is_cached = operator.windows, caches(operator.store)
     is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == windows.size_ms
+    words = {
+        "UPDATE": _UPDATE,
+        "FOLD": fold.text,
+        "SIZE": str(windows.size_ms),
+        "GRACE": str(windows.grace_ms),
+    }
     if is_cached:
-        quickly, slowly, behind = _HOLD, "$section.hold($slot, $new, $old, $changed, {h})", ""
+        words |= {"QUICKLY": _HOLD, "SLOWLY": "$section.hold($slot, $new, $old, $changed, {h})", "BEHIND": ""}
     else:
-        quickly = slowly = ""
-        behind = _SEND.replace("OLD", "$old" if operator.send_old else "None")
-    update = _put_in(_put_in(_UPDATE, "QUICKLY", quickly), "SLOWLY", slowly) + behind
-    text = (_TUMBLING if is_tumbling else _OTHERS) + indent(update.strip().replace("FOLD", fold.text), " " * 8)
-    text = text.replace("SIZE", str(windows.size_ms)).replace("GRACE", str(windows.grace_ms))
+        words |= {"QUICKLY": "", "SLOWLY": "", "BEHIND": _SEND, "OLD": "$old" if operator.send_old else "None"}
+    text = filled(_TUMBLING if is_tumbling else _OTHERS, words)
 
     def names(context: NodeContext) -> dict[str, Any]:
         store = context.store(operator.store)
@@ -193,13 +197,12 @@ def _template(operator: WindowAggregate, fold: _Fold, caches: Callable[[str], bo
             "drop": context.drop,
             "expired": EXPIRED,
             "first": first,
-            "make": tuple.__new__,
             "memo": memo,
             "null_key": NULL_KEY,
             "settle": settle,
             "starts": _starts(windows),
             "time": context.stream_time(),
-            "Windowed": Windowed,
+            "windowed": windowed,
         }
         if is_cached:
             window_of = memo.__getitem__
@@ -208,11 +211,6 @@ def _template(operator: WindowAggregate, fold: _Fold, caches: Callable[[str], bo
         return own
 
     return Template(text, names, fold.ignores_value)
-
-
-def _put_in(text: str, word: str, lines: str) -> str:
-    """Replace the line of a word by lines, as deep as it was."""
-    return re.sub(rf"^( *){word}$", lambda found: indent(lines.strip(), found[1]), text, flags=re.MULTILINE)
 
 
 def _beyond_the_usual(operator: WindowAggregate, store: Any, is_cached: bool) -> tuple[Callable[..., Any], ...]:

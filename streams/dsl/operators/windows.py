@@ -6,7 +6,7 @@ Windowed keys are tuples built once per output record over a memo of their windo
 from collections.abc import Callable
 from typing import Any
 
-from streams.core.records import Window, Windowed
+from streams.core.records import Window
 
 #: Reasons under which dropped records are counted.
 NULL_KEY = "null key"
@@ -18,8 +18,6 @@ MAX_TIME = (1 << 63) - 1
 
 #: Windows remembered by one operator; beyond that it starts anew.
 _MEMO_LIMIT = 4096
-
-_new_tuple = tuple.__new__
 
 
 class WindowMemo(dict[int, Window]):
@@ -36,11 +34,6 @@ class WindowMemo(dict[int, Window]):
             self.clear()
         window = self[start_ms] = Window(start_ms, min(start_ms + self._size_ms, MAX_TIME))
         return window
-
-
-def windowed(key: Any, window: Window) -> Windowed[Any]:
-    """Return the windowed key, at half the price of calling the class."""
-    return _new_tuple(Windowed, (key, window))
 
 
 def reducing(reducer: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:

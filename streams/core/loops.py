@@ -1,0 +1,11 @@
+"""The seam of what is done for each record: compiled where the installation has it, plain elsewhere.
+
+Both give the same (``tests/core/test_loops.py``).
+"""
+
+try:
+    from streams.core.compiled_loops import bytes_in, rows_by_number, session_windowed, timed_keys, windowed
+except ImportError:  # Built where there was no C compiler.
+    from streams.core.plain_loops import bytes_in, rows_by_number, session_windowed, timed_keys, windowed
+
+__all__ = ["bytes_in", "rows_by_number", "session_windowed", "timed_keys", "windowed"]

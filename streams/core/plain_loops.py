@@ -1,0 +1,52 @@
+"""What is done for each record of a block, in plain Python.
+
+What ``compiled_loops`` does too must be the same there, to the byte and the error.
+"""
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Any
+
+from streams.core.records import Window, Windowed
+
+_new_tuple = tuple.__new__
+_SUFFIXES = {4: Struct(">qi").pack, 8: Struct(">qq").pack}
+
+
+def windowed(key: Any, window: Window) -> Windowed[Any]:
+    """Return ``Windowed(key, window)``, at half the price of calling the class."""
+    return _new_tuple(Windowed, (key, window))
+
+
+def session_windowed(key: Any, start_ms: int, end_ms: int) -> Windowed[Any]:
+    """Return ``Windowed(key, Window(start_ms, end_ms))``."""
+    return _new_tuple(Windowed, (key, _new_tuple(Window, (start_ms, end_ms))))
+
+
+def bytes_in(column: Iterable[bytes | None]) -> int:
+    """Return how many bytes a column has in all; None has none."""
+    return sum(map(len, filter(None, column)))
+
+
+def rows_by_number(numbers: Iterable[int]) -> dict[int, list[int]]:
+    """Return for each number, in the order in which they come first, the indexes at which it stands."""
+    rows: dict[int, list[int]] = {}
+    for index, number in enumerate(numbers):
+        found = rows.get(number)
+        if found is None:
+            rows[number] = [index]
+        else:
+            found.append(index)
+    return rows
+
+
+def timed_keys(keys: Sequence[bytes], slots: Sequence[tuple[Any, ...]], second_bytes: int) -> list[bytes]:
+    """Return each key with the times of its slot behind it, big-endian: 8 bytes, then ``second_bytes``, 4 or 8.
+
+    Slots are (key, time) or (key, time, second); without one it is 0.
+
+    Raises:
+        ValueError: as many keys as slots there are not.
+    """
+    suffix = _SUFFIXES[second_bytes]
+    return [key + suffix(slot[1], slot[2] if len(slot) == 3 else 0) for key, slot in zip(keys, slots, strict=True)]

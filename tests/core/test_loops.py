@@ -1,0 +1,77 @@
+"""The loops over records: compiled and plain ones do the same."""
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.core import loops, plain_loops
+from streams.core.records import Window, Windowed
+from streams.state.windowed_keys import session_suffix, window_suffix
+
+times = st.integers(-1, 2**63 - 1)
+second_bytes = st.sampled_from([(4, st.integers(0, 2**31 - 1)), (8, times)])
+
+
+def compiled() -> ModuleType:
+    return pytest.importorskip("streams.core.compiled_loops", reason="installed without a C compiler")
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def either(request: pytest.FixtureRequest) -> ModuleType:
+    return compiled() if request.param == "compiled" else plain_loops
+
+
+def test_installation_with_a_compiler_uses_the_compiled_loops():
+    assert loops.windowed is compiled().windowed
+
+
+def test_windowed_keys_are_those_of_their_class(either: ModuleType):
+    key, window = ["no", "hash"], Window(1, 2)
+
+    made, of_session = either.windowed(key, window), either.session_windowed("key", 1, 2)
+
+    assert type(made) is Windowed
+    assert made.key is key
+    assert made.window is window
+    assert of_session == Windowed("key", Window(1, 2))
+    assert hash(of_session) == hash(Windowed("key", Window(1, 2)))
+    assert type(of_session.window) is Window
+
+
+def test_bytes_of_a_column(either: ModuleType):
+    assert either.bytes_in([]) == 0
+    assert either.bytes_in((b"ab", None, b"", bytearray(b"cde"), memoryview(b"f"))) == 6
+
+
+def test_rows_by_number_come_in_the_order_of_their_first(either: ModuleType):
+    found = either.rows_by_number(iter([2, 0, 2, 1, 0]))
+
+    assert list(found.items()) == [(2, [0, 2]), (0, [1, 4]), (1, [3])]
+    assert either.rows_by_number([]) == {}
+
+
+def test_timed_keys_have_the_times_behind_the_key(either: ModuleType):
+    assert either.timed_keys([b"a", b""], [("a", 258), ("", 3)], 4) == [
+        b"a" + window_suffix(258, 0),
+        window_suffix(3, 0),
+    ]
+    assert either.timed_keys([b"a"], [("a", 2, 1)], 8) == [b"a" + session_suffix(2, 1)]
+
+
+def test_timed_keys_want_a_slot_for_each_key(either: ModuleType):
+    with pytest.raises(ValueError):
+        either.timed_keys([b"a", b"b"], [("a", 1)], 4)
+
+
+@given(st.data(), second_bytes)
+def test_compiled_and_plain_timed_keys_agree(data: st.DataObject, second: tuple[int, st.SearchStrategy[int]]):
+    size, seconds = second
+    rows: list[tuple[bytes, tuple[Any, ...]]] = data.draw(
+        st.lists(st.tuples(st.binary(max_size=20), st.tuples(st.none(), times, seconds)), max_size=10)
+    )
+    keys, slots = [key for key, _ in rows], [slot for _, slot in rows]
+
+    assert compiled().timed_keys(keys, slots, size) == plain_loops.timed_keys(keys, slots, size)
