@@ -333,6 +333,7 @@ class Broker:
             topics = [self._described(topic) for topic in self.topics]
         else:
             topics = [self._found(name, request.allow_auto_topic_creation) for name in request.topics]
+            topics += [self._found_by_id(topic_id) for topic_id in request.topic_ids]
         answer(MetadataResponse({self.config.node_id: ""}, topics))
 
     def _found(self, name: str, may_create: bool) -> TopicMetadata:
@@ -347,6 +348,12 @@ class Broker:
                 return TopicMetadata(name, error_of(error)[0])
         return self._described(topic)
 
+    def _found_by_id(self, topic_id: bytes) -> TopicMetadata:
+        topic = self.topics.with_id(topic_id)
+        if topic is None:
+            return TopicMetadata("", ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id)
+        return self._described(topic)
+
     def describe_topic(self, name: str) -> TopicMetadata:
         """Return partitions and settings of a topic.
 
@@ -355,19 +362,30 @@ class Broker:
         """
         return self._described(self.topics.topic(name))
 
-    def _described(self, topic: Topic) -> TopicMetadata:
-        leaders = (self.config.node_id,) * len(topic.logs)
+    def _described(self, topic: Topic, partitions: int | None = None) -> TopicMetadata:
+        leaders = (self.config.node_id,) * (len(topic.logs) if partitions is None else partitions)
         return TopicMetadata(
-            topic.name, ErrorCode.NONE, leaders, topic.described(), topic.is_internal, topic.partitioner
+            topic.name,
+            ErrorCode.NONE,
+            leaders,
+            topic.described(),
+            topic.is_internal,
+            topic.partitioner,
+            topic.topic_id,
         )
 
     def _create_topics(self, request: CreateTopics, now_ms: int, answer: Answer) -> None:
         errors: dict[str, ErrorText] = {}
+        made: dict[str, TopicMetadata] = {}
         create = self.topics.check_new if request.is_trial else self.topics.create
         for spec in request.topics:
             partitions = self.config.default_partitions if spec.partitions == -1 else spec.partitions
-            errors[spec.name] = _attempt(create, spec.name, partitions, spec.config)
-        answer(CreateTopicsResponse(errors))
+            try:
+                made[spec.name] = self._described(create(spec.name, partitions, spec.config), partitions)
+                errors[spec.name] = ErrorCode.NONE, ""
+            except (BrokerError, ConfigError, OSError) as error:
+                errors[spec.name] = error_of(error)
+        answer(CreateTopicsResponse(errors, made))
 
     def _create_partitions(self, request: CreatePartitions, now_ms: int, answer: Answer) -> None:
         is_trial = request.is_trial
@@ -389,7 +407,14 @@ class Broker:
 
     def _delete_topics(self, request: DeleteTopics, now_ms: int, answer: Answer) -> None:
         errors = {name: _attempt(self.delete_topic, name, now_ms)[0] for name in request.topics}
-        answer(DeleteTopicsResponse(errors))
+        by_id: dict[bytes, tuple[ErrorCode, str]] = {}
+        for topic_id in request.topic_ids:
+            topic = self.topics.with_id(topic_id)
+            if topic is None:
+                by_id[topic_id] = ErrorCode.UNKNOWN_TOPIC_ID, ""
+            else:
+                by_id[topic_id] = _attempt(self.delete_topic, topic.name, now_ms)[0], topic.name
+        answer(DeleteTopicsResponse(errors, by_id))
 
     def delete_topic(self, name: str, now_ms: int) -> None:
         """Delete a topic, its records, and what groups have committed for it.

@@ -7,6 +7,7 @@ is replaced as a whole.
 
 import json
 import re
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -102,6 +103,8 @@ class Topic:
     serialization: Serialization | None = None
     partitioner: Partitioner | None = None
     logs: list[PartitionLog] = field(factory=list)
+    #: Tells it from another one that had its name before (KIP-516).
+    topic_id: bytes = field(factory=lambda: uuid.uuid4().bytes)
 
     @property
     def is_internal(self) -> bool:
@@ -188,13 +191,17 @@ class Topics:
             raise
         return topic
 
-    def check_new(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-        """See whether a topic could be created.
+    def with_id(self, topic_id: bytes) -> Topic | None:
+        """Return the topic with an id, None if there is none."""
+        return next((topic for topic in self if topic.topic_id == topic_id), None)
+
+    def check_new(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
+        """See whether a topic could be created, and return it as it would be, without partitions.
 
         Raises:
             BrokerError, ConfigError: as ``create``, but for what its storage might say.
         """
-        self._new(name, partitions, config, None, None, None)
+        return self._new(name, partitions, config, None, None, None)
 
     def _new(
         self,
@@ -342,6 +349,7 @@ class Topics:
             ) from error
         for name, entry in entries.items():
             topic = Topic(name, parse_config(entry["config"]), self._stored_choice(name, entry["storage"]))
+            topic.topic_id = _stored_id(name, entry.get("id"))
             topic.partitioner = _partitioner(topic, self.storages.partitioners.get(name))
             topic.serialization = self._stored_serialization(name, entry.get("serialization"))
             for number in range(entry["partitions"]):
@@ -381,6 +389,7 @@ class Topics:
                 "partitions": len(topic.logs),
                 "config": dict(topic.config.given),
                 "storage": topic.storage_name,
+                "id": topic.topic_id.hex(),
                 **({} if topic.serialization is None else {"serialization": "custom"}),
             }
             for topic in self.by_name.values()
@@ -487,3 +496,8 @@ def check_name(name: str) -> None:
             f"topic name {name!r}: use 1 to 249 letters, digits, '.', '_' or '-', but neither '.' nor '..'",
             code=ErrorCode.INVALID_TOPIC,
         )
+
+
+def _stored_id(name: str, stored: str | None) -> bytes:
+    # A data directory that was written before topics had ids: always the same one for a name.
+    return uuid.uuid5(uuid.NAMESPACE_OID, name).bytes if stored is None else bytes.fromhex(stored)

@@ -96,6 +96,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "Metadata",
     "MetadataResponse",
+    "NO_TOPIC_ID",
     "OffsetAndMetadata",
     "OffsetCommit",
     "OffsetCommitResponse",
@@ -142,9 +143,10 @@ class CreateTopics:
 
 @frozen
 class CreateTopicsResponse:
-    """Error and message per topic name."""
+    """Error and message per topic name, and what those are that were made, or would be."""
 
     errors: Mapping[str, tuple[ErrorCode, str]]
+    made: Mapping[str, "TopicMetadata"] = field(factory=dict)
 
 
 @frozen
@@ -164,16 +166,18 @@ class CreatePartitionsResponse:
 
 @frozen
 class DeleteTopics:
-    """Delete topics by name."""
+    """Delete topics by name, and by id."""
 
     topics: Sequence[str]
+    topic_ids: Sequence[bytes] = ()
 
 
 @frozen
 class DeleteTopicsResponse:
-    """Error per topic name."""
+    """Error per topic name; of those that were asked for by id, error and name (empty where there is none)."""
 
     errors: Mapping[str, ErrorCode]
+    by_id: Mapping[bytes, tuple[ErrorCode, str]] = field(factory=dict)
 
 
 @frozen
@@ -194,18 +198,25 @@ class DeleteRecordsResponse:
 class Metadata:
     """Ask for topics; None = all.
 
-    Unknown ones are created where the broker's configuration and this request allow it.
+    Unknown ones are created where the broker's configuration and this request allow it.  ``topic_ids`` asks for more
+    of them, by their ids (KIP-516).
     """
 
     topics: Sequence[str] | None = None
     allow_auto_topic_creation: bool = True
+    topic_ids: Sequence[bytes] = ()
+
+
+#: Id of a topic that has none, or is not known.
+NO_TOPIC_ID = bytes(16)
 
 
 @frozen
 class TopicMetadata:
     """Partitions, leaders (node id per partition) and configuration of a topic.
 
-    ``partitioner`` is the user's function of a topic with that strategy, known in process only.
+    ``partitioner`` is the user's function of a topic with that strategy, known in process only.  ``topic_id`` tells a
+    topic from another one that had its name before (KIP-516).
     """
 
     name: str
@@ -214,6 +225,7 @@ class TopicMetadata:
     config: Mapping[str, str] = field(factory=dict)
     is_internal: bool = False
     partitioner: Partitioner | None = None
+    topic_id: bytes = NO_TOPIC_ID
 
 
 @frozen

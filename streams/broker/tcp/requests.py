@@ -26,15 +26,20 @@ from streams.protocol.wire import (
     encode_response,
     request_coder,
 )
-from streams.protocol.wire.mapping import Serving, answered, asked
+from streams.protocol.wire.mapping import Serving, answered, asked, described_cluster
 
 PRODUCE: Final = 0
 FETCH: Final = 1
+DESCRIBE_CLUSTER: Final = 60
 
 #: Flexible versions that say what the classic ones cannot.
 _BEYOND_CLASSIC: Final[Mapping[int, tuple[int, int]]] = {
     # The offset of the highest timestamp (KIP-734).
     2: (1, 8),
+    # Topics by their ids, and what a topic is that was just made (KIP-516, KIP-525).
+    3: (0, 12),
+    19: (2, 7),
+    20: (1, 6),
     # A note too long for the classic string is answered, where clients would not get it onto the wire.
     8: (2, 8),
     # What applications need for exactly-once (KIP-447): offsets that are stable, and commits in a transaction that
@@ -45,6 +50,8 @@ _BEYOND_CLASSIC: Final[Mapping[int, tuple[int, int]]] = {
     16: (0, 5),
     # A transactional producer goes on in its next epoch after an error (KIP-360).
     22: (0, 4),
+    # Metadata of version 11 has no place for what may be done to the cluster (KIP-700).
+    60: (0, 0),
 }
 #: Lowest and highest version by API key of what is served.
 VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
@@ -123,6 +130,9 @@ class Exchange:
 def read_message(header: RequestHeader, frame: bytes, position: int) -> Fields:
     """Return what a request asks for.
 
+    Bytes behind it are passed over, as Kafka does: librdkafka's Metadata for all topics has three of them from
+    version 9 on.
+
     Raises:
         MalformedError: the bytes are damaged.
         UnsupportedVersionError: it is not served.
@@ -134,7 +144,8 @@ def read_message(header: RequestHeader, frame: bytes, position: int) -> Fields:
             api_key=header.api_key,
             version=header.api_version,
         )
-    return request_coder(header.api_key, header.api_version).whole(frame, position)
+    message, _ = request_coder(header.api_key, header.api_version).decode(frame, position)
+    return message
 
 
 def versions_answer() -> Fields:
@@ -155,6 +166,9 @@ def asking(exchange: Exchange, serving: Serving, host: str = "") -> Callable[[Br
     if key == PRODUCE:
         exchange.is_answered = message["acks"] != 0
         return partial(_ask_produce, exchange)
+    if key == DESCRIBE_CLUSTER:
+        exchange.answer = described_cluster(message, serving)
+        return _ask_nothing
     if key == FETCH:
         return partial(_ask_fetch, exchange)
     action = _ACTIONS.get(key)
@@ -167,6 +181,10 @@ def asking(exchange: Exchange, serving: Serving, host: str = "") -> Callable[[Br
         evolve(asked, client_host=host) if isinstance(asked, JoinGroup) else asked for asked in incoming.requests
     ]
     return partial(_ask_each, exchange, requests)
+
+
+def _ask_nothing(machine: Broker, now_ms: int) -> None:
+    """The answer is there already."""
 
 
 def _ask_produce(exchange: Exchange, machine: Broker, now_ms: int) -> None:

@@ -1,5 +1,7 @@
 """Settings of topics, single offsets and leader epochs over the wire; and groups and transactions by hand."""
 
+import json
+
 import pytest
 
 from streams.core.records import Block, TopicPartition
@@ -9,6 +11,7 @@ from streams.protocol.wire.fields import Array, Bytes, Fixed, Struct, Text
 from tests.broker.tcp.by_hand import METADATA, Client, batch_of, values_in
 
 JOIN_GROUP, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 11, 19, 20, 22
+DESCRIBE_GROUPS, DESCRIBE_CLUSTER = 15, 60
 OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, ALTER_CONFIGS, CREATE_PARTITIONS = 23, 32, 33, 37
 DELETE_RECORDS, INCREMENTAL_ALTER_CONFIGS, OFFSET_DELETE = 21, 44, 47
 TOPIC, BROKER = 2, 4
@@ -184,6 +187,81 @@ def test_topics_are_created_grown_and_deleted(client, broker):
     (gone,) = client.call(DELETE_TOPICS, 3, topic_names=["made"], timeout_ms=1)["responses"]
     assert gone["error_code"] == 0
     assert "made" not in broker.topics()
+
+
+def topic_of(client, name, version=12, **asked):
+    (topic,) = client.call(METADATA, version, topics=[{"name": name, **asked}])["topics"]
+    return topic
+
+
+def test_a_topic_has_an_id_and_is_asked_for_and_deleted_by_it(client, broker):
+    """KIP-516: who has seen a topic knows whether it is still the same one."""
+    first = topic_of(client, "words")["topic_id"]
+    assert first != bytes(16)
+    assert topic_of(client, None, topic_id=first)["name"] == "words"
+
+    (gone,) = client.call(DELETE_TOPICS, 6, topics=[{"topic_id": first}], timeout_ms=1)["responses"]
+    broker.create_topic("words")
+
+    assert (gone["error_code"], gone["name"]) == (0, "words")
+    assert topic_of(client, "words")["topic_id"] not in (first, bytes(16))
+    unknown = topic_of(client, None, topic_id=first)
+    assert (unknown["error_code"], unknown["name"]) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    (again,) = client.call(DELETE_TOPICS, 6, topics=[{"topic_id": first}], timeout_ms=1)["responses"]
+    assert again["error_code"] == ErrorCode.UNKNOWN_TOPIC_ID
+    (named,) = client.call(DELETE_TOPICS, 6, topics=[{"name": "words"}], timeout_ms=1)["responses"]
+    assert (named["error_code"], named["name"]) == (0, "words")
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_topic_keeps_its_id_over_a_restart(tmp_path, is_old):
+    """A data directory that was written before there were ids gives the same ones each time."""
+    from streams.broker import EmbeddedBroker
+
+    found = []
+    for _ in range(3):
+        with EmbeddedBroker(tmp_path) as broker:
+            if not broker.topics():
+                broker.create_topic("words")
+            with broker.serve("127.0.0.1:0") as server, Client(server.bootstrap_servers) as client:
+                found.append(topic_of(client, "words")["topic_id"])
+        if is_old:
+            document = json.loads((tmp_path / "topics.json").read_text())
+            document["topics"]["words"].pop("id", None)
+            (tmp_path / "topics.json").write_text(json.dumps(document))
+
+    assert len(set(found[is_old:])) == 1
+
+
+def test_who_makes_a_topic_is_told_what_it_is(client):
+    """KIP-525."""
+    topic = {"name": "made", "num_partitions": 3, "replication_factor": 1}
+    topic["configs"] = [{"name": "retention.ms", "value": "1000"}]
+    (tried,) = client.call(CREATE_TOPICS, 7, topics=[topic], validate_only=True)["topics"]
+
+    (made,) = client.call(CREATE_TOPICS, 7, topics=[topic])["topics"]
+
+    assert (made["num_partitions"], made["replication_factor"]) == (3, 1)
+    assert made["topic_id"] == topic_of(client, "made")["topic_id"]
+    configs = {row["name"]: (row["value"], row["config_source"]) for row in made["configs"]}
+    assert (configs["retention.ms"], configs["cleanup.policy"]) == (("1000", 1), ("delete", 5))
+    assert (tried["num_partitions"], tried["topic_id"]) == (3, bytes(16))
+    (twice,) = client.call(CREATE_TOPICS, 7, topics=[topic])["topics"]
+    assert (twice["error_code"], twice["num_partitions"], twice["configs"]) == (36, -1, None)
+
+
+def test_who_is_in_may_do_everything_and_is_told_so_if_asked(client):
+    """KIP-430; sets of operations are bits."""
+    answer = client.call(METADATA, 8, topics=[{"name": "words"}], include_topic_authorized_operations=True)
+    cluster = client.call(DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=True)
+    (group,) = client.call(DESCRIBE_GROUPS, 4, groups=["x"], include_authorized_operations=True)["groups"]
+
+    assert answer["topics"][0]["topic_authorized_operations"] == 0b1101_1111_1000
+    assert answer["cluster_authorized_operations"] == -(2**31)
+    assert cluster["cluster_authorized_operations"] == 0b1_1111_1010_0000
+    assert group["authorized_operations"] == 0b1_0100_1000
+    assert [(row["broker_id"], row["host"]) for row in cluster["brokers"]] == [(0, "127.0.0.1")]
+    assert cluster["cluster_id"] == answer["cluster_id"]
 
 
 @pytest.mark.parametrize(

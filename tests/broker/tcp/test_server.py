@@ -537,3 +537,14 @@ def test_list_offsets_over_the_wire(client):
     (topic,) = client.call(LIST_OFFSETS, 5, topics=asked)["topics"]
 
     assert topic["partitions"][0]["offset"] == 2
+
+
+def test_bytes_behind_a_request_are_passed_over(client):
+    """Kafka does so, and librdkafka sends some: its Metadata 12 for all topics begins with a length in the old form."""
+    header = struct.pack(">hhih", 3, 12, 5, 7) + b"rdkafka" + b"\0"
+    body = b"\0\0\0\0" + b"\x01\0\0"
+
+    client.raw(struct.pack(">i", len(header + body)) + header + body)
+
+    assert b"words" in client.frame()
+    assert client.call(API_VERSIONS, 0)["error_code"] == 0

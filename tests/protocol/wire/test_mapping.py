@@ -411,15 +411,32 @@ def test_a_coordinator_is_answered_with_its_address():
     assert (answer["node_id"], answer["host"], answer["port"]) == (2, "host", 9093)
 
 
-def test_a_topic_asked_for_by_its_id_is_not_known():
-    message = {"topics": [{"topic_id": b"i" * 16, "name": None}], "allow_auto_topic_creation": True}
+@pytest.mark.parametrize(("version", "name"), [(11, ""), (12, None)])
+def test_a_topic_asked_for_by_an_id_that_is_not_known_has_no_name(version, name):
+    message = {
+        "topics": [{"topic_id": b"i" * 16, "name": None}, {"topic_id": bytes(16), "name": "b"}],
+        "allow_auto_topic_creation": True,
+        "include_topic_authorized_operations": False,
+        "include_cluster_authorized_operations": False,
+    }
+    unknown = TopicMetadata("", ErrorCode.UNKNOWN_TOPIC_ID, topic_id=b"i" * 16)
 
-    incoming = mapping.asked(3, 12, message)
-    answer = mapping.answered(incoming, [MetadataResponse({}, ())], SERVING)
+    incoming = mapping.asked(3, version, message)
+    answer = mapping.answered(incoming, [MetadataResponse({}, (unknown,))], SERVING)
 
-    assert incoming.requests == (Metadata(()),)
-    assert [row["error_code"] for row in answer["topics"]] == [ErrorCode.UNKNOWN_TOPIC_ID]
-    response_coder(3, 12).to_bytes(answer)
+    assert incoming.requests == (Metadata(("b",), topic_ids=(b"i" * 16,)),)
+    assert [(row["error_code"], row["name"]) for row in answer["topics"]] == [(ErrorCode.UNKNOWN_TOPIC_ID, name)]
+    response_coder(3, version).to_bytes(answer)
+
+
+def test_topics_are_deleted_by_name_and_by_id():
+    request = DeleteTopics(("a",), (b"i" * 16,))
+    response = DeleteTopicsResponse({"a": ErrorCode.NONE}, {b"i" * 16: (ErrorCode.UNKNOWN_TOPIC_ID, "")})
+
+    incoming = heard(request, 6)
+
+    assert incoming.requests == (request,)
+    assert told(request, incoming, [response]) == response
 
 
 def test_in_the_lowest_version_an_empty_list_of_topics_stands_for_all():

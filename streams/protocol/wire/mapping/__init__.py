@@ -14,6 +14,7 @@ from streams.protocol.wire.errors import MalformedError, UnsupportedVersionError
 from streams.protocol.wire.fields import Fields
 from streams.protocol.wire.mapping import groups, offsets, records, topics, transactions
 from streams.protocol.wire.mapping.base import AnyIncoming, AnyTranslation, Incoming, Serving
+from streams.protocol.wire.mapping.topics import described_cluster
 
 __all__ = [
     "AnyIncoming",
@@ -25,6 +26,7 @@ __all__ = [
     "answered",
     "ask",
     "asked",
+    "described_cluster",
     "is_answered",
     "key_of",
     "versions_of",

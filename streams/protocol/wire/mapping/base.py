@@ -5,6 +5,7 @@ dicts as the tables describe them.  Imports core, messages and the codec's vocab
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from attrs import field, frozen
@@ -24,6 +25,28 @@ Refusal: TypeAlias = tuple[ErrorCode, str]
 
 #: Time within which a broker is to answer what takes time, where our message says none; Kafka's default.
 REQUEST_TIMEOUT_MS = 30_000
+#: Authorized operations that were not asked for.
+NO_OPERATIONS = -(2**31)
+
+
+class Operation(IntEnum):
+    """What can be done to a resource (Kafka's ``AclOperation``)."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def operations_bits(*operations: Operation) -> int:
+    """Return a set of operations as messages have it: a bit for each (KIP-430)."""
+    return sum(1 << operation for operation in operations)
 
 
 @frozen

@@ -20,8 +20,10 @@ from streams.protocol.messages import (
 )
 from streams.protocol.wire.fields import Fields
 from streams.protocol.wire.mapping.base import (
+    NO_OPERATIONS,
     Asked,
     Incoming,
+    Operation,
     Serving,
     Translation,
     by_topic,
@@ -29,6 +31,7 @@ from streams.protocol.wire.mapping.base import (
     each_partition,
     fail_on,
     one,
+    operations_bits,
     partitions_by_topic,
     text,
 )
@@ -38,6 +41,8 @@ _NO_OFFSET = -1
 # First versions of what changes the form of a message.
 _MANY_GROUPS_SINCE = 8
 _WHOLE_ERROR_SINCE = 2
+# Who may come in may do everything (KIP-430).
+_GROUP_OPERATIONS = operations_bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 # All groups are of the protocol that has its assignors at the clients; the other one is KIP-848's.
 _GROUP_TYPE = "Classic"
 
@@ -292,6 +297,7 @@ def _describe_asked(message: Fields, version: int, client_id: str) -> Asked[Desc
 def _describe_answered(
     incoming: Incoming[DescribeGroup], responses: Sequence[DescribeGroupResponse], serving: Serving
 ) -> Fields:
+    operations = _GROUP_OPERATIONS if incoming.message["include_authorized_operations"] else NO_OPERATIONS
     return {
         "groups": [
             {
@@ -300,6 +306,7 @@ def _describe_answered(
                 "group_state": response.state,
                 "protocol_type": response.protocol_type,
                 "protocol_data": response.protocol_name,
+                "authorized_operations": operations,
                 "members": [
                     {
                         "member_id": member.member_id,

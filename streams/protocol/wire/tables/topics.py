@@ -1,12 +1,12 @@
 """What administers topics and settings."""
 
-from streams.protocol.wire.fields import BOOLEAN, INT8, INT16, INT32, STRING, Api, Field, array
+from streams.protocol.wire.fields import BOOLEAN, INT8, INT16, INT32, STRING, UUID, Api, Field, array
 from streams.protocol.wire.tables.session import THROTTLE
 
 CREATE_TOPICS = Api(
     19,
     "CreateTopics",
-    (2, 4),
+    (2, 7),
     5,
     (
         array(
@@ -35,8 +35,24 @@ CREATE_TOPICS = Api(
         array(
             "topics",
             Field("name", STRING),
+            Field("topic_id", UUID, since=7, default=UUID.zero, is_ignorable=True),
             Field("error_code", INT16),
             Field("error_message", STRING, nullable=0, default=None),
+            Field("topic_config_error_code", INT16, since=5, tag=0, default=0, is_ignorable=True),
+            Field("num_partitions", INT32, since=5, default=-1, is_ignorable=True),
+            Field("replication_factor", INT16, since=5, default=-1, is_ignorable=True),
+            array(
+                "configs",
+                Field("name", STRING),
+                Field("value", STRING, nullable=5),
+                Field("read_only", BOOLEAN, default=False),
+                Field("config_source", INT8, default=-1),
+                Field("is_sensitive", BOOLEAN, default=False),
+                since=5,
+                nullable=5,
+                default=None,
+                is_ignorable=True,
+            ),
         ),
     ),
 )
@@ -44,18 +60,26 @@ CREATE_TOPICS = Api(
 DELETE_TOPICS = Api(
     20,
     "DeleteTopics",
-    (1, 3),
+    (1, 6),
     4,
     (
-        array("topic_names", STRING),
+        array(
+            "topics",
+            Field("name", STRING, nullable=6, default=None),
+            Field("topic_id", UUID, default=UUID.zero),
+            since=6,
+        ),
+        array("topic_names", STRING, until=5),
         Field("timeout_ms", INT32),
     ),
     (
         THROTTLE,
         array(
             "responses",
-            Field("name", STRING),
+            Field("name", STRING, nullable=6),
+            Field("topic_id", UUID, since=6, default=UUID.zero, is_ignorable=True),
             Field("error_code", INT16),
+            Field("error_message", STRING, since=5, nullable=5, default=None, is_ignorable=True),
         ),
     ),
 )
