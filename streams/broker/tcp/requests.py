@@ -14,7 +14,14 @@ from streams.broker.fetches import WaitingFetch
 from streams.broker.service import Broker
 from streams.broker.tcp import administration, operations, records
 from streams.broker.tcp.authentication import AUTHENTICATE, HANDSHAKE
-from streams.protocol.messages import JoinGroup
+from streams.protocol.messages import (
+    ErrorCode,
+    JoinGroup,
+    OffsetCommit,
+    OffsetCommitResponse,
+    TxnOffsetCommit,
+    TxnOffsetCommitResponse,
+)
 from streams.protocol.wire import (
     API_VERSIONS,
     APIS,
@@ -206,4 +213,28 @@ def _ask_fetch(exchange: Exchange, machine: Broker, now_ms: int) -> None:
 
 def _ask_each(exchange: Exchange, requests: Sequence[Any], machine: Broker, now_ms: int) -> None:
     for index, request in enumerate(requests):
-        machine.handle(request, now_ms, partial(exchange.take, index))
+        take = partial(exchange.take, index)
+        if isinstance(request, OffsetCommit | TxnOffsetCommit):
+            _ask_commit(request, machine, now_ms, take)
+        else:
+            machine.handle(request, now_ms, take)
+
+
+def _ask_commit(
+    request: OffsetCommit | TxnOffsetCommit, machine: Broker, now_ms: int, take: Callable[[Any], None]
+) -> None:
+    """Commit for partitions that there are: groups, which keep the offsets, know no topics."""
+    unknown = [partition for partition in request.offsets if partition not in machine.topics.logs]
+    if not unknown:
+        machine.handle(request, now_ms, take)
+        return
+    errors = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    known = {partition: offset for partition, offset in request.offsets.items() if partition not in errors}
+
+    def take_all(response: Any) -> None:
+        take(evolve(response, errors={**response.errors, **errors}))
+
+    if known:
+        machine.handle(evolve(request, offsets=known), now_ms, take_all)
+    else:
+        take_all(OffsetCommitResponse({}) if isinstance(request, OffsetCommit) else TxnOffsetCommitResponse({}))

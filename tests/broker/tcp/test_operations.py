@@ -238,6 +238,25 @@ def test_a_note_that_is_too_long_is_answered(client):
     assert topic["partitions"][0]["error_code"] == ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 
+def test_offsets_are_committed_for_partitions_that_there_are(client):
+    def committed(*partitions):
+        topics = [
+            {"name": name, "partitions": [{"partition_index": number, "committed_offset": 1, "committed_metadata": ""}]}
+            for name, number in partitions
+        ]
+        answer = client.call(8, 8, group_id="readers", topics=topics)
+        return {(t["name"], p["partition_index"]): p["error_code"] for t in answer["topics"] for p in t["partitions"]}
+
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert committed(("none", 0)) == {("none", 0): unknown}
+    assert client.call(LIST_GROUPS, 5)["groups"] == []
+    found = committed(("words", 0), ("none", 0), ("words", 9))
+
+    assert found == {("words", 0): 0, ("none", 0): unknown, ("words", 9): unknown}
+    (group,) = client.call(9, 8, groups=[{"group_id": "readers", "topics": None}])["groups"]
+    assert [topic["name"] for topic in group["topics"]] == ["words"]
+
+
 def described(client, kind, name):
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
     (found,) = client.call(DESCRIBE_CONFIGS, 3, resources=[resource])["results"]
