@@ -6,12 +6,14 @@ written as tombstones.
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from struct import Struct
 from typing import Any, Generic, TypeVar
 
 from streams.core.errors import StoreClosedError, StoreError
 from streams.core.records import Block
-from streams.state.lifecycle import Columns, StoreLifecycle
+from streams.state.keyvalue import KeyRanges
+from streams.state.lifecycle import Columns
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -20,10 +22,10 @@ V = TypeVar("V")
 USE = "use"
 
 
-class LruStore(StoreLifecycle, Generic[K, V]):
+class LruStore(KeyRanges[K, V], Generic[K, V]):
     """A map that remembers the ``max_entries`` most recently used entries.
 
-    Changes are noted beside the entries.
+    Reads over many keys use none of them.  Changes are noted beside the entries.
     """
 
     __slots__ = ("_changed", "_entries")
@@ -80,26 +82,6 @@ class LruStore(StoreLifecycle, Generic[K, V]):
         """Return the number of entries."""
         return len(self._entries)
 
-    def range(self, low: K | None, high: K | None) -> Iterator[tuple[K, V]]:
-        """Raise StoreError: an LRU store has no order but that of use."""
-        raise self._unordered("range")
-
-    def reverse_range(self, low: K | None, high: K | None) -> Iterator[tuple[K, V]]:
-        """Raise StoreError: an LRU store has no order but that of use."""
-        raise self._unordered("reverse_range")
-
-    def all(self) -> Iterator[tuple[K, V]]:
-        """Raise StoreError: an LRU store has no order but that of use."""
-        raise self._unordered("all")
-
-    def reverse_all(self) -> Iterator[tuple[K, V]]:
-        """Raise StoreError: an LRU store has no order but that of use."""
-        raise self._unordered("reverse_all")
-
-    def prefix_scan(self, prefix: Any, serde: Any = None) -> Iterator[tuple[K, V]]:
-        """Raise StoreError: an LRU store has no order but that of use."""
-        raise self._unordered("prefix_scan")
-
     @property
     def is_empty(self) -> bool:
         """Whether the store has no entry."""
@@ -114,8 +96,17 @@ class LruStore(StoreLifecycle, Generic[K, V]):
         if self._is_closed:
             raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
 
-    def _unordered(self, method: str) -> StoreError:
-        return StoreError(f"store {self.spec.name!r}: an LRU store has no {method}(); use a kv store for that")
+    def _scan(self, low: bytes | None, high: bytes | None, *, reverse: bool) -> Iterator[tuple[K, V]]:
+        self._check_open()
+        rows = sorted(zip(self._key_bytes(), self._entries.items(), strict=True), key=itemgetter(0), reverse=reverse)
+        to_key, to_value = self._keys.to_key, self._values.to_value
+        return iter(
+            [
+                (to_key(slot), to_value(held))
+                for key, (slot, held) in rows
+                if (low is None or key >= low) and (high is None or key < high)
+            ]
+        )
 
     def _set(self, slot: Any, held: Any) -> None:
         entries = self._entries

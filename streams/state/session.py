@@ -1,7 +1,7 @@
 """The session view: aggregates by key, session start and session end, both inclusive.
 
 Persistent stores go segment (of the end) by segment, within one by key bytes, end, start;
-stores declared in memory go by end, then key, then start.
+stores declared in memory go by end, then key, and then by start from the latest on.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from streams.state.forms import ABSENT
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
 from streams.state.windowed import WindowedLifecycle
-from streams.state.windowed_keys import MAX_TIME, SESSION_SUFFIX, session_parts, session_suffix
+from streams.state.windowed_keys import MAX_TIME, SESSION_SUFFIX, latest_start_first, session_parts, session_suffix
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -35,6 +35,7 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
     _suffix_bytes = SESSION_SUFFIX
     _suffix = staticmethod(session_suffix)
     _parts = staticmethod(session_parts)
+    _rank = staticmethod(latest_start_first)
 
     def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
         super().__init__(spec, staged, memory)
@@ -132,7 +133,7 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         return self._value_at(self._slot(key), end_ms, start_ms)
 
     def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield (windowed key, value) of all sessions of the key, by end, then start."""
+        """Yield (windowed key, value) of all sessions of the key, in the order of the store."""
         return self.find_sessions(key, 0, MAX_TIME)
 
     def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
@@ -215,6 +216,8 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
     def _of_key(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> Iterator[tuple[Windowed[K], V]]:
         slot = self._slot(key)
         rows = self._rows_of(slot, earliest_end_ms, latest_start_ms)
+        if self._bounds.is_exact:
+            rows.sort(key=lambda row: (row[0][0], -row[0][1]))
         shown, found = self._shown, self._keys.to_key(slot)
         return iter([(Windowed(found, Window(time[1], time[0])), shown(entry)) for time, entry in rows])
 

@@ -35,6 +35,7 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
     _suffix_bytes = WINDOW_SUFFIX
     _suffix = staticmethod(window_suffix)
     _parts = staticmethod(window_parts)
+    _rank = staticmethod(window_parts)
 
     def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
         super().__init__(spec, staged, memory)
@@ -121,12 +122,16 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
 
     def _put(self, key_slot: Any, start_ms: int, entry: Any, is_delete: bool) -> None:
         """Put where time moves, duplicates are retained, or chains or index must follow."""
-        if is_delete and self._retains:
+        has_no_effect = is_delete and self._retains
+        # But for its time, which the reference's memory store takes.
+        if has_no_effect and not self._bounds.is_exact:
             return
         if start_ms > self._bounds.observed_ms:
             self._observe(start_ms)
         if start_ms < self._accepted_from_ms:
             self._refuse()
+            return
+        if has_no_effect:
             return
         sequence = 0
         if self._retains:
@@ -172,9 +177,9 @@ class WindowStore(WindowRanges[K, V]):
     def fetch(self, key: K, start_ms: int) -> V | None:
         """Return the value of the window that starts at ``start_ms``, None if there is none.
 
-        Where duplicates are retained only the one put last in the store can be found so.
+        Where duplicates are retained only the one put last in the store can be found so, and none in memory.
         """
-        if start_ms < self._visible_from_ms:
+        if start_ms < self._visible_from_ms or (self._retains and self._bounds.is_exact):
             return None
         key_slot = key if type(key) is self._key_type else self._slot(key)
         slot = (key_slot, start_ms, self._sequence) if self._retains else (key_slot, start_ms)

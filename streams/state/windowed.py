@@ -69,6 +69,8 @@ class WindowedLifecycle(StoreLifecycle):
     _suffix_bytes: int
     _suffix: Callable[[int, int], bytes]
     _parts: Callable[[bytes], tuple[bytes, int, int]]
+    #: By what entries of the same segment are ordered in a store declared in memory.
+    _rank: Callable[[bytes], tuple[bytes, int, int]]
 
     def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
         super().__init__(spec, staged, memory)
@@ -204,8 +206,8 @@ class WindowedLifecycle(StoreLifecycle):
         ]
         if self._bounds.is_exact:
             # By key, then times: the bytes of both together go otherwise where a key is the beginning of another.
-            parts = self._parts
-            scans = [sorted(scan, key=lambda row: parts(row[0]), reverse=reverse) for scan in scans]
+            rank = self._rank
+            scans = [sorted(scan, key=lambda row: rank(row[0]), reverse=reverse) for scan in scans]
         return self._of_keys(chain.from_iterable(scans), low, high)
 
     def _of_keys(self, rows: Iterable[tuple[bytes, bytes]], low: bytes | None, high: bytes | None) -> Iterator[RawRow]:

@@ -33,6 +33,12 @@ def session_parts(data: bytes) -> tuple[bytes, int, int]:
     return data[:split], end, start
 
 
+def latest_start_first(data: bytes) -> tuple[bytes, int, int]:
+    """Return what orders the sessions of one end in memory: the key, and of its sessions the latest start first."""
+    key, end, start = session_parts(data)
+    return key, end, -start
+
+
 def key_range(low: bytes | None, high: bytes | None, suffix: int) -> tuple[bytes | None, bytes | None]:
     """Return engine bounds (low, high exclusive) that hold every entry of the keys from low to high.
 

@@ -294,8 +294,43 @@ def test_lru_store_forgets_the_least_recently_used_and_logs_it() -> None:
 
     assert (store.get("a"), store.get("b"), store.get("c")) == (1, None, 3)
     assert [row[:2] for row in rows(store.drain_changes())] == [(b"a", long(1)), (b"c", long(3)), (b"b", None)]
-    with pytest.raises(StoreError, match="all"):
-        store.all()
+
+
+def test_reads_over_many_keys_of_an_lru_store_go_by_key_and_use_none() -> None:
+    store = open_store(evolve(KV, kind=StoreKind.LRU, max_entries=3))
+    for number, key in enumerate(["c", "ab", "b"]):
+        store.put(key, number)
+
+    assert list(store.all()) == [("ab", 1), ("b", 2), ("c", 0)]
+    assert list(store.reverse_all()) == [("c", 0), ("b", 2), ("ab", 1)]
+    assert list(store.range("b", None)) == [("b", 2), ("c", 0)]
+    assert list(store.reverse_range(None, "b")) == [("b", 2), ("ab", 1)]
+    assert list(store.range("c", "a")) == []
+    assert list(store.prefix_scan("a")) == [("ab", 1)]
+    store.put("d", 3)
+    assert list(store.all()) == [("ab", 1), ("b", 2), ("d", 3)]
+
+
+def test_one_window_of_retained_duplicates_is_found_on_disk_only() -> None:
+    """Kafka Streams' memory store looks for the key without its sequence number."""
+    spec = evolve(WINDOWS, kind=StoreKind.WINDOW, retain_duplicates=True)
+    for is_persistent, found in ((False, None), (None, 2)):
+        store = open_store(evolve(spec, is_persistent=is_persistent))
+        store.put("a", 1, 0)
+        store.put("a", 2, 0)
+
+        assert store.fetch("a", 0) == found
+
+
+def test_nothing_put_where_duplicates_are_retained_moves_the_time_in_memory_only() -> None:
+    """Kafka Streams' memory store takes the time of a null first, its RocksDB store leaves the null out."""
+    spec = evolve(WINDOWS, kind=StoreKind.WINDOW, retain_duplicates=True)
+    for is_persistent, left in ((False, []), (None, [(0, 1)])):
+        store = open_store(evolve(spec, is_persistent=is_persistent))
+        store.put("a", 1, 0)
+        store.put("a", None, spec.retention_ms)
+
+        assert list(store.fetch_range("a", 0, spec.retention_ms)) == left
 
 
 def test_backward_session_reads_are_refused_behind_a_changelog() -> None:
