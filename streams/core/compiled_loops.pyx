@@ -55,6 +55,22 @@ def bytes_in(column):
     return total
 
 
+def head_places(timestamps, width, index):
+    """Return for each record of an input when it is to be taken, lowest head timestamp first, ties by input.
+
+    A record behind a higher one waits for it, so the highest timestamp up to it counts: as one number, that times
+    ``width``, the number of inputs, plus ``index``, that of this one.
+    """
+    cdef list places = []
+    highest, place = None, 0
+    for time in timestamps:
+        if highest is None or time > highest:
+            highest = time
+            place = time * width + index
+        places.append(place)
+    return places
+
+
 def rows_by_number(numbers):
     """Return for each number, in the order in which they come first, the indexes at which it stands."""
     cdef dict rows = {}

@@ -4,8 +4,15 @@ Both give the same (``tests/core/test_loops.py``).
 """
 
 try:
-    from streams.core.compiled_loops import bytes_in, rows_by_number, session_windowed, timed_keys, windowed
+    from streams.core.compiled_loops import (
+        bytes_in,
+        head_places,
+        rows_by_number,
+        session_windowed,
+        timed_keys,
+        windowed,
+    )
 except ImportError:  # Built where there was no C compiler.
-    from streams.core.plain_loops import bytes_in, rows_by_number, session_windowed, timed_keys, windowed
+    from streams.core.plain_loops import bytes_in, head_places, rows_by_number, session_windowed, timed_keys, windowed
 
-__all__ = ["bytes_in", "rows_by_number", "session_windowed", "timed_keys", "windowed"]
+__all__ = ["bytes_in", "head_places", "rows_by_number", "session_windowed", "timed_keys", "windowed"]

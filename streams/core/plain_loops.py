@@ -4,6 +4,7 @@ What ``compiled_loops`` does too must be the same there, to the byte and the err
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from struct import Struct
 from typing import Any
 
@@ -26,6 +27,15 @@ def session_windowed(key: Any, start_ms: int, end_ms: int) -> Windowed[Any]:
 def bytes_in(column: Iterable[bytes | None]) -> int:
     """Return how many bytes a column has in all; None has none."""
     return sum(map(len, filter(None, column)))
+
+
+def head_places(timestamps: Iterable[int], width: int, index: int) -> list[int]:
+    """Return for each record of an input when it is to be taken, lowest head timestamp first, ties by input.
+
+    A record behind a higher one waits for it, so the highest timestamp up to it counts: as one number, that times
+    ``width``, the number of inputs, plus ``index``, that of this one.
+    """
+    return [time * width + index for time in accumulate(timestamps, max)]
 
 
 def rows_by_number(numbers: Iterable[int]) -> dict[int, list[int]]:

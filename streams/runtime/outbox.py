@@ -210,10 +210,11 @@ class Outbox:
         if suffix:
             # A windowed key is partitioned by its inner key.
             keys = [key if key is None else key[:-suffix] for key in keys]
-        if None in keys:
+        try:
+            chosen = partitions_for(keys, count)  # type: ignore[arg-type]
+        except TypeError:
+            # There is a record without a key.
             chosen = [home if key is None else partitions_for([key], count)[0] for key in keys]
-        else:
-            chosen = list(partitions_for(keys, count))  # type: ignore[arg-type]
         for index, partition in columns.partitions.items():
             if partition >= 0:
                 chosen[index] = partition

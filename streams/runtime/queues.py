@@ -9,12 +9,12 @@ KIP-353 and KIP-695 (idling), KIP-258 (partition time).
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
 from attrs import define, field, frozen
 
+from streams.core.loops import head_places
 from streams.core.records import NO_TIMESTAMP, Headers, TopicPartition
 from streams.runtime.arrival import ArrivalHeap
 
@@ -353,7 +353,7 @@ class TaskQueues:
         for queue in filled:
             batch = queue.batches[0]
             part = slice(queue.start, min(len(batch), queue.start + look))
-            order = [time * width + queue.index for time in accumulate(batch.timestamps[part], max)]
+            order = head_places(batch.timestamps[part], width, queue.index)
             is_whole = part.stop == len(batch) and len(queue.batches) == 1 and not batch.drops
             if (not is_whole or self._must_wait(queue)) and (certain is None or order[-1] < certain):
                 certain = order[-1]

@@ -76,15 +76,32 @@ class Chain:
 class ChainCache:
     """Chains of recently used keys, bounded by entries: complete as long as that is enough, then in two generations."""
 
-    #: Of all keys while it is complete, of both generations else.
+    #: Of all keys while it is complete, of both generations else; see ``resize``.
     max_entries: int
     #: What lies before has expired.
     first_time: Any = None
-    #: Whether a key without a chain has no entries.
+    #: Whether a key without a chain has no entries; see ``complete``.
     is_complete: bool = False
     chains: dict[Any, Chain] = field(factory=dict)
+    #: So many entries more, a chain itself being one, have their place.  Who lengthens a chain by itself takes from
+    #: this, and calls ``make_room`` where it gets below 0.
+    room: int = field(init=False)
     _older: dict[Any, Chain] = field(factory=dict)
-    _size: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.room = self._limit
+
+    def resize(self, max_entries: int) -> None:
+        """Change the bound; what is too much goes when more comes."""
+        size = self._limit - self.room
+        self.max_entries = max_entries
+        self.room = self._limit - size
+
+    def complete(self) -> None:
+        """Let all chains be those that there are now: none, at first."""
+        self.forget()
+        self.is_complete = True
+        self.room = self._limit
 
     def find(self, key: Any) -> Chain | None:
         """Return the chain of ``key`` if it is known."""
@@ -104,7 +121,7 @@ class ChainCache:
     def _limit(self) -> int:
         return self.max_entries if self.is_complete else self.max_entries // 2
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
         """Forget what has expired; where that is too little, start a new generation: the one before the last goes.
 
         A complete cache has no generations yet, and starts with an empty one.
@@ -113,12 +130,12 @@ class ChainCache:
         """
         if self.first_time is not None:
             self._sweep(self.first_time)
-            if self._size * 4 <= self._limit * 3:
+            if self.room * 4 >= self._limit:
                 return
         self._older = {} if self.is_complete else self.chains
         self.chains = {}
-        self._size = 0
         self.is_complete = False
+        self.room = self._limit
 
     def set(self, key: Any, time: Any, entry: Any, *, is_repeated: bool = False) -> int:
         """Keep a known chain in step with a write; return by how much it grew, 0 if it is not known."""
@@ -127,7 +144,7 @@ class ChainCache:
             if not self.is_complete or entry is None:
                 return 0
             chain = self.chains[key] = Chain()
-            self._size += 1
+            self.room -= 1
         grown = chain.set(time, entry, is_repeated=is_repeated)
         if grown:
             self.grow(grown)
@@ -135,29 +152,29 @@ class ChainCache:
 
     def grow(self, entries: int) -> None:
         """Note that chains have so many entries more, or less; make room if it is too much."""
-        self._size += entries
-        if self._size > self._limit:
-            self._make_room()
+        self.room -= entries
+        if self.room < 0:
+            self.make_room()
 
     def _sweep(self, first_time: Any) -> None:
         """Forget entries before ``first_time`` of all keys, and keys without any."""
         size = 0
         for key, chain in list(self.chains.items()):
-            chain.trim(first_time)
-            if chain.times:
-                size += len(chain.times) + 1
-            elif self.is_complete:
-                del self.chains[key]
+            times = chain.times
+            if times and times[0] < first_time:
+                chain.trim(first_time)
+            if times or not self.is_complete:
+                size += len(times) + 1
             else:
-                size += 1
-        self._size = size
+                del self.chains[key]
+        self.room = self._limit - size
 
     def forget(self) -> None:
         """Forget all chains."""
         self.chains = {}
         self._older = {}
-        self._size = 0
         self.is_complete = False
+        self.room = self._limit
 
 
 @define(eq=False)

@@ -6,6 +6,8 @@ entries lie by key; its memory stores order by time first, which is a segment pe
 Pure: imports nothing of ours.
 """
 
+from collections.abc import Iterable
+
 from attrs import define, field
 
 NO_TIME = -1
@@ -69,3 +71,8 @@ class TimeBounds:
     def segment(self, time_ms: int) -> int:
         """Return the segment of a time; times before 0 lie in the first."""
         return time_ms // self.interval_ms if time_ms > 0 else 0
+
+    def segments(self, times: Iterable[int]) -> list[int]:
+        """Return the segments of many times."""
+        interval_ms = self.interval_ms
+        return [time_ms // interval_ms if time_ms > 0 else 0 for time_ms in times]

@@ -62,7 +62,8 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
             return
         time = (end_ms, start_ms)
         slot = (key_slot, end_ms, start_ms)
-        chain = self._chains.chains.get(key_slot)
+        chains = self._chains
+        chain = chains.chains.get(key_slot)
         if (
             chain is None
             or held is None
@@ -81,7 +82,9 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         fresh[slot] = held
         chain.times.append(time)
         chain.entries.append(held)
-        self._chains.grow(1)
+        chains.room -= 1
+        if chains.room < 0:
+            chains.make_room()
 
     def remove_at(self, key: K, start_ms: int, end_ms: int) -> None:
         """Do what ``remove`` does, for operators: no objects."""
@@ -102,7 +105,7 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         del self._fresh[slot]
         chain.times.pop()
         chain.entries.pop()
-        self._chains.grow(-1)
+        self._chains.room += 1
 
     def sessions_of(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[int, int, V]]:
         """Do what ``find_sessions`` does, for operators: (start, end, value) by end, then start."""

@@ -196,7 +196,8 @@ class WindowStore(WindowRanges[K, V]):
 
     def append(self, key: K, value: V | None, start_ms: int) -> None:
         """Do what ``put`` does, for joins: fast where duplicates are retained and the entries of the key are known."""
-        chain = self._chains.chains.get(key) if type(key) is self._key_type else None
+        chains = self._chains
+        chain = chains.chains.get(key) if type(key) is self._key_type else None
         if chain is None or type(value) is not self._value_type or not self._retains or self._index is not None:
             self.put(key, value, start_ms)
             return
@@ -213,7 +214,9 @@ class WindowStore(WindowRanges[K, V]):
             chain.entries.append(value)
         else:
             chain.set(start_ms, value, is_repeated=True)
-        self._chains.grow(1)
+        chains.room -= 1
+        if chains.room < 0:
+            chains.make_room()
 
     def rows_in_range(self, key: K, from_ms: int, to_ms: int) -> Sequence[tuple[int, V]]:
         """Do what ``fetch_range`` does, for operators: (start, value) in a sequence."""
@@ -229,7 +232,8 @@ class WindowStore(WindowRanges[K, V]):
             return ()
         if times[0] >= from_ms and times[-1] <= to_ms and times[0] >= self._visible_from_ms and not self._is_closed:
             # The usual case of a join: all that is known of the key.
-            rows = list(zip(times, chain.entries, strict=True))
+            entries = chain.entries
+            rows = [(times[0], entries[0])] if len(times) == 1 else list(zip(times, entries, strict=True))
         else:
             rows = self._entries_of(key, from_ms, to_ms, False)
         if self._holds_objects:

@@ -170,7 +170,7 @@ class WindowedLifecycle(StoreLifecycle):
         # Either the one or the other is what a store's readers use; who uses both halves its memory.
         chains = entries if not self._buffer.max_clean else entries // 2
         super()._set_cache_entries(entries - chains)
-        self._chains.max_entries = 2 * chains
+        self._chains.resize(2 * chains)
 
     # Points.
 
@@ -240,7 +240,7 @@ class WindowedLifecycle(StoreLifecycle):
         rows = list(islice(self._raw(None, None, first_ms, max(first_ms, self._bounds.observed_ms), False), small + 1))
         self._set_watched(True)
         if len(rows) <= small:
-            self._chains.is_complete = True
+            self._chains.complete()
             from_bytes = self._keys.from_bytes
             for key, time_ms, other, data in rows:
                 self._chains.set(from_bytes(key), self._chain_time(time_ms, other), self._entry(data), is_repeated=True)
@@ -308,13 +308,13 @@ class WindowedLifecycle(StoreLifecycle):
         write: Callable[[int, Sequence[bytes], Sequence[bytes | None]], None],
     ) -> None:
         """Write entries to the segments of their times, those of dead segments left out."""
-        segment, first_live = self._bounds.segment, self._bounds.first_live
-        lowest = segment(min(times))
-        if lowest >= first_live and lowest == segment(max(times)):
+        bounds = self._bounds
+        lowest = bounds.segment(min(times))
+        if lowest >= bounds.first_live and lowest == bounds.segment(max(times)):
             write(lowest, keys, values)
             return
-        for number, rows in rows_by_number(map(segment, times)).items():
-            if number >= first_live:
+        for number, rows in rows_by_number(bounds.segments(times)).items():
+            if number >= bounds.first_live:
                 write(number, [keys[row] for row in rows], [values[row] for row in rows])
 
     def _restored_values(self, block: Block) -> Sequence[bytes | None]:

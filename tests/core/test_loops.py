@@ -53,6 +53,12 @@ def test_rows_by_number_come_in_the_order_of_their_first(either: ModuleType):
     assert either.rows_by_number([]) == {}
 
 
+def test_places_of_an_input_follow_its_highest_timestamp(either: ModuleType):
+    assert either.head_places([5, 3, 2**62, 7], 3, 1) == [16, 16, 3 * 2**62 + 1, 3 * 2**62 + 1]
+    assert either.head_places(iter([-1]), 2, 1) == [-1]
+    assert either.head_places([], 2, 1) == []
+
+
 def test_timed_keys_have_the_times_behind_the_key(either: ModuleType):
     assert either.timed_keys([b"a", b""], [("a", 258), ("", 3)], 4) == [
         b"a" + window_suffix(258, 0),

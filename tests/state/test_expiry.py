@@ -146,7 +146,8 @@ def test_index_looks_at_what_closes_and_what_expires(alive: int) -> None:
 
 def test_dead_chains_go_where_room_is_needed_if_they_are_a_quarter() -> None:
     """Of four keys three are dead when a fifth needs room: they go, and the others are still all there is."""
-    chains = ChainCache(8, is_complete=True)
+    chains = ChainCache(8)
+    chains.complete()
     for key, time in enumerate((1, 2, 3, 40)):
         chains.set(key, time, "entry")
     chains.first_time = 10
@@ -159,7 +160,8 @@ def test_dead_chains_go_where_room_is_needed_if_they_are_a_quarter() -> None:
 
 def test_living_chains_end_completeness() -> None:
     """What is known from then on is what has been asked for since."""
-    chains = ChainCache(8, is_complete=True)
+    chains = ChainCache(8)
+    chains.complete()
     for key, time in enumerate((20, 30, 40, 50, 60)):
         chains.set(key, time, "entry")
 
