@@ -1,0 +1,102 @@
+"""Kafka's console tools administer the embedded broker in a process of its own, as a person would at a prompt."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.kafka.node import jars
+from tests.kafka.processes import streams_broker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(200)]
+
+TOOLS = "org.apache.kafka.tools."
+TOPICS, GROUPS, OFFSETS = (
+    f"{TOOLS}TopicCommand",
+    f"{TOOLS}consumer.group.ConsumerGroupCommand",
+    f"{TOOLS}GetOffsetShell",
+)
+CONFIGS, PRODUCER, CONSUMER = "kafka.admin.ConfigCommand", f"{TOOLS}ConsoleProducer", f"{TOOLS}consumer.ConsoleConsumer"
+TRANSACTIONS, ELECTION = f"{TOOLS}TransactionsCommand", f"{TOOLS}LeaderElectionCommand"
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Run a tool against a broker with a topic, which a group has read; what it prints is the result."""
+    folder = tmp_path_factory.mktemp("broker")
+    path = ":".join(map(str, jars("node")))
+    with streams_broker(folder) as address:
+
+        def run(tool: str, *arguments: str, stdin: str = "", status: int = 0, with_errors: bool = False) -> str:
+            command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, tool]
+            command += ["--bootstrap-server", address, *arguments]
+            done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+            assert done.returncode == status, done.stdout + done.stderr
+            return done.stdout + done.stderr if with_errors else done.stdout
+
+        run(TOPICS, "--create", "--topic", "words", "--partitions", "2", "--config", "retention.ms=-1")
+        run(PRODUCER, "--topic", "words", stdin="a\nb\nc\n")
+        read = run(CONSUMER, "--topic", "words", "--group", "readers", "--from-beginning", "--max-messages", "3")
+        assert sorted(read.split()) == ["a", "b", "c"]
+        yield run
+
+
+def test_a_topic_is_described_with_its_id_and_its_smallest_replica_set(run: Run) -> None:
+    (header, *_) = run(TOPICS, "--describe", "--topic", "words").splitlines()
+
+    assert "TopicId: " in header
+    assert header.endswith("Configs: retention.ms=-1")
+    assert len(run(TOPICS, "--describe", "--topic", "words", "--at-min-isr-partitions").splitlines()) == 2
+
+
+def test_groups_are_listed_by_state_and_their_offsets_are_set_back(run: Run) -> None:
+    assert "readers" in run(GROUPS, "--list", "--state", "empty")
+    assert "readers" not in run(GROUPS, "--list", "--state", "stable")
+
+    back = run(GROUPS, "--reset-offsets", "--group", "readers", "--topic", "words", "--to-earliest", "--execute")
+
+    assert [line.split()[-1] for line in back.splitlines() if line.startswith("readers")] == ["0", "0"]
+
+
+def test_offsets_are_told_for_every_question(run: Run) -> None:
+    def found(time: str) -> int:
+        rows = run(OFFSETS, "--topic", "words", "--time", time).split()
+        return sum(int(row.rpartition(":")[2]) for row in rows)
+
+    assert found("latest") == 3
+    assert found("earliest") == found("earliest-local") == 0
+    assert 0 <= found("max-timestamp") <= 2
+
+
+def test_transactions_are_looked_into(run: Run) -> None:
+    assert run(TRANSACTIONS, "list").startswith("TransactionalId")
+    assert "ProducerId" in run(TRANSACTIONS, "describe-producers", "--topic", "words", "--partition", "0")
+    assert "Topic" in run(TRANSACTIONS, "find-hanging", "--broker-id", "0")
+
+
+def test_leaders_and_folders_are_where_they_should_be(run: Run) -> None:
+    elected = run(ELECTION, "--election-type", "preferred", "--topic", "words", "--partition", "0")
+
+    assert "already elected" in elected
+    assert '"partition":"words-1"' in run(f"{TOOLS}LogDirsCommand", "--describe")
+    assert "No partition reassignments" in run(f"{TOOLS}reassign.ReassignPartitionsCommand", "--list")
+
+
+def test_settings_of_all_kinds_can_be_asked_for(run: Run) -> None:
+    assert "min.insync.replicas=1" in run(
+        CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", "words", "--all"
+    )
+    assert "num.partitions=1" in run(CONFIGS, "--describe", "--entity-type", "brokers", "--entity-name", "0", "--all")
+    for kind in ("groups", "clients", "client-metrics"):
+        run(CONFIGS, "--describe", "--entity-type", kind)
+
+
+def test_what_there_is_not_is_said_plainly(run: Run) -> None:
+    protocol = ["--consumer-property", "group.protocol=consumer", "--timeout-ms", "5000"]
+    new = run(CONSUMER, "--topic", "words", "--group", "new", *protocol, with_errors=True)
+    rules = run(f"{TOOLS}AclCommand", "--list", status=1, with_errors=True)
+
+    assert "The cluster does not support the new CONSUMER group protocol. Set group.protocol=classic" in new
+    assert "SecurityDisabledException: this broker has no access control" in rules
