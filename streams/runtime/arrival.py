@@ -1,66 +1,47 @@
-"""Which of several inputs with equal head timestamps goes first in the test driver.
+"""What goes first in the test driver: which of several inputs, or timers, of the same time.
 
-Live, bounded and replayed tasks decide ties by input, so that the order is a rule.  Kafka
-Streams keeps the non-empty queues of a task in a ``java.util.PriorityQueue`` and puts each back
-after a record, which makes equal heads take turns in the way that heap moves its elements.  Its
-test driver shows that order, so ours follows it: this is that heap, element by element.  Pure.
+Live, bounded and replayed tasks decide ties by input, and by the order of scheduling, so that the
+order is a rule.  Kafka Streams keeps the non-empty queues and the timers of a task in
+``java.util.PriorityQueue`` and puts each back behind its record or call, which makes equal times
+take turns in the way that heap moves its elements.  Its test driver shows that order, so ours
+follows it: this is that heap, element by element; heapq would break ties differently.  Pure.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import TypeVar
 
-from attrs import define, field
-
-
-class HasHead(Protocol):
-    """A queue with a next record."""
-
-    @property
-    def head_ms(self) -> int:
-        """Timestamp of the next record."""
-        ...
+T = TypeVar("T")
 
 
-@define(eq=False)
-class ArrivalHeap:
-    """The non-empty queues of a task, lowest head first; heapq would break ties differently."""
+def offer(heap: list[T], item: T, time_of: Callable[[T], int]) -> None:
+    """Add an item to a heap, whose first item is one of the lowest time."""
+    time_ms = time_of(item)
+    heap.append(item)
+    place = len(heap) - 1
+    while place:
+        above = (place - 1) >> 1
+        if time_ms >= time_of(heap[above]):
+            break
+        heap[place] = heap[above]
+        place = above
+    heap[place] = item
 
-    _queues: list[HasHead] = field(factory=list)
 
-    def __bool__(self) -> bool:
-        return bool(self._queues)
-
-    @property
-    def first(self) -> HasHead:
-        """The queue whose record is next."""
-        return self._queues[0]
-
-    def offer(self, queue: HasHead) -> None:
-        """Add a queue that has become non-empty, or still is after a record was taken."""
-        queues = self._queues
-        queues.append(queue)
-        place = len(queues) - 1
-        while place:
-            above = (place - 1) >> 1
-            if queue.head_ms >= queues[above].head_ms:
-                break
-            queues[place] = queues[above]
-            place = above
-        queues[place] = queue
-
-    def poll(self) -> None:
-        """Take the first queue out."""
-        queues = self._queues
-        moved = queues.pop()
-        size = len(queues)
-        if not size:
-            return
-        place = 0
-        while place < size >> 1:
-            below = 2 * place + 1
-            if below + 1 < size and queues[below].head_ms > queues[below + 1].head_ms:
-                below += 1
-            if moved.head_ms <= queues[below].head_ms:
-                break
-            queues[place] = queues[below]
-            place = below
-        queues[place] = moved
+def poll(heap: list[T], time_of: Callable[[T], int]) -> T:
+    """Take the first item out of a heap."""
+    first, moved = heap[0], heap.pop()
+    size = len(heap)
+    if not size:
+        return first
+    time_ms = time_of(moved)
+    place = 0
+    while place < size >> 1:
+        below = 2 * place + 1
+        if below + 1 < size and time_of(heap[below]) > time_of(heap[below + 1]):
+            below += 1
+        if time_ms <= time_of(heap[below]):
+            break
+        heap[place] = heap[below]
+        place = below
+    heap[place] = moved
+    return first

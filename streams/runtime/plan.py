@@ -405,6 +405,7 @@ class ApplicationPlan:
             outbox,
             metrics,
             regroups=self.regroups(task_id.sub_topology),
+            follows_arrival=self.is_single_task,
             cache=cache,
             now_ms=self.clock.now_ms(),
             skips_processing_errors=config.processing_handler != "fail",

@@ -11,9 +11,12 @@ record or a punctuation: nothing can make it again, and who must not lose it ask
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
+from operator import itemgetter
+from typing import TypeAlias
 
 from attrs import define, field
 
+from streams.runtime.arrival import offer, poll
 from streams.runtime.checkpoint import CarriedTimer, TimerPlace
 from streams.topology.operator import PunctuationType
 
@@ -41,13 +44,18 @@ class Timer:
         self.due_ms += (missed + 1) * self.interval_ms
 
 
+#: When a timer is due, its place among those due at the same time, and the timer.
+_Row: TypeAlias = tuple[int, int, Timer]
+
+_due_ms: Callable[[_Row], int] = itemgetter(0)
+
+
 @define(eq=False)
 class Punctuations:
-    """All timers of a task, by clock."""
+    """All timers of a task, by clock; ``follows_arrival`` is for the test driver (``runtime.arrival``)."""
 
-    _heaps: dict[PunctuationType, list[tuple[int, int, Timer]]] = field(
-        factory=lambda: {kind: [] for kind in PunctuationType}
-    )
+    _follows_arrival: bool = False
+    _heaps: dict[PunctuationType, list[_Row]] = field(factory=lambda: {kind: [] for kind in PunctuationType})
     _sequence: "count[int]" = field(factory=count)
     #: Timers that can be carried: those scheduled before ``resume``.
     _carried: dict[TimerPlace, Timer] = field(factory=dict)
@@ -96,9 +104,10 @@ class Punctuations:
             elif with_wall_clock or timer.kind is PunctuationType.STREAM_TIME:
                 # In the order of ``timers``, which is how those due at the same time are told apart.
                 timer.due_ms, timer.sequence = before.due_ms, next(self._sequence)
-        for heap in self._heaps.values():
-            heap[:] = [(timer.due_ms, timer.sequence, timer) for _, _, timer in heap]
-            heapq.heapify(heap)
+        for kind, heap in self._heaps.items():
+            self._heaps[kind] = []
+            for _, _, timer in heap:
+                self._add(timer)
 
     def carried(self) -> dict[TimerPlace, CarriedTimer]:
         """Return the timers to go on with, in the order in which they fire; cancelled ones last."""
@@ -123,14 +132,14 @@ class Punctuations:
         """Return when the next timer of a clock is due; None if there is none."""
         heap = self._heaps[kind]
         while heap and heap[0][2].is_cancelled:
-            heapq.heappop(heap)
+            self._pop(kind)
         return heap[0][0] if heap else None
 
     def fire(self, kind: PunctuationType, now_ms: int, run: Callable[[Timer, int], None]) -> int:
         """Run what is due at ``now_ms`` of a clock, in order of due time; return how many ran."""
         fired = 0
         while (due := self.next_due_ms(kind)) is not None and due <= now_ms:
-            timer = heapq.heappop(self._heaps[kind])[2]
+            timer = self._pop(kind)
             run(timer, now_ms)
             fired += 1
             if not timer.is_cancelled:
@@ -140,4 +149,15 @@ class Punctuations:
 
     def _push(self, timer: Timer) -> None:
         timer.sequence = next(self._sequence)
-        heapq.heappush(self._heaps[timer.kind], (timer.due_ms, timer.sequence, timer))
+        self._add(timer)
+
+    def _add(self, timer: Timer) -> None:
+        heap, row = self._heaps[timer.kind], (timer.due_ms, timer.sequence, timer)
+        if self._follows_arrival:
+            offer(heap, row, _due_ms)
+        else:
+            heapq.heappush(heap, row)
+
+    def _pop(self, kind: PunctuationType) -> Timer:
+        heap = self._heaps[kind]
+        return (poll(heap, _due_ms) if self._follows_arrival else heapq.heappop(heap))[2]

@@ -9,20 +9,22 @@ KIP-353 and KIP-695 (idling), KIP-258 (partition time).
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from attrs import define, field, frozen
 
 from streams.core.loops import head_places
 from streams.core.records import NO_TIMESTAMP, Headers, TopicPartition
-from streams.runtime.arrival import ArrivalHeap
+from streams.runtime.arrival import offer, poll
 
 #: Records of one partition that are looked at for one mixed run: bounds the work of a take.
 _LOOK_AHEAD = 1024
 
 #: Small batches are joined up to this size, so that runs do not get short.
 _JOIN_BELOW = 256
+
+_head_ms: Callable[["PartitionQueue"], int] = attrgetter("head_ms")
 
 
 @frozen
@@ -189,8 +191,8 @@ class TaskQueues:
         self._is_bounded = is_bounded
         self._max_buffered = max_buffered
         self._max_ahead_ms = max_ahead_ms
-        #: Decides ties of the test driver, which takes one record at a time.
-        self._arrival = ArrivalHeap() if follows_arrival else None
+        #: The heap of non-empty queues that decides ties in the test driver, which takes one record at a time.
+        self._arrival: list[PartitionQueue] | None = [] if follows_arrival else None
         #: Highest timestamp taken by the task.
         self.stream_time_ms = NO_TIMESTAMP
 
@@ -205,7 +207,7 @@ class TaskQueues:
         was_empty = not queue.size
         queue.add(batch)
         if was_empty and queue.size and self._arrival is not None:
-            self._arrival.offer(queue)
+            offer(self._arrival, queue, _head_ms)
 
     def attach(self, partition: TopicPartition) -> None:
         """Add a partition behind the others."""
@@ -253,9 +255,7 @@ class TaskQueues:
         if not filled or not self._may_start(now_ms):
             return None
         if self._arrival is not None:
-            first = self._arrival.first
-            assert isinstance(first, PartitionQueue)
-            return self._single(first, 1)
+            return self._single(self._arrival[0], 1)
         run = self._single(filled[0], limit) if len(self._ordered) == 1 else self._mixed(filled, limit)
         if until_stream_time_ms is not None:
             run = self._cut(run, until_stream_time_ms)
@@ -269,10 +269,10 @@ class TaskQueues:
         self.stream_time_ms = max(self.stream_time_ms, max(timestamps))
         if isinstance(run.queues, PartitionQueue):
             if self._arrival is not None:
-                self._arrival.poll()
+                poll(self._arrival, _head_ms)
             run.queues.advance(count, timestamps)
             if self._arrival is not None and run.queues.size:
-                self._arrival.offer(run.queues)
+                offer(self._arrival, run.queues, _head_ms)
             return
         taken: dict[int, list[int]] = {}
         for queue, timestamp in zip(run.queues, timestamps, strict=False):

@@ -98,6 +98,7 @@ class Task:
         metrics: Metrics,
         *,
         regroups: bool = False,
+        follows_arrival: bool = False,
         cache: RecordCache | None = None,
         now_ms: int = 0,
         skips_processing_errors: bool = False,
@@ -118,7 +119,7 @@ class Task:
         self.outbox = outbox
         self.metrics = metrics
         self.cache = cache
-        self.punctuations = Punctuations()
+        self.punctuations = Punctuations(follows_arrival)
         #: Wall-clock time of the driver's last call.
         self.now_ms = now_ms
         #: User code asked for a commit.

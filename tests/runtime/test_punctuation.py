@@ -37,6 +37,16 @@ def test_jump_over_many_intervals_fires_once():
     assert punctuations.next_due_ms(STREAM) == (1 << 61) + 1
 
 
+def test_timers_due_at_the_same_time_fire_as_scheduled_and_in_the_test_driver_as_in_kafka_streams():
+    """Its heap moves the last to the place of the first that was taken."""
+    for follows_arrival, expected in ((False, "abcabc"), (True, "acbcba")):
+        punctuations = Punctuations(follows_arrival)
+        for node in "abc":
+            punctuations.schedule(node, 10, STREAM, print, None, -1)
+
+        assert "".join(node for node, _ in fire(punctuations, STREAM, 0, 10)) == expected
+
+
 def test_start_time_aligns_and_one_in_the_past_moves_to_the_next_in_line():
     punctuations = Punctuations()
     punctuations.schedule("a", 10, WALL, print, 3, 25)
