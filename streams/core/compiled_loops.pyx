@@ -102,13 +102,42 @@ def timed_keys(keys, slots, int second_bytes):
     cdef tuple slot
     cdef uint8_t* to
     for index in range(count):
-        key, slot = of_keys[index], of_slots[index]
+        item, slot = of_keys[index], of_slots[index]
+        key = item if PyBytes_CheckExact(item) else bytes(item)
         size = PyBytes_GET_SIZE(key)
         whole = PyBytes_FromStringAndSize(NULL, size + 8 + second_bytes)
         to = <uint8_t*>PyBytes_AS_STRING(whole)
         memcpy(to, PyBytes_AS_STRING(key), size)
         _big_endian(to + size, <uint64_t><int64_t>slot[1], 8)
         _big_endian(to + size + 8, 0 if len(slot) == 2 else <uint64_t><int64_t>slot[2], second_bytes)
+        made[index] = whole
+    return made
+
+
+def timed_values(values, times):
+    """Return each value with its time before it, 8 bytes, big-endian; None stays None.
+
+    Raises:
+        ValueError: as many values as times there are not.
+    """
+    cdef list of_values = list(values)
+    cdef list of_times = list(times)
+    cdef Py_ssize_t count = len(of_values), index, size
+    if len(of_times) != count:
+        raise ValueError("columns of different lengths")
+    cdef list made = [None] * count
+    cdef bytes value, whole
+    cdef uint8_t* to
+    for index in range(count):
+        item = of_values[index]
+        if item is None:
+            continue
+        value = item if PyBytes_CheckExact(item) else bytes(item)
+        size = PyBytes_GET_SIZE(value)
+        whole = PyBytes_FromStringAndSize(NULL, 8 + size)
+        to = <uint8_t*>PyBytes_AS_STRING(whole)
+        _big_endian(to, <uint64_t><int64_t>of_times[index], 8)
+        memcpy(to + 8, PyBytes_AS_STRING(value), size)
         made[index] = whole
     return made
 

@@ -10,9 +10,26 @@ try:
         rows_by_number,
         session_windowed,
         timed_keys,
+        timed_values,
         windowed,
     )
 except ImportError:  # Built where there was no C compiler.
-    from streams.core.plain_loops import bytes_in, head_places, rows_by_number, session_windowed, timed_keys, windowed
+    from streams.core.plain_loops import (
+        bytes_in,
+        head_places,
+        rows_by_number,
+        session_windowed,
+        timed_keys,
+        timed_values,
+        windowed,
+    )
 
-__all__ = ["bytes_in", "head_places", "rows_by_number", "session_windowed", "timed_keys", "windowed"]
+__all__ = [
+    "bytes_in",
+    "head_places",
+    "rows_by_number",
+    "session_windowed",
+    "timed_keys",
+    "timed_values",
+    "windowed",
+]

@@ -11,6 +11,7 @@ from typing import Any
 from streams.core.records import Window, Windowed
 
 _new_tuple = tuple.__new__
+_pack_time = Struct(">q").pack
 _SUFFIXES = {4: Struct(">qi").pack, 8: Struct(">qq").pack}
 
 
@@ -59,4 +60,16 @@ def timed_keys(keys: Sequence[bytes], slots: Sequence[tuple[Any, ...]], second_b
         ValueError: as many keys as slots there are not.
     """
     suffix = _SUFFIXES[second_bytes]
-    return [key + suffix(slot[1], slot[2] if len(slot) == 3 else 0) for key, slot in zip(keys, slots, strict=True)]
+    return [
+        bytes(key) + suffix(slot[1], slot[2] if len(slot) == 3 else 0) for key, slot in zip(keys, slots, strict=True)
+    ]
+
+
+def timed_values(values: Sequence[bytes | None], times: Sequence[int]) -> list[bytes | None]:
+    """Return each value with its time before it, 8 bytes, big-endian; None stays None.
+
+    Raises:
+        ValueError: as many values as times there are not.
+    """
+    pack = _pack_time
+    return [None if value is None else pack(time_ms) + value for value, time_ms in zip(values, times, strict=True)]

@@ -5,10 +5,10 @@ then the value; in the changelog the time is the record's timestamp instead (KIP
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from operator import add
 from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from streams.core.loops import timed_values
 from streams.core.records import Block
 from streams.core.serdes import Serde
 from streams.state.engines import next_prefix
@@ -21,7 +21,6 @@ R = TypeVar("R")
 
 _SPACE = 0
 _TIME_BYTES = 8
-_pack_time = Struct(">q").pack
 _unpack_time = Struct(">q").unpack_from
 
 
@@ -247,27 +246,19 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
             self._noted(error)
             raise
         times = [pair[1] for pair in pairs]
-        self._staged.put_all(_SPACE, keys, timed(values, times))
+        self._staged.put_all(_SPACE, keys, timed_values(values, times))
         self._note(keys, values, times)
 
     def _restore_rows(self, block: Block) -> None:
-        self._staged.load(_SPACE, *keyed(block.keys, timed(block.values, block.timestamps)))
+        self._staged.load(_SPACE, *keyed(block.keys, timed_values(block.values, block.timestamps)))
 
     def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
         keys, values = zip(*rows, strict=True)
         return keys, *untimed(values)
 
 
-def timed(values: Sequence[bytes | None], times: Sequence[int]) -> list[bytes | None]:
-    """Join values with their times, as the engine holds them."""
-    pack = _pack_time
-    if None not in values:
-        return list(map(add, map(pack, times), values))
-    return [None if value is None else pack(time_ms) + value for value, time_ms in zip(values, times, strict=True)]
-
-
 def untimed(data: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
-    """Return the values and the times that ``timed`` joined."""
+    """Return the values and the times that ``timed_values`` joined."""
     unpack = _unpack_time
     return [value[_TIME_BYTES:] for value in data], [unpack(value)[0] for value in data]
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from streams.core.errors import StoreClosedError
+from streams.core.loops import timed_values
 from streams.core.records import Block, Window, Windowed
 from streams.state.budget import MemoryBudget
 from streams.state.forms import ABSENT
-from streams.state.keyvalue import ValueAndTimestamp, timed, untimed
+from streams.state.keyvalue import ValueAndTimestamp, untimed
 from streams.state.lifecycle import Columns, time_of
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
@@ -326,10 +327,10 @@ class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
     ) -> tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[int]]:
         values = self._values.all_to_bytes([pair[0] for pair in entries])
         times = [pair[1] for pair in entries]
-        return timed(values, times), values, times
+        return timed_values(values, times), values, times
 
     def _restored_values(self, block: Block) -> Sequence[bytes | None]:
-        return timed(block.values, block.timestamps)
+        return timed_values(block.values, block.timestamps)
 
     def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
         keys, values = zip(*rows, strict=True)

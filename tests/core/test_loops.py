@@ -67,6 +67,19 @@ def test_timed_keys_have_the_times_behind_the_key(either: ModuleType):
     assert either.timed_keys([b"a"], [("a", 2, 1)], 8) == [b"a" + session_suffix(2, 1)]
 
 
+def test_timed_values_have_their_time_before_them(either: ModuleType):
+    assert either.timed_values((b"a", None, b""), (258, 1, -1)) == [b"\0\0\0\0\0\0\1\2a", None, b"\xff" * 8]
+    with pytest.raises(ValueError):
+        either.timed_values([b"a", b"b"], [1])
+
+
+def test_other_buffers_become_bytes(either: ModuleType):
+    (value,) = either.timed_values([bytearray(b"a")], [0])
+    (key,) = either.timed_keys([bytearray(b"a")], [("a", 0)], 4)
+
+    assert (type(value), type(key)) == (bytes, bytes)
+
+
 def test_timed_keys_want_a_slot_for_each_key(either: ModuleType):
     with pytest.raises(ValueError):
         either.timed_keys([b"a", b"b"], [("a", 1)], 4)
