@@ -81,10 +81,9 @@ class ChangeHeaders(Catalogued):
         self._change = change
 
     def process(self, record: AnyRecord) -> None:
-        """Forward with changed headers."""
-        # Assigned to the record itself, as the reference's processors change its own headers.
+        """Forward the record itself, whose own headers are changed: whoever shares them sees it."""
         record.headers = self._change(record.headers)
-        self.context.forward(record.key, record.value, timestamp_ms=record.timestamp_ms, headers=record.headers)
+        self.pass_on(record)
 
 
 def _adds(name: str, value: str) -> ChangeHeaders:
