@@ -32,8 +32,8 @@ def offset_key(group_id: str, partition: TopicPartition) -> bytes:
 
 
 def offset_value(committed: OffsetAndMetadata, now_ms: int) -> bytes:
-    """Return a committed offset as bytes (leader epoch unknown)."""
-    writer = Writer().int16(_VALUE_VERSION).int64(committed.offset).int32(-1)
+    """Return a committed offset as bytes."""
+    writer = Writer().int16(_VALUE_VERSION).int64(committed.offset).int32(committed.leader_epoch)
     return writer.string(committed.metadata).int64(now_ms).finish()
 
 
@@ -94,9 +94,8 @@ def read_offset(data: bytes) -> OffsetAndMetadata:
     reader = Reader(data)
     version = reader.int16()
     offset = reader.int64()
-    if version >= 3:
-        reader.int32()
-    return OffsetAndMetadata(offset, reader.string())
+    leader_epoch = reader.int32() if version >= 3 else -1
+    return OffsetAndMetadata(offset, reader.string(), leader_epoch)
 
 
 def read_group(group_id: str, data: bytes) -> Group:

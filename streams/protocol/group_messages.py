@@ -124,10 +124,14 @@ class LeaveGroupResponse:
 
 @frozen
 class OffsetAndMetadata:
-    """A committed offset: the next record to read, and the committer's note."""
+    """A committed offset: the next record to read, and the committer's note.
+
+    ``leader_epoch`` is that of the last record read, -1 where who committed did not say (KIP-320).
+    """
 
     offset: int
     metadata: str = ""
+    leader_epoch: int = -1
 
 
 @frozen

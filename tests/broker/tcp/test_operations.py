@@ -78,6 +78,7 @@ def offset_for(client, timestamp):
     partition = {"partition_index": 0, "timestamp": timestamp}
     (topic,) = client.call(LIST_OFFSETS, 8, topics=[{"name": "words", "partitions": [partition]}])["topics"]
     found = topic["partitions"][0]
+    assert found["leader_epoch"] == (0 if found["offset"] >= 0 else -1)
     return found["error_code"], found["timestamp"], found["offset"]
 
 
@@ -255,6 +256,23 @@ def test_offsets_are_committed_for_partitions_that_there_are(client):
     assert found == {("words", 0): 0, ("none", 0): unknown, ("words", 9): unknown}
     (group,) = client.call(9, 8, groups=[{"group_id": "readers", "topics": None}])["groups"]
     assert [topic["name"] for topic in group["topics"]] == ["words"]
+
+
+def test_a_committed_offset_comes_back_as_it_was_committed(tmp_path):
+    """With the leader epoch of the last record read (KIP-320), after a restart too."""
+    from streams.broker import EmbeddedBroker
+
+    row = {"partition_index": 0, "committed_offset": 3, "committed_metadata": "n", "committed_leader_epoch": 0}
+    for is_first in (True, False):
+        with EmbeddedBroker(tmp_path) as broker, broker.serve("127.0.0.1:0") as server:
+            with Client(server.bootstrap_servers) as client:
+                if is_first:
+                    broker.create_topic("words")
+                    client.call(8, 8, group_id="readers", topics=[{"name": "words", "partitions": [row]}])
+                (group,) = client.call(9, 8, groups=[{"group_id": "readers", "topics": None}])["groups"]
+                (found,) = group["topics"][0]["partitions"]
+
+        assert {name: found[name.replace("committed_metadata", "metadata")] for name in row} == row
 
 
 def described(client, kind, name):

@@ -64,6 +64,7 @@ def _commit(request: OffsetCommit, version: int) -> Fields:
                         "partition_index": number,
                         "committed_offset": committed.offset,
                         "committed_metadata": committed.metadata,
+                        "committed_leader_epoch": committed.leader_epoch,
                     }
                     for number, committed in partitions
                 ],
@@ -84,7 +85,9 @@ def _commit_asked(message: Fields, version: int, client_id: str) -> Asked[Offset
         OffsetCommit(
             message["group_id"],
             {
-                partition: OffsetAndMetadata(row["committed_offset"], text(row["committed_metadata"]))
+                partition: OffsetAndMetadata(
+                    row["committed_offset"], text(row["committed_metadata"]), row["committed_leader_epoch"]
+                )
                 for partition, row in rows
             },
             message["generation_id_or_member_epoch"],
@@ -147,7 +150,9 @@ def _fetch_answer(message: Fields, version: int, request: OffsetFetch) -> Offset
         if error is ErrorCode.NONE and found is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             error = found
         if row["committed_offset"] != _NO_OFFSET:
-            offsets[partition] = OffsetAndMetadata(row["committed_offset"], text(row["metadata"]))
+            offsets[partition] = OffsetAndMetadata(
+                row["committed_offset"], text(row["metadata"]), row["committed_leader_epoch"]
+            )
     return OffsetFetchResponse(error, offsets if error is ErrorCode.NONE else {})
 
 
@@ -193,6 +198,7 @@ def _fetched_row(partition: TopicPartition, committed: OffsetAndMetadata | None,
         "partition_index": partition.partition,
         "committed_offset": _NO_OFFSET if committed is None else committed.offset,
         "metadata": "" if committed is None else committed.metadata,
+        "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
         "error_code": error,
     }
 

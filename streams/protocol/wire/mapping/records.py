@@ -46,6 +46,8 @@ _LOGGER = logging.getLogger(__name__)
 _MIN_BYTES: Final = 1
 # Without a fetch session each request says everything (KIP-227).
 _NO_SESSION: Final = -1
+# First version of ListOffsets that tells leader epochs.
+_EPOCHS_SINCE: Final = 4
 
 
 # --- Produce ------------------------------------------------------------------------------
@@ -297,7 +299,14 @@ def _list_offsets_answered(
             {
                 "name": topic,
                 "partitions": [
-                    {"partition_index": number, "error_code": error, "timestamp": time, "offset": offset}
+                    {
+                        "partition_index": number,
+                        "error_code": error,
+                        "timestamp": time,
+                        "offset": offset,
+                        # There is one leader, who never changed.
+                        "leader_epoch": 0 if offset >= 0 and incoming.version >= _EPOCHS_SINCE else -1,
+                    }
                     for number, (error, time, offset) in partitions
                 ],
             }

@@ -200,6 +200,7 @@ def _commit(request: TxnOffsetCommit, version: int) -> Fields:
                         "partition_index": number,
                         "committed_offset": committed.offset,
                         "committed_metadata": committed.metadata,
+                        "committed_leader_epoch": committed.leader_epoch,
                     }
                     for number, committed in partitions
                 ],
@@ -223,7 +224,9 @@ def _commit_asked(message: Fields, version: int, client_id: str) -> Asked[TxnOff
             message["producer_id"],
             message["producer_epoch"],
             {
-                partition: OffsetAndMetadata(row["committed_offset"], text(row["committed_metadata"]))
+                partition: OffsetAndMetadata(
+                    row["committed_offset"], text(row["committed_metadata"]), row["committed_leader_epoch"]
+                )
                 for partition, row in rows
             },
             message["generation_id"],
