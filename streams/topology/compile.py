@@ -18,7 +18,7 @@ from attrs import define, field
 from streams.core.errors import ProcessingError
 from streams.core.records import Headers
 from streams.core.serdes import Serde
-from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode, Topology
 from streams.topology.inline import (
     Branch,
     Filter,
@@ -190,10 +190,11 @@ def compile_sub_topology(
 ) -> CompiledSubTopology:
     """Generate the program of a sub-topology.
 
-    With ``isolate_errors`` every node catches what fails in it, for a processing handler that
-    goes on; without, an exception ends the run.  ``guard_sinks`` does the same for what sinks
-    cannot serialize, for a production handler that goes on.  ``has_cache`` says whether its tasks
-    have a record cache, behind which changes do not go on at once.
+    With ``isolate_errors`` every processor catches what fails in it, for a processing handler that
+    goes on; without, an exception ends the run.  What fails in a sink failed in the node that
+    forwards to it, as in Kafka Streams: behind a source nothing catches it.  ``guard_sinks``
+    catches what sinks cannot serialize, for a production handler that goes on.  ``has_cache`` says
+    whether its tasks have a record cache, behind which changes do not go on at once.
     """
     writer = _Writer(topology, sub, isolate_errors, guard_sinks, has_cache)
     writer.write()
@@ -253,7 +254,7 @@ class _Writer:
     def write(self) -> None:
         nodes = [self.topology.nodes[name] for name in self.sub.nodes]
         for node in nodes:
-            if not isinstance(node, SourceNode) and (self.isolate or len(node.parents) > 1):
+            if not isinstance(node, SourceNode) and (self._catches(node) or len(node.parents) > 1):
                 self._make_separate(node.name)
             if isinstance(node, ProcessorNode) and isinstance(node.operator, ProcessorOperator):
                 for child in self.topology.children[node.name]:
@@ -271,6 +272,9 @@ class _Writer:
                 written.add(name)
                 self._function(f"n{self.ids[name]}", name, children_only=False)
         self._mixed(stops)
+
+    def _catches(self, node: Node) -> bool:
+        return self.isolate and isinstance(node, ProcessorNode)
 
     def _make_separate(self, name: str) -> None:
         if name not in self._separate:
@@ -317,7 +321,7 @@ class _Writer:
         self._line(0, f"def {head}(k, v, t, h):", name)
         if children_only:
             self._children(name, "k", "v", "t", "h", 1)
-        elif self.isolate:
+        elif self._catches(self.topology.nodes[name]):
             self._line(1, "try:", name)
             self._body(name, "k", "v", "t", "h", 2)
             self._line(1, "except Exception as error:", name)

@@ -113,6 +113,51 @@ def test_processing_handler_that_goes_on_drops_at_the_failing_node_only():
         assert driver.metric("dropped-records", "divide") == 1
 
 
+def positive(number: int) -> bytes:
+    if number < 0:
+        raise ValueError("negative")
+    return b"%d" % number
+
+
+COUNTED = Serde("counted", positive, int, is_immutable=True)
+
+
+def test_what_fails_in_a_sink_failed_in_the_node_that_forwards_to_it():
+    """The rest of that node's record is dropped with it, what had gone on before is not."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        stream = builder.stream(numbers)
+        same = stream.map_values(lambda value: value, name="same")
+        same.to("before", key=str, value=int)
+        same.to("counted", key=str, value=COUNTED)
+        same.to("behind", key=str, value=int)
+        stream.to(out)
+
+    with TopologyTestDriver(topology, processing_handler="continue") as driver:
+        for value in (1, -1, 2):
+            driver.pipe(numbers, value, key="a")
+
+        found = {name: driver.read(Topic(name, key=str, value=int)) for name in ("before", "behind", "out")}
+        assert {name: [value for _, value in rows] for name, rows in found.items()} == {
+            "before": [1, -1, 2],
+            "behind": [1, 2],
+            "out": [1, -1, 2],
+        }
+        assert driver.metric("dropped-records", "same") == 1
+
+
+def test_what_fails_in_a_sink_behind_a_source_fails_the_task():
+    """As in Kafka Streams only processors have a processing handler."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(numbers).to("counted", name="sink", key=str, value=COUNTED)
+
+    with TopologyTestDriver(topology, processing_handler="continue") as driver:
+        with pytest.raises(ProcessingError, match="negative") as failure:
+            driver.pipe(numbers, -1, key="a")
+        assert failure.value.node == "sink"
+
+
 WINDOWS = TimeWindows.of(timedelta(milliseconds=10), advance=timedelta(milliseconds=5), grace=timedelta(seconds=1))
 
 
