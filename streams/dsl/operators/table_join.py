@@ -13,15 +13,37 @@ from streams.core.errors import TopologyError
 from streams.core.records import Headers
 from streams.core.serdes import Serde
 from streams.dsl.operators.emission import table_emit
-from streams.dsl.operators.getters import IS_LATEST, NOT_PUT, Getter, TableValues, open_rows
+from streams.dsl.operators.getters import IS_LATEST, NOT_PUT, TableValues, open_rows
 from streams.dsl.operators.grace_buffer import GraceBuffer
 from streams.dsl.operators.joining import JoinKind, KeyedJoiner, reversed_joiner, two_value_joiner
 from streams.topology.operator import NodeContext, Process
+from streams.topology.template import Template, filled
 
 _NULL = "null key or value"
 _NULL_KEY = "null key"
 _LATE = "late record of a versioned table"
 _NO_TIME = -1
+
+#: A record of the stream and the row of its key, of its time where the table is versioned.
+_INNER = """
+if {k} is None or {v} is None:
+    $drop($null)
+else:
+    $row = FIND
+    if $row is not None:
+        $other = $row[0]
+        $joined = JOINED
+        -> {k}, $joined, {t}, {h}
+"""
+_LEFT = """
+if {v} is None:
+    $drop($null)
+else:
+    $row = None if {k} is None else FIND
+    $other = None if $row is None else $row[0]
+    $joined = JOINED
+    -> {k}, $joined, {t}, {h}
+"""
 
 
 @frozen
@@ -41,17 +63,32 @@ class StreamTableJoin:
     buffer_store: str | None = None
     key_serde: Serde[Any] | None = None
 
+    def template(self, _: Callable[[str], bool]) -> Template | None:
+        """Return the operator as text, None if records wait."""
+        if self.grace_ms is not None:
+            return None
+        words = {
+            "FIND": "$lookup({k}) if $lookup_at is None else $lookup_at({k}, {t})",
+            "JOINED": f"$join({'{k}, ' if self.with_key else ''}{{v}}, $other)",
+        }
+
+        def names(context: NodeContext) -> dict[str, Any]:
+            return {
+                "drop": context.drop,
+                "join": self.joiner,
+                "lookup": self.table.getter(context),
+                "lookup_at": self.table.time_getter(context),
+                "null": _NULL,
+            }
+
+        return Template(filled(_LEFT if self.is_left else _INNER, words), names)
+
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
-        join = two_value_joiner(self.joiner, self.with_key)
-        lookup = self.table.getter(context)
+        template = self.template(context.caches)
+        if template is not None:
+            return template.bind_alone(context)
         lookup_at = self.table.time_getter(context)
-        if lookup_at is not None:
-            joined = _joined_at(context, lookup_at, join, self.is_left)
-        else:
-            joined = _joined(context, lookup, join, self.is_left)
-        if self.grace_ms is None:
-            return _stream_side(context, joined, self.is_left)
         if lookup_at is None:
             raise TopologyError(
                 f"node {context.node!r}: a stream-table join with grace needs a versioned table; "
@@ -59,9 +96,10 @@ class StreamTableJoin:
             )
         assert self.buffer_store is not None
         assert self.key_serde is not None
+        assert self.grace_ms is not None
+        joined = _joined_at(context, lookup_at, two_value_joiner(self.joiner, self.with_key), self.is_left)
         buffer = GraceBuffer(context.store(self.buffer_store), self.key_serde, self.grace_ms, joined)
-        buffered = buffer.open(context)
-        return _stream_side(context, buffered, self.is_left, observe=True)
+        return _observed(context, buffer.open(context), self.is_left)
 
 
 @frozen
@@ -97,19 +135,6 @@ class StreamGlobalTableJoin:
         return process
 
 
-def _joined(context: NodeContext, lookup: Getter, join: KeyedJoiner, is_left: bool) -> Process:
-    forward = context.forward
-
-    def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-        row = None if key is None else lookup(key)
-        if row is not None:
-            forward(key, join(key, value, row[0]), timestamp_ms, headers)
-        elif is_left:
-            forward(key, join(key, value, None), timestamp_ms, headers)
-
-    return process
-
-
 def _joined_at(
     context: NodeContext, lookup: Callable[[Any, int], tuple[Any, int] | None], join: KeyedJoiner, is_left: bool
 ) -> Process:
@@ -125,15 +150,12 @@ def _joined_at(
     return process
 
 
-def _stream_side(context: NodeContext, joined: Process, is_left: bool, *, observe: bool = False) -> Process:
-    """Return ``joined`` for records that can have a partner; the others are dropped.
-
-    ``observe`` keeps the stream time of the node, dropped records included.
-    """
-    drop, time = context.drop, context.stream_time() if observe else None
+def _observed(context: NodeContext, joined: Process, is_left: bool) -> Process:
+    """Return ``joined`` for records that can have a partner; the others only move the node's stream time."""
+    drop, time = context.drop, context.stream_time()
 
     def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-        if time is not None and timestamp_ms > time.ms:
+        if timestamp_ms > time.ms:
             time.ms = timestamp_ms
         if value is None or (key is None and not is_left):
             drop(_NULL)
