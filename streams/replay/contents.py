@@ -1,12 +1,16 @@
 """What a snapshot holds, in words, and how two differ: for ``streams snapshot``."""
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from streams.core.records import TaskId
 from streams.replay.outputs import counts
+from streams.replay.shown import described_spec, reader, store_key_reader, time_text, value_text
 from streams.replay.snapshot import Snapshot, structure_differences
 from streams.replay.work import StoreRef
+
+#: Key, value and timestamp_ms of a changelog record.
+Entry: TypeAlias = tuple[bytes, bytes | None, int]
 
 
 def shown(snapshot: Snapshot) -> Iterator[str]:
@@ -20,7 +24,7 @@ def shown(snapshot: Snapshot) -> Iterator[str]:
     for task, saved in sorted(snapshot.state.checkpoints.items()):
         timers = len(saved.get("timers", ()))
         more = f", {timers} punctuations scheduled" if timers else ""
-        yield f"  task {task}: stream time {time_text(saved['stream_time_ms'])}{more}"
+        yield f"  task {task}: stream time {_stream_time(saved['stream_time_ms'])}{more}"
     for name, refs in sorted(snapshot.stores().items()):
         rows = sum(ref.rows for ref in refs.values())
         changelog = snapshot.live.changelogs.get(name, "no changelog")
@@ -33,19 +37,8 @@ def shown(snapshot: Snapshot) -> Iterator[str]:
     yield f"  {len(snapshot.files):,} files, {size:,} bytes"
 
 
-def time_text(time_ms: int) -> str:
-    """Return a time for a person to read.
-
-    >>> time_text(1500), time_text(-1)
-    ('1970-01-01T00:00:01.500Z', 'none yet')
-    """
-    if time_ms < 0:
-        return "none yet"
-    try:
-        text = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return f"{time_ms} ms"
-    return text.replace("+00:00", "Z")
+def _stream_time(time_ms: int) -> str:
+    return "none yet" if time_ms < 0 else time_text(time_ms)
 
 
 def differences(old: Snapshot, new: Snapshot, *, limit: int) -> Iterator[str]:
@@ -62,7 +55,7 @@ def differences(old: Snapshot, new: Snapshot, *, limit: int) -> Iterator[str]:
     for task in sorted(tasks):
         times = [snap.state.checkpoints.get(task, {}).get("stream_time_ms", -1) for snap in (old, new)]
         if times[0] != times[1]:
-            yield f"task {task}: stream time {time_text(times[0])} became {time_text(times[1])}"
+            yield f"task {task}: stream time {_stream_time(times[0])} became {_stream_time(times[1])}"
     before_stores, after_stores = old.stores(), new.stores()
     for name in sorted({*before_stores, *after_stores}):
         refs = before_stores.get(name, {}), after_stores.get(name, {})
@@ -75,8 +68,9 @@ def _store_differences(
     """Yield keys whose values differ; both sides are sorted by key, so one pass is enough."""
     found = 0
     for task in sorted({*refs[0], *refs[1]}):
-        left = _entries(old, refs[0].get(task, StoreRef()))
-        right = _entries(new, refs[1].get(task, StoreRef()))
+        before, after = refs[0].get(task, StoreRef()), refs[1].get(task, StoreRef())
+        text_before, text_after = _texts(name, old, before), _texts(name, new, after)
+        left, right = _entries(old, before), _entries(new, after)
         a, b = next(left, None), next(right, None)
         while a is not None or b is not None:
             if a == b:
@@ -84,11 +78,11 @@ def _store_differences(
                 continue
             found += 1
             if b is None or (a is not None and a[0] < b[0]):
-                line, a = f"{_text(a)} is gone", next(left, None)
+                line, a = f"{text_before(a)} is gone", next(left, None)
             elif a is None or b[0] < a[0]:
-                line, b = f"{_text(b)} is new", next(right, None)
+                line, b = f"{text_after(b)} is new", next(right, None)
             else:
-                line = f"{_text(a)} became {b[1]!r} at {time_text(b[2])}"
+                line = f"{text_before(a)} became {text_after(b, False)} at {time_text(b[2])}"
                 a, b = next(left, None), next(right, None)
             if found <= limit:
                 yield f"store {name}, task {task}: {line}"
@@ -96,12 +90,23 @@ def _store_differences(
         yield f"store {name}: {found - limit:,} more differences"
 
 
-def _entries(snapshot: Snapshot, ref: StoreRef) -> Iterator[tuple[bytes, bytes | None, int]]:
+def _entries(snapshot: Snapshot, ref: StoreRef) -> Iterator[Entry]:
     for block in snapshot.rows_of(ref):
         keys = [key or b"" for key in block.keys]
         yield from zip(keys, block.values, block.timestamps, strict=True)
 
 
-def _text(entry: "tuple[bytes, bytes | None, int] | None") -> str:
-    assert entry is not None
-    return f"key {entry[0]!r} (value {entry[1]!r})"
+def _texts(name: str, snapshot: Snapshot, ref: StoreRef) -> Callable[..., str]:
+    """Return a function from an entry, and whether its key is wanted, to text."""
+    described = snapshot.structure["stores"].get(name)
+    if described is None:
+        # There are no entries either.
+        return repr
+    spec = described_spec(name, described, ref.carried)
+    key_of, value_of = store_key_reader(spec), reader(spec.value_serde)
+
+    def text(entry: Entry, with_key: bool = True) -> str:
+        value = value_text(value_of(entry[1]))
+        return f"key {key_of(entry[0])} (value {value})" if with_key else value
+
+    return text

@@ -4,15 +4,17 @@ Pure; imports core and state.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from streams.core.errors import StreamsError
+from streams.core.errors import SerializationError, StreamsError
 from streams.core.records import Windowed
 from streams.core.serdes import PinnedSerde, Serde
+from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
 from streams.state.specs import StoreKind, StoreSpec
 from streams.state.windowed_keys import MAX_TIME, session_parts, window_parts
 
@@ -96,6 +98,31 @@ def _guessed(data: bytes) -> Any:
         return text
 
 
+def described_spec(name: str, described: Mapping[str, Any], carried: Mapping[str, bytes]) -> StoreSpec:
+    """Return the spec of a store as a snapshot describes it, as far as its bytes can be shown by it.
+
+    Classes of users are not looked for: what they wrote is shown as the JSON that it is.
+    """
+
+    def serde(said: str, pinned: bytes | None) -> Serde[Any]:
+        found = PinnedSerde(name)
+        type_name = said if pinned is None else pinned.decode()
+        if "class:" not in type_name:
+            with suppress(SerializationError):
+                found.pin(type_name)
+        return found
+
+    return StoreSpec(
+        name,
+        StoreKind(described["kind"]),
+        serde(described["key"], carried.get(KEY_TYPE)),
+        serde(described["value"], carried.get(VALUE_TYPE)),
+        retention_ms=described["retention_ms"],
+        window_size_ms=described["window_size_ms"],
+        history_ms=described["history_ms"],
+    )
+
+
 def store_key_reader(spec: StoreSpec) -> Callable[[bytes], str]:
     """Return a function from the key of a changelog record to text."""
     read = reader(spec.key_serde)
@@ -104,7 +131,7 @@ def store_key_reader(spec: StoreSpec) -> Callable[[bytes], str]:
         def window_key(data: bytes) -> str:
             key, start, sequence = window_parts(data)
             end = min(start + spec.window_size_ms, MAX_TIME)
-            number = f" #{sequence}" if spec.retain_duplicates else ""
+            number = f" #{sequence}" if spec.retain_duplicates or sequence else ""
             return f"{key_text(read(key))}@[{time_text(start)}, {time_text(end)}){number}"
 
         return window_key
