@@ -45,7 +45,7 @@ def test_keys_and_values_are_shown_as_what_they_stand_for(snapshots, capsys):
     snapshots("new", ("ann", 1_000), ("ann", 1_500))
     capsys.readouterr()
 
-    status = main("snapshot diff old new".split())
+    status = main(["snapshot", "diff", "old", "new"])
 
     said = capsys.readouterr().out.splitlines()
     assert status == 1
@@ -77,5 +77,5 @@ def test_equal_snapshots_have_no_difference(snapshots, capsys):
     snapshots("new", ("ann", 1_000))
     capsys.readouterr()
 
-    assert main("snapshot diff old new".split()) == 0
+    assert main(["snapshot", "diff", "old", "new"]) == 0
     assert capsys.readouterr().out == "no difference\n"
