@@ -177,22 +177,25 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         """Yield (windowed key, value) of all sessions that end in the range, by end, start, key bytes.
 
         For emission on close: calls should go forward in time, each then costs what it yields.
+        Also of those that other reads do not see any more, as long as their segment lives: with
+        the usual retention one is still open when it gets out of sight.
         """
-        keys = self._keys
-        for end_ms, slots in self._between(from_end_ms, to_end_ms):
+        keys, to_value = self._keys, self._values.to_value
+        for end_ms, slots in self._between(max(from_end_ms, self._accepted_from_ms), to_end_ms):
             for slot in sorted(slots, key=lambda slot: (slot[2], keys.to_bytes(slot[0]))):
-                value = self._value_at(slot[0], end_ms, slot[2])
-                if value is not None:
-                    yield Windowed(keys.to_key(slot[0]), Window(slot[2], end_ms)), value
+                held = self._held(slot)
+                if held is not None:
+                    yield Windowed(keys.to_key(slot[0]), Window(slot[2], end_ms)), to_value(held)
 
     def _value_at(self, key_slot: Any, end_ms: int, start_ms: int) -> V | None:
         if end_ms < self._visible_from_ms:
             return None
-        slot = (key_slot, end_ms, start_ms)
-        held = self._fresh.get(slot, ABSENT)
-        if held is ABSENT:
-            held = self._load(slot)
+        held = self._held((key_slot, end_ms, start_ms))
         return None if held is None else self._values.to_value(held)
+
+    def _held(self, slot: tuple[Any, int, int]) -> Any:
+        held = self._fresh.get(slot, ABSENT)
+        return self._load(slot) if held is ABSENT else held
 
     def _set(self, slot: tuple[Any, int, int], held: Any) -> None:
         key_slot, end_ms, start_ms = slot

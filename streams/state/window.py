@@ -111,7 +111,7 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
         on close: calls should go forward in time, each then costs what it yields.
         """
         keys = self._keys
-        for start, slots in self._between(from_ms, to_ms):
+        for start, slots in self._between(max(from_ms, self._visible_from_ms), to_ms):
             for slot in sorted(slots, key=lambda slot: (keys.to_bytes(slot[0]), slot[2])):
                 entry = self._entry_at(slot[0], start, slot[2])
                 if entry is not None:

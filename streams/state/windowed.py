@@ -267,11 +267,10 @@ class WindowedLifecycle(StoreLifecycle):
         raise NotImplementedError
 
     def _between(self, first_ms: int, last_ms: int) -> Iterator[tuple[int, list[Any]]]:
-        """Yield (time, slots) of visible entries, in order of time; the index is made at the first call.
+        """Yield (time, slots) of entries, in order of time; the index is made at the first call.
 
         It forgets what lies before ``first_ms``; a later call that goes back makes it anew.
         """
-        first_ms = max(first_ms, self._visible_from_ms)
         index = self._index
         if index is None or first_ms < index.floor_ms:
             index = self._index = TimeIndex(first_ms)

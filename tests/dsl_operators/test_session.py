@@ -1,5 +1,6 @@
 """Aggregates over sessions."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,6 +84,17 @@ def test_on_close_sessions_go_out_by_end_start_key(bench, session_store, shown):
     assert shown(bench.send("e", "x", 16)) == [("c@8/10", 2, 10), ("a@10/10", 1, 10), ("b@10/10", 1, 10)]
     bench.restart()
     assert shown(bench.send("e", "x", 1 << 50)) == [("d@15/15", 1, 15), ("e@16/16", 1, 16)]
+
+
+@pytest.mark.parametrize("gap", [0, 1, 5])
+def test_on_close_no_session_is_lost_with_the_usual_retention(bench, session_store, shown, gap):
+    """Retained for gap and grace, a session is out of sight of other reads one ms before it closes."""
+    bench.open(session_store(retention_ms=gap)).add(SessionCount("store", SessionWindows(gap), emit_on_close=True))
+
+    sent = [(key, time + late) for time in (0, 100) for key, late in (("a", 0), ("b", gap))]
+    found = [row for key, time in [*sent, ("c", 1000)] for row in shown(bench.send(key, "x", time))]
+
+    assert found == [(f"{key}@{time}/{time}", 1, time) for key, time in sent]
 
 
 def test_final_flush_gives_out_open_sessions(bench, session_store, shown):

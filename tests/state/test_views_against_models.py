@@ -377,11 +377,13 @@ class SessionModel:
     rows: dict[tuple[str, int, int], Any] = field(factory=dict)
     observed_ms: int = -1
 
+    def live_from_ms(self) -> int:
+        horizon = self.observed_ms - RETENTION_MS
+        return horizon + 1 if self.is_exact else max(horizon, 0) // SEGMENT_MS * SEGMENT_MS
+
     def put(self, key: str, span: tuple[int, int], value: Any) -> None:
         self.observed_ms = max(self.observed_ms, span[1])
-        horizon = self.observed_ms - RETENTION_MS
-        end = span[1]
-        if end <= horizon if self.is_exact else end // SEGMENT_MS < max(horizon, 0) // SEGMENT_MS:
+        if span[1] < self.live_from_ms():
             return
         self.rows.pop((key, *span), None)
         if value is not None:
@@ -435,9 +437,8 @@ def check_session_op(store: Any, model: SessionModel, op: tuple[Any, ...]) -> No
         with pytest.raises(StoreError, match="read forwards"):
             store.backward_find_sessions_of_keys(key, rest[0], *rest[1])
     else:
-        first, last = key
-        visible = max(first, model.observed_ms - RETENTION_MS + 1)
-        rows = sorted((row for row in model.rows if visible <= row[2] <= last), key=lambda r: (r[2], r[1], order(r[0])))
+        first, last = max(key[0], model.live_from_ms()), key[1]
+        rows = sorted((row for row in model.rows if first <= row[2] <= last), key=lambda r: (r[2], r[1], order(r[0])))
         assert list(store.sessions_between(first, last)) == model.shown(rows)
 
 
