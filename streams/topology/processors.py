@@ -278,7 +278,13 @@ def window_store(
     retention: timedelta,
     **options: Any,
 ) -> StoreBuilder[WindowStore[K, V]]:
-    """Declare a window store; what starts before stream time minus ``retention`` is gone."""
+    """Declare a window store; what starts before stream time minus ``retention`` is gone.
+
+    Raises:
+        TopologyError: windows are longer than they are retained.
+    """
+    if retention < size:
+        raise TopologyError(f"window store {name or ''!r}: retention {retention} is shorter than its windows of {size}")
     sizes = {"window_size_ms": milliseconds(size), "retention_ms": milliseconds(retention)}
     return _builder(StoreKind.WINDOW, key, value, name, sizes | options)
 
@@ -303,7 +309,13 @@ def versioned_store(
     history: timedelta,
     **options: Any,
 ) -> StoreBuilder[VersionedStore[K, V]]:
-    """Declare a store that keeps old versions for ``history`` (KIP-889)."""
+    """Declare a store that keeps old versions for ``history`` (KIP-889).
+
+    Raises:
+        TopologyError: caching is asked for; it would hold back versions.
+    """
+    if options.get("has_caching"):
+        raise TopologyError(f"versioned store {name or ''!r} cannot be cached: each of its versions counts")
     return _builder(StoreKind.VERSIONED, key, value, name, {"history_ms": milliseconds(history)} | options)
 
 
