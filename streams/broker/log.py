@@ -23,6 +23,7 @@ from streams.protocol.batch import HEADER_SIZE, CorruptBatchError, batch_size
 from streams.protocol.messages import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
     READ_COMMITTED,
@@ -227,8 +228,11 @@ class PartitionLog:
         """Return (timestamp, offset) of the first record at or after a time, (-1, -1) without one.
 
         -2 asks for the start, -1 for the end, -3 for the first record with the highest timestamp (KIP-734), -4 for
-        the start of what this broker has itself (KIP-405): everything (``ListOffsets`` of Kafka's protocol guide).
+        the start of what this broker has itself (KIP-405): everything; -5 for the end of what lies elsewhere:
+        nothing does (KIP-1005; ``ListOffsets`` of Kafka's protocol guide).
         """
+        if timestamp_ms == LATEST_TIERED_TIMESTAMP:
+            return -1, -1
         if timestamp_ms == MAX_TIMESTAMP:
             timestamp_ms = max((extent.max_timestamp for extent in self.storage.extents()), default=-1)
             if timestamp_ms < 0:

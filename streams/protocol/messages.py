@@ -86,6 +86,7 @@ __all__ = [
     "JoinGroup",
     "JoinGroupMember",
     "JoinGroupResponse",
+    "LATEST_TIERED_TIMESTAMP",
     "LATEST_TIMESTAMP",
     "LeaveGroup",
     "LeaveGroupResponse",
@@ -321,6 +322,7 @@ EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
 
 
 @frozen

@@ -41,8 +41,8 @@ DESCRIBE_CLUSTER: Final = 60
 
 #: Flexible versions that say what the classic ones cannot.
 _BEYOND_CLASSIC: Final[Mapping[int, tuple[int, int]]] = {
-    # The offset of the highest timestamp (KIP-734).
-    2: (1, 8),
+    # The offset of the highest timestamp (KIP-734), and what there is of tiers (KIP-405, KIP-1005).
+    2: (1, 9),
     # Topics by their ids, and what a topic is that was just made (KIP-516, KIP-525).
     3: (0, 12),
     19: (2, 7),

@@ -76,7 +76,7 @@ def test_partitions_stay_where_they_are(client):
 
 def offset_for(client, timestamp):
     partition = {"partition_index": 0, "timestamp": timestamp}
-    (topic,) = client.call(LIST_OFFSETS, 8, topics=[{"name": "words", "partitions": [partition]}])["topics"]
+    (topic,) = client.call(LIST_OFFSETS, 9, topics=[{"name": "words", "partitions": [partition]}])["topics"]
     found = topic["partitions"][0]
     assert found["leader_epoch"] == (0 if found["offset"] >= 0 else -1)
     return found["error_code"], found["timestamp"], found["offset"]
@@ -90,6 +90,7 @@ def test_the_first_record_with_the_highest_time_is_found(client):
 
     assert offset_for(client, -3) == (0, 9, 1)
     assert offset_for(client, -4) == (0, -1, 0)
+    assert offset_for(client, -5) == (0, -1, -1)
 
 
 # --- producers and transactions -----------------------------------------------------------

@@ -151,7 +151,7 @@ FETCH = Api(
 LIST_OFFSETS = Api(
     2,
     "ListOffsets",
-    (1, 8),
+    (1, 9),
     6,
     (
         Field("replica_id", INT32, default=-1),
