@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from streams.core.loops import head_places
+from streams.core.loops import head_places, rows_by_number
 from streams.core.records import NO_TIMESTAMP, Headers, TopicPartition
 from streams.runtime.arrival import offer, poll
 
@@ -274,11 +274,9 @@ class TaskQueues:
             if self._arrival is not None and run.queues.size:
                 offer(self._arrival, run.queues, _head_ms)
             return
-        taken: dict[int, list[int]] = {}
-        for queue, timestamp in zip(run.queues, timestamps, strict=False):
-            taken.setdefault(queue.index, []).append(timestamp)
-        for index, times in taken.items():
-            self._ordered[index].advance(len(times), times)
+        taken = rows_by_number([queue.index for queue in run.queues[:count]])
+        for index, rows in taken.items():
+            self._ordered[index].advance(len(rows), [timestamps[row] for row in rows])
 
     @property
     def head_ms(self) -> int | None:
