@@ -1,6 +1,6 @@
 """Applications among faults: what must hold in every world does, and what is broken is found.
 
-``STREAMS_SIMULATION_SEEDS`` sets how many worlds there are in all, 500 by default.
+``STREAMS_SIMULATION_SEEDS`` sets how many worlds there are in all, 300 by default.
 """
 
 import os
@@ -14,7 +14,7 @@ from streams.testing import SimulationError, simulate
 from tests.testing.simulation import mutations
 from tests.testing.simulation.worlds import FOREIGN, ONE, WORLDS, foreign_key_join, forgetful, word_count, words
 
-SEEDS = int(os.environ.get("STREAMS_SIMULATION_SEEDS", "500"))
+SEEDS = int(os.environ.get("STREAMS_SIMULATION_SEEDS", "300"))
 GUARANTEES = ("at_least_once", "exactly_once_v2")
 #: Worlds in which a deliberate bug must be found.
 ENOUGH = 200
