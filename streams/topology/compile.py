@@ -254,7 +254,9 @@ class _Writer:
     def write(self) -> None:
         nodes = [self.topology.nodes[name] for name in self.sub.nodes]
         for node in nodes:
-            if not isinstance(node, SourceNode) and (self._catches(node) or len(node.parents) > 1):
+            if not isinstance(node, SourceNode) and (
+                self._catches(node) or (len(node.parents) > 1 and not self._is_short(node))
+            ):
                 self._make_separate(node.name)
             if isinstance(node, ProcessorNode) and isinstance(node.operator, ProcessorOperator):
                 for child in self.topology.children[node.name]:
@@ -275,6 +277,13 @@ class _Writer:
 
     def _catches(self, node: Node) -> bool:
         return self.isolate and isinstance(node, ProcessorNode)
+
+    def _is_short(self, node: ProcessorNode | SinkNode) -> bool:
+        """Whether a node is written behind each of its parents, not called: where two meet before a sink."""
+        if not isinstance(node, ProcessorNode) or not isinstance(node.operator, PassThrough):
+            return False
+        children = [self.topology.nodes[name] for name in self.topology.children[node.name]]
+        return len(node.parents) == 2 and len(children) == 1 and isinstance(children[0], SinkNode)
 
     def _make_separate(self, name: str) -> None:
         if name not in self._separate:
