@@ -48,6 +48,8 @@ class TimeBounds:
     accepted_from_ms: int = field(init=False)
     #: Segments below are dropped.
     first_live: int = field(init=False)
+    #: The observed time at which the next segment is.
+    _next_death_ms: int = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._settle()
@@ -56,6 +58,7 @@ class TimeBounds:
         horizon = self.observed_ms - self.retention_ms
         self.visible_from_ms = horizon + 1
         self.first_live = self.segment(horizon + 1 if self.is_exact else horizon)
+        self._next_death_ms = (self.first_live + 1) * self.interval_ms + self.retention_ms - self.is_exact
         # No bound before time 0: there are no segments below.
         self.accepted_from_ms = self.first_live * self.interval_ms if self.first_live > 0 else NO_TIME
 
@@ -64,9 +67,11 @@ class TimeBounds:
         if time_ms <= self.observed_ms:
             return False
         self.observed_ms = time_ms
-        before = self.first_live
+        if time_ms < self._next_death_ms:
+            self.visible_from_ms = time_ms - self.retention_ms + 1
+            return False
         self._settle()
-        return self.first_live != before
+        return True
 
     def segment(self, time_ms: int) -> int:
         """Return the segment of a time; times before 0 lie in the first."""
