@@ -71,6 +71,24 @@ def head_places(timestamps, width, index):
     return places
 
 
+def prefixed(bytes prefix, keys):
+    """Return each key with the prefix before it."""
+    cdef list made = []
+    cdef Py_ssize_t before = PyBytes_GET_SIZE(prefix), size
+    cdef const char* lead = PyBytes_AS_STRING(prefix)
+    cdef bytes key, whole
+    cdef char* to
+    for item in keys:
+        key = item if PyBytes_CheckExact(item) else bytes(item)
+        size = PyBytes_GET_SIZE(key)
+        whole = PyBytes_FromStringAndSize(NULL, before + size)
+        to = PyBytes_AS_STRING(whole)
+        memcpy(to, lead, before)
+        memcpy(to + before, PyBytes_AS_STRING(key), size)
+        made.append(whole)
+    return made
+
+
 def rows_by_number(numbers):
     """Return for each number, in the order in which they come first, the indexes at which it stands."""
     cdef dict rows = {}

@@ -7,6 +7,7 @@ try:
     from streams.core.compiled_loops import (
         bytes_in,
         head_places,
+        prefixed,
         rows_by_number,
         session_windowed,
         timed_keys,
@@ -17,6 +18,7 @@ except ImportError:  # Built where there was no C compiler.
     from streams.core.plain_loops import (
         bytes_in,
         head_places,
+        prefixed,
         rows_by_number,
         session_windowed,
         timed_keys,
@@ -27,6 +29,7 @@ except ImportError:  # Built where there was no C compiler.
 __all__ = [
     "bytes_in",
     "head_places",
+    "prefixed",
     "rows_by_number",
     "session_windowed",
     "timed_keys",

@@ -39,6 +39,11 @@ def head_places(timestamps: Iterable[int], width: int, index: int) -> list[int]:
     return [time * width + index for time in accumulate(timestamps, max)]
 
 
+def prefixed(prefix: bytes, keys: Iterable[bytes]) -> list[bytes]:
+    """Return each key with the prefix before it."""
+    return list(map(prefix.__add__, keys))
+
+
 def rows_by_number(numbers: Iterable[int]) -> dict[int, list[int]]:
     """Return for each number, in the order in which they come first, the indexes at which it stands."""
     rows: dict[int, list[int]] = {}

@@ -15,6 +15,7 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.errors import StoreError
+from streams.core.loops import prefixed
 from streams.state.engines import EngineBatch
 
 #: Runs an iterator to its end, without a frame per item.
@@ -259,19 +260,17 @@ class RocksEngine:
         self._write(self._loaded, namespace, keys, values)
         return int(self._loaded.size_in_bytes()) - before
 
-    def _write(
-        self, rows: Any, namespace: int, keys: Collection[bytes], values: Collection[bytes | None]
-    ) -> None:
-        put, delete, prefix = rows.put, rows.delete, _prefix(namespace)
+    def _write(self, rows: Any, namespace: int, keys: Collection[bytes], values: Collection[bytes | None]) -> None:
+        put, delete, stored = rows.put, rows.delete, prefixed(_prefix(namespace), keys)
         self._namespaces.add(namespace)
         if None not in values:
-            _exhaust(map(put, map(prefix.__add__, keys), values))
+            _exhaust(map(put, stored, values))
             return
-        for key, value in zip(keys, values, strict=True):
+        for key, value in zip(stored, values, strict=True):
             if value is None:
-                delete(prefix + key)
+                delete(key)
             else:
-                put(prefix + key, value)
+                put(key, value)
 
     def metadata(self) -> dict[str, bytes]:
         """Return the metadata of the last batch that survived."""

@@ -53,6 +53,11 @@ def test_rows_by_number_come_in_the_order_of_their_first(either: ModuleType):
     assert either.rows_by_number([]) == {}
 
 
+def test_keys_get_a_prefix(either: ModuleType):
+    assert either.prefixed(b"ab", iter([b"", b"c", bytearray(b"d")])) == [b"ab", b"abc", b"abd"]
+    assert either.prefixed(b"", (b"c",)) == [b"c"]
+
+
 def test_places_of_an_input_follow_its_highest_timestamp(either: ModuleType):
     assert either.head_places([5, 3, 2**62, 7], 3, 1) == [16, 16, 3 * 2**62 + 1, 3 * 2**62 + 1]
     assert either.head_places(iter([-1]), 2, 1) == [-1]
