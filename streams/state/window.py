@@ -204,7 +204,7 @@ class WindowStore(WindowRanges[K, V]):
             return
         if start_ms > self._bounds.observed_ms:
             self._observe(start_ms)
-        elif start_ms < self._accepted_from_ms:
+        if start_ms < self._accepted_from_ms:
             self._refuse()
             return
         sequence = self._sequence = (self._sequence + 1) & MAX_SEQUENCE
