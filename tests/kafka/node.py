@@ -47,6 +47,9 @@ _SETTINGS = {
     "auto.create.topics.enable": "false",
     # Tests' records are older than seven days, and the first check comes half a minute after the start.
     "log.retention.ms": -1,
+    # Changelogs of windows have a retention of their own, by the clock, which the cleaner sees to every 15 s:
+    # what tests have written with times of years ago would be gone before it is restored.
+    "log.cleaner.backoff.ms": 86_400_000,
     # A killed node comes back only when its last session has run out: nine seconds by default.
     "broker.heartbeat.interval.ms": 500,
     "broker.session.timeout.ms": 3_000,
