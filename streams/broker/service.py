@@ -59,6 +59,7 @@ from streams.protocol.messages import (
     ProduceResponse,
     Request,
     TopicMetadata,
+    TopicSpec,
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
 )
@@ -378,13 +379,13 @@ class Broker:
         errors: dict[str, ErrorText] = {}
         made: dict[str, TopicMetadata] = {}
         create = self.topics.check_new if request.is_trial else self.topics.create
-        for spec in request.topics:
+
+        def make(spec: TopicSpec) -> None:
             partitions = self.config.default_partitions if spec.partitions == -1 else spec.partitions
-            try:
-                made[spec.name] = self._described(create(spec.name, partitions, spec.config), partitions)
-                errors[spec.name] = ErrorCode.NONE, ""
-            except (BrokerError, ConfigError, OSError) as error:
-                errors[spec.name] = error_of(error)
+            made[spec.name] = self._described(create(spec.name, partitions, spec.config), partitions)
+
+        for spec in request.topics:
+            errors[spec.name] = _attempt(make, spec)
         answer(CreateTopicsResponse(errors, made))
 
     def _create_partitions(self, request: CreatePartitions, now_ms: int, answer: Answer) -> None:

@@ -79,7 +79,7 @@ def prefixed(bytes prefix, keys):
     cdef bytes key, whole
     cdef char* to
     for item in keys:
-        key = item if PyBytes_CheckExact(item) else bytes(item)
+        key = _bytes(item)
         size = PyBytes_GET_SIZE(key)
         whole = PyBytes_FromStringAndSize(NULL, before + size)
         to = PyBytes_AS_STRING(whole)
@@ -121,7 +121,7 @@ def timed_keys(keys, slots, int second_bytes):
     cdef uint8_t* to
     for index in range(count):
         item, slot = of_keys[index], of_slots[index]
-        key = item if PyBytes_CheckExact(item) else bytes(item)
+        key = _bytes(item)
         size = PyBytes_GET_SIZE(key)
         whole = PyBytes_FromStringAndSize(NULL, size + 8 + second_bytes)
         to = <uint8_t*>PyBytes_AS_STRING(whole)
@@ -150,7 +150,7 @@ def timed_values(values, times):
         item = of_values[index]
         if item is None:
             continue
-        value = item if PyBytes_CheckExact(item) else bytes(item)
+        value = _bytes(item)
         size = PyBytes_GET_SIZE(value)
         whole = PyBytes_FromStringAndSize(NULL, 8 + size)
         to = <uint8_t*>PyBytes_AS_STRING(whole)
@@ -158,6 +158,11 @@ def timed_values(values, times):
         memcpy(to + 8, PyBytes_AS_STRING(value), size)
         made[index] = whole
     return made
+
+
+cdef inline bytes _bytes(object item):
+    """Return any buffer as bytes."""
+    return item if PyBytes_CheckExact(item) else bytes(item)
 
 
 cdef inline void _big_endian(uint8_t* to, uint64_t number, int size) noexcept nogil:

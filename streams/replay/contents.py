@@ -69,7 +69,8 @@ def _store_differences(
     found = 0
     for task in sorted({*refs[0], *refs[1]}):
         before, after = refs[0].get(task, StoreRef()), refs[1].get(task, StoreRef())
-        text_before, text_after = _texts(name, old, before), _texts(name, new, after)
+        text_before, _ = _texts(name, old, before)
+        text_after, value_after = _texts(name, new, after)
         left, right = _entries(old, before), _entries(new, after)
         a, b = next(left, None), next(right, None)
         while a is not None or b is not None:
@@ -78,11 +79,12 @@ def _store_differences(
                 continue
             found += 1
             if b is None or (a is not None and a[0] < b[0]):
+                assert a is not None, "one of the two is there"
                 line, a = f"{text_before(a)} is gone", next(left, None)
             elif a is None or b[0] < a[0]:
                 line, b = f"{text_after(b)} is new", next(right, None)
             else:
-                line = f"{text_before(a)} became {text_after(b, False)} at {time_text(b[2])}"
+                line = f"{text_before(a)} became {value_after(b)} at {time_text(b[2])}"
                 a, b = next(left, None), next(right, None)
             if found <= limit:
                 yield f"store {name}, task {task}: {line}"
@@ -96,17 +98,16 @@ def _entries(snapshot: Snapshot, ref: StoreRef) -> Iterator[Entry]:
         yield from zip(keys, block.values, block.timestamps, strict=True)
 
 
-def _texts(name: str, snapshot: Snapshot, ref: StoreRef) -> Callable[..., str]:
-    """Return a function from an entry, and whether its key is wanted, to text."""
+def _texts(name: str, snapshot: Snapshot, ref: StoreRef) -> tuple[Callable[[Entry], str], Callable[[Entry], str]]:
+    """Return what makes text of an entry of a store, and of its value alone."""
     described = snapshot.structure["stores"].get(name)
     if described is None:
         # There are no entries either.
-        return repr
+        return repr, repr
     spec = described_spec(name, described, ref.carried)
     key_of, value_of = store_key_reader(spec), reader(spec.value_serde)
 
-    def text(entry: Entry, with_key: bool = True) -> str:
-        value = value_text(value_of(entry[1]))
-        return f"key {key_of(entry[0])} (value {value})" if with_key else value
+    def value(entry: Entry) -> str:
+        return value_text(value_of(entry[1]))
 
-    return text
+    return lambda entry: f"key {key_of(entry[0])} (value {value(entry)})", value

@@ -27,6 +27,11 @@ def two_value_joiner(joiner: Callable[..., Any], with_key: bool) -> KeyedJoiner:
     return join
 
 
+def joined_text(with_key: bool, left: str, right: str) -> str:
+    """Return the call of the joiner, a template's ``$join``, with the values of the names given."""
+    return f"$join({'{k}, ' if with_key else ''}{left}, {right})"
+
+
 def reversed_joiner(joiner: Callable[..., Any], with_key: bool) -> KeyedJoiner:
     """Return the joiner as a function of (key, right, left)."""
     if with_key:

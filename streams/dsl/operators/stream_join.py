@@ -14,7 +14,7 @@ from attrs import frozen
 from streams.core.records import Headers
 from streams.core.serdes import Serde
 from streams.core.windows import JoinWindows
-from streams.dsl.operators.joining import KeyedJoiner, reversed_joiner, two_value_joiner
+from streams.dsl.operators.joining import KeyedJoiner, joined_text, reversed_joiner, two_value_joiner
 from streams.dsl.operators.unmatched import Unmatched, shared_unmatched
 from streams.topology.operator import NodeContext, Process
 from streams.topology.template import Template, filled
@@ -81,7 +81,7 @@ class StreamStreamJoin:
             return None
         before_ms, after_ms = self._reach()
         left, right = ("{v}", "$other") if self.is_left_side else ("$other", "{v}")
-        joined = f"$join({'{k}, ' if self.with_key else ''}{left}, {right})"
+        joined = joined_text(self.with_key, left, right)
         text = filled(_FIND, {"BEFORE": str(before_ms), "AFTER": str(after_ms), "JOINED": joined})
 
         def names(context: NodeContext) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from streams.core.serdes import Serde
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.getters import IS_LATEST, NOT_PUT, TableValues, open_rows
 from streams.dsl.operators.grace_buffer import GraceBuffer
-from streams.dsl.operators.joining import JoinKind, KeyedJoiner, reversed_joiner, two_value_joiner
+from streams.dsl.operators.joining import JoinKind, KeyedJoiner, joined_text, reversed_joiner, two_value_joiner
 from streams.topology.operator import NodeContext, Process
 from streams.topology.template import Template, filled
 
@@ -69,7 +69,7 @@ class StreamTableJoin:
             return None
         words = {
             "FIND": "$lookup({k}) if $lookup_at is None else $lookup_at({k}, {t})",
-            "JOINED": f"$join({'{k}, ' if self.with_key else ''}{{v}}, $other)",
+            "JOINED": joined_text(self.with_key, "{v}", "$other"),
         }
 
         def names(context: NodeContext) -> dict[str, Any]:
