@@ -26,19 +26,21 @@ help:
 	@echo "make clean    remove what was built (distclean: and $(VENV), $(KAFKA_JARS), .bench)"
 
 # The stamps say what is installed: base for the main job, dev for everything.
-$(VENV)/.base: pyproject.toml
+# compat: a path file instead of an import hook, which type checkers cannot follow.
+EDITABLE := --config-settings editable_mode=compat --editable
+$(VENV)/.base: pyproject.toml Makefile
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		rm -rf $(VENV); \
 		echo "make: $(PYTHON) cannot create a virtual environment; on Debian: apt install python3-venv" >&2; exit 2; }
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		rm -rf $(VENV); echo "make: Python 3.11 or later is needed; try make PYTHON=python3.11" >&2; exit 2; }
 	@echo "Installing streams into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --editable .
+	@$(BIN)/python -m pip install --quiet $(EDITABLE) .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
 	@echo "Installing development tools into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet $(EDITABLE) '.[dev]'
 	@touch $@
 
 install: $(VENV)/.dev
