@@ -351,8 +351,12 @@ class Files:
             InputError: a file cannot be read.
         """
         from streams.cli.topics import declared_source, sink_topics, source_topics
-        from streams.files import open_input
+        from streams.files import open_input, table_around
 
+        for path in self.inputs.values():
+            table = table_around(path)
+            if table is not None:
+                raise table.refused_as_input()
         readers = {
             name: open_input(declared_source(topology, name), path, on_bad_row=on_bad_row)
             for name, path in self.inputs.items()

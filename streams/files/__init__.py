@@ -2,11 +2,12 @@
 
 ``kinds`` tells a file's kind, ``lines`` and ``formats`` cut it into rows, ``forms`` turns keys and
 values from and into JSON, ``reader`` makes records of rows and ``writer`` files of records; ``parts``
-cuts a file for several readers.
+cuts a file for several readers, ``lake`` knows the folders of table formats.
 Imports core only.
 """
 
 from streams.files.kinds import STANDARD_OUTPUT, WHOLE, Part, Source, input_kind, kind_of
+from streams.files.lake import table_around
 from streams.files.parts import count_rows, cut_file
 from streams.files.reader import FileInput, OnBadRow, RowReader, open_input
 from streams.files.writer import FileOutput, OutputError, open_output
@@ -27,4 +28,5 @@ __all__ = [
     "kind_of",
     "open_input",
     "open_output",
+    "table_around",
 ]

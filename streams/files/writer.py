@@ -20,6 +20,7 @@ from streams.core.topic import Topic
 from streams.files.arrow import arrow_column
 from streams.files.forms import form_of, text_or_hex_json
 from streams.files.kinds import STANDARD_OUTPUT, WRITTEN, FileKind, Kind, kind_of, listed
+from streams.files.lake import table_around
 
 #: What a topic is read as for writing: (partition, block), partition by partition, by offset.
 Blocks = Iterable[tuple[int, Block]]
@@ -80,6 +81,9 @@ def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str]) -> 
             f"{path}: {what}; outputs are {listed(WRITTEN)}, each also with .gz, or - for standard output"
         )
     folder = Path(path).parent
+    table = table_around(path)
+    if table is not None:
+        raise OutputError(f"{path}: cannot be written: {table}; give a file outside of it")
     if Path(path).is_dir():
         raise OutputError(f"{path}: is a directory; give a file in it")
     if not folder.is_dir():

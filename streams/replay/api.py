@@ -90,6 +90,7 @@ def replay(
             stack.callback(folder.cleanup)
         else:
             root = Place(os.fspath(directory)).absolute()
+            root.check_target()
         session = ReplaySession(request, root)
         if executor == "spark":
             from streams.replay.spark import SparkExecutor

@@ -184,6 +184,7 @@ def _write(
     opened: Callable[[TopicPartition, int], AbstractContextManager[_Source]],
     on_progress: Listener,
 ) -> ArchivedTopic:
+    folder.check_target()
     with folder.locked():
         content = read_manifest(folder) or {"kind": "archive", "topics": {}}
         if content.get("kind") != "archive":

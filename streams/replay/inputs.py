@@ -9,7 +9,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from hashlib import blake2b
 from pathlib import Path
@@ -17,10 +17,11 @@ from typing import Any, TypeAlias
 
 from attrs import field, frozen
 
-from streams.core.errors import InputError
+from streams.core.errors import ConfigError, InputError
 from streams.core.topic import Topic
 from streams.files import kind_of
 from streams.files.kinds import Kind
+from streams.files.lake import LakeTable, table_below
 from streams.replay.errors import ReplayError
 from streams.replay.places import Place, is_local
 from streams.replay.state import MANIFEST
@@ -56,19 +57,57 @@ class Archive:
     topic: str | None = None
 
 
+_STARTS = "a replay begins at the beginning of the topic, or with resume where the last one ended; leave it out"
+_ENDS = "a replay reads to the end of the topic at its start; leave it out, and give until=... to end before"
+_ONE_TOPIC = "a replay reads the one topic that is named; leave it out"
+_CUTS = "it would put records out of their order; leave it out"
+#: Options of Spark's source that would go against what a replay does, in lower case, and why.
+#: A time wins over an offset there, so what is passed beside our own offsets would count instead of them.
+_OWN_OPTIONS = {
+    "startingtimestamp": _STARTS,
+    "startingoffsets": _STARTS,
+    "startingoffsetsbytimestamp": _STARTS,
+    "startingoffsetsbytimestampstrategy": _STARTS,
+    "endingtimestamp": _ENDS,
+    "endingoffsets": _ENDS,
+    "endingoffsetsbytimestamp": _ENDS,
+    "subscribe": _ONE_TOPIC,
+    "subscribepattern": _ONE_TOPIC,
+    "assign": _ONE_TOPIC,
+    "kafka.bootstrap.servers": "it is KafkaTopic's bootstrap_servers; leave it out",
+    "failondataloss": "records that are gone are an error of a replay, not a gap; leave it out",
+    "includeheaders": "a replay keeps headers; leave it out",
+    "kafka.isolation.level": "of transactions a replay reads the committed ones, as the application does; leave it out",
+    "minpartitions": _CUTS,
+    "maxrecordsperpartition": _CUTS,
+    "maxoffsetspertrigger": "it belongs to streaming queries; leave it out",
+    "minoffsetspertrigger": "it belongs to streaming queries; leave it out",
+}
+
+
 @frozen
 class KafkaTopic:
     """A topic of a Kafka cluster, read through Spark's source up to its end at the start of the replay.
 
     Partitions and offsets are kept; of transactions the committed ones are read.  ``options`` are those of
-    Spark's source beyond these, such as ``kafka.security.protocol``.  ``partitions`` is the count that the topic must
-    have; by default that of its ``Topic``, else whatever it has.
+    Spark's source beyond these, such as ``kafka.security.protocol``; those that say what is read, and in which
+    pieces, are the replay's own.  ``partitions`` is the count that the topic must have; by default that of its
+    ``Topic``, else whatever it has.
+
+    Raises:
+        ConfigError: an option is the replay's own.
     """
 
     bootstrap_servers: str
     topic: str
     options: Mapping[str, str] = field(factory=dict)
     partitions: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        for name in self.options:
+            why = _OWN_OPTIONS.get(name.lower())
+            if why is not None:
+                raise ConfigError(f"KafkaTopic {self.topic!r}: option {name!r} is refused: {why}")
 
 
 Input: TypeAlias = Files | Archive | KafkaTopic
@@ -144,6 +183,8 @@ def input_of(given: Any) -> Input:
     Raises:
         InputError: there is no such file, or a pattern matches none.
     """
+    if isinstance(given, Files) and not given.through_spark:
+        _refuse_tables(given.paths)
     if isinstance(given, Files | Archive | KafkaTopic):
         return given
     if isinstance(given, str) and given.startswith("kafka://"):
@@ -194,16 +235,17 @@ def _files(text: str) -> list[str]:
     """Return the files that a path, folder or pattern names, sorted by name."""
     if not is_local(text):
         place = Place(text)
-        return [f"{text.rstrip('/')}/{name}" for name in place.files() if not _is_hidden(name)] or [text]
+        return [f"{text.rstrip('/')}/{name}" for name in _files_below(place) if not _is_hidden(name)] or [text]
     text = text.removeprefix("file://")
     if glob.has_magic(text) and not Path(text).exists():
         found = sorted(path for path in glob.glob(text, recursive=True) if Path(path).is_file())
         if not found:
             raise InputError(f"{text}: no file matches this pattern")
+        _refuse_tables(found)
         return found
     path = Path(text)
     if path.is_dir():
-        found = [str(path / name) for name in Place(text).files() if not _is_hidden(name)]
+        found = [str(path / name) for name in _files_below(Place(text)) if not _is_hidden(name)]
         if not found:
             raise InputError(f"{text}: this folder has no files")
         return found
@@ -212,7 +254,34 @@ def _files(text: str) -> list[str]:
         close = get_close_matches(path.name, names, n=1)
         meant = f"; did you mean {str(path.parent / close[0])!r}?" if close else ""
         raise InputError(f"{text}: there is no such file{meant}")
+    _refuse_tables([text])
     return [text]
+
+
+def _files_below(folder: Place) -> list[str]:
+    """Return the files of a folder, relative to it.
+
+    Raises:
+        InputError: it is a table of a lake, lies in one, or one lies in it.
+    """
+    found = folder.files()
+    table = folder.table() or table_below(str(folder), found)
+    if table is not None:
+        raise table.refused_as_input()
+    return found
+
+
+def _refuse_tables(paths: Iterable[str]) -> None:
+    """Refuse files of the tables of a lake.
+
+    Raises:
+        InputError: there is one.
+    """
+    known: dict[str, LakeTable | None] = {}
+    for path in paths:
+        table = Place(path).table(known)
+        if table is not None:
+            raise table.refused_as_input()
 
 
 def _is_hidden(name: str) -> bool:

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from attrs import field, frozen
 
+from streams.files.lake import LakeTable, table_around
 from streams.replay.errors import ReplayError
 
 #: Names that Hadoop gives to file systems which pyarrow calls otherwise.
@@ -124,6 +125,12 @@ class Place:
         found = system.get_file_info(FileSelector(base, recursive=True, allow_not_found=True))
         return sorted(info.path.removeprefix(base.rstrip("/") + "/") for info in found if info.type == FileType.File)
 
+    def table(self, known: "dict[str, LakeTable | None] | None" = None) -> LakeTable | None:
+        """Return the table of a lake that this is or lies in; ``known`` as for ``table_around``."""
+        if self.is_local:
+            return table_around(self.uri, known=known)
+        return table_around(self.uri, _is_remote_folder, _remote_names, known)
+
     # --- writing --------------------------------------------------------------------------
 
     @contextmanager
@@ -162,6 +169,16 @@ class Place:
         """
         with self.whole_file() as stream:
             stream.write(data)
+
+    def check_target(self) -> None:
+        """Refuse to write where the files of a table lie, whose readers would stumble over ours.
+
+        Raises:
+            ReplayError: this is such a folder, or lies in one.
+        """
+        table = self.table()
+        if table is not None:
+            raise ReplayError(f"{self}: cannot be written to: {table}; choose a folder outside of it")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -236,6 +253,20 @@ class Place:
             found, path = fsspec.core.url_to_fs(uri)
             system = PyFileSystem(FSSpecHandler(found))
         return system, path
+
+
+def _is_remote_folder(uri: str) -> bool:
+    from pyarrow.fs import FileType
+
+    system, path = Place(uri)._system()
+    return bool(system.get_file_info(path).type == FileType.Directory)
+
+
+def _remote_names(uri: str) -> list[str]:
+    from pyarrow.fs import FileSelector
+
+    system, path = Place(uri)._system()
+    return [info.base_name for info in system.get_file_info(FileSelector(path, allow_not_found=True))]
 
 
 def _reason(error: OSError) -> str:

@@ -237,6 +237,7 @@ class Snapshot:
             SnapshotError: the folder has something else.
             ReplayError: nothing can be written.
         """
+        folder.check_target()
         known = read_manifest(folder)
         if known is not None and known.get("kind") not in ("snapshot", None):
             raise SnapshotError(f"{folder}: holds a {known['kind']} already; choose another folder")

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streams import EmbeddedBroker, InputError, StreamsBuilder, Topic
+from streams import ConfigError, EmbeddedBroker, InputError, StreamsBuilder, Topic
+from streams.files import OutputError, open_output
 from streams.replay import Archive, Files, KafkaTopic, ReplayError, archive_topic, replay
 from streams.replay.inputs import FileMark, input_of
 
@@ -230,3 +231,80 @@ def test_mistakes_in_files_through_spark_are_named_by_file_and_line(tmp_path: Pa
     assert "Path does not exist" in message(f"file://{folder}/c.csv")
     (folder / "empty").mkdir()
     assert "Spark finds no file there" in message(f"file://{folder}/empty")
+
+
+# --- tables of a lake ------------------------------------------------------------------------
+
+
+def lake(folder: Path, kind: str) -> Path:
+    """A table of a format: a file that counts, one that was removed, and what tells the format."""
+    data = folder / "data" if kind == "iceberg" else folder
+    data.mkdir(parents=True)
+    for name in ("part-0", "part-1"):
+        pq.write_table(pa.table({"t": [1, 2], "k": ["a", "b"]}), data / f"{name}.parquet")
+    mark = {
+        "delta": "_delta_log/00000000000000000000.json",
+        "iceberg": "metadata/00001-abc.metadata.json",
+        "hudi": ".hoodie/hoodie.properties",
+    }[kind]
+    (folder / mark).parent.mkdir()
+    (folder / mark).write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("delta", "Delta Lake"), ("iceberg", "Apache Iceberg"), ("hudi", "Apache Hudi")]
+)
+def test_tables_of_a_lake_are_refused_however_they_are_named(kind: str, name: str, tmp_path: Path):
+    table = lake(tmp_path / "warehouse" / "orders", kind)
+    own = next(table.rglob("part-0.parquet"))
+    given: list[Any] = [
+        table,
+        f"file://{table}",
+        tmp_path / "warehouse",
+        own,
+        [own],
+        str(own.parent / "*.parquet"),
+        str(tmp_path / "*" / "*" / "**" / "*.parquet"),
+        Files((str(own),)),
+    ]
+
+    for one in given:
+        said = refused(one)
+        assert f"{table}: is a table of {name}" in said
+        assert "its files hold rows that the table does not have any more" in said
+
+
+def test_folder_called_metadata_is_no_table(tmp_path: Path):
+    folder = tmp_path / "metadata"
+    folder.mkdir()
+    (folder / "rows.jsonl").write_text(lines(3))
+
+    assert input_of(tmp_path) == Files((str(folder / "rows.jsonl"),))
+
+
+def test_nothing_is_written_into_a_table(tmp_path: Path):
+    table = lake(tmp_path / "orders", "delta")
+    (tmp_path / "rows.jsonl").write_text(lines(3))
+
+    with pytest.raises(ReplayError, match=r"cannot be written to: .*is a table of Delta Lake"):
+        replay(topology, {rows: tmp_path / "rows.jsonl"}, directory=table / "work", **LOCAL)
+    with (
+        replay(topology, {rows: tmp_path / "rows.jsonl"}, **LOCAL) as result,
+        pytest.raises(ReplayError, match=r"cannot be written to: .*is a table of Delta Lake"),
+    ):
+        result.save(table)
+    with EmbeddedBroker() as broker, pytest.raises(ReplayError, match="is a table of Delta Lake"):
+        broker.create_topic("rows", 1)
+        archive_topic(broker, "rows", table / "archive")
+    with pytest.raises(OutputError, match="is a table of Delta Lake"):
+        open_output(out, table / "out.parquet")
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["startingTimestamp", "startingOffsetsByTimestamp", "endingtimestamp", "endingOffsets", "minPartitions", "assign"],
+)
+def test_options_of_spark_that_say_what_is_read_are_refused(option: str):
+    with pytest.raises(ConfigError, match=f"KafkaTopic 'rows': option '{option}' is refused: .*; leave it out"):
+        KafkaTopic("127.0.0.1:1", "rows", {"kafka.security.protocol": "SSL", option: "1"})

@@ -19,7 +19,7 @@ from uuid import uuid4
 from attrs import evolve
 
 from streams.core.clock import SystemClock
-from streams.core.errors import ConfigError, InputError
+from streams.core.errors import InputError
 from streams.core.records import Block, Headers, TopicPartition
 from streams.files import Part, Source, kind_of
 from streams.replay.errors import ReplayError
@@ -34,9 +34,6 @@ from streams.replay.through_spark import FoundFile, ListFiles, ReadFiles, ReadTo
 Collect = Callable[[str, Callable[[], Any]], list[Any]]
 #: Where a stretch of a file begins: its name in rows of Spark, and the first byte.
 Stretch = tuple[str, int]
-
-#: Options of the source that would cut a partition of a topic in several, out of order.
-_CUTTING = ("minpartitions", "maxrecordsperpartition")
 
 #: A partition that no topic has.
 _NO_PARTITION = 1 << 30
@@ -175,9 +172,6 @@ def _whole_files(
 
 def _read_topic(session: Any, call: ReadTopic, collect: Collect) -> tuple[int, Sequence[tuple[TopicPartition, Extent]]]:
     """Return the number of partitions of a topic, and what was read of them."""
-    for name in call.topic.options:
-        if name.lower() in _CUTTING:
-            raise ConfigError(f"{call.name}: option {name} would put records out of their order; leave it out")
     starts = dict(call.starts) or dict.fromkeys(range(_partition_count(session, call, collect)), -1)
     task = _task("records", call)
 

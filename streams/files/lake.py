@@ -1,0 +1,115 @@
+"""Folders of table formats: Delta Lake, Apache Iceberg, Apache Hudi.
+
+Their data files also hold rows that the table does not have any more (deleted, updated, compacted);
+only the format's own log says which count.  So such a folder is neither read nor written to file by
+file.  Imports core only.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+
+from attrs import frozen
+
+from streams.core.errors import InputError
+
+
+@frozen
+class TableFormat:
+    """A table format, and the pattern of what its folders have and no other folder has."""
+
+    name: str
+    mark: str
+    #: How Spark names it.
+    spark: str
+
+
+FORMATS = (
+    TableFormat("Delta Lake", "_delta_log", "delta"),
+    TableFormat("Apache Iceberg", "metadata/*.metadata.json", "iceberg"),
+    TableFormat("Apache Hudi", ".hoodie", "hudi"),
+)
+
+
+@frozen
+class LakeTable:
+    """A folder that is a table."""
+
+    folder: str
+    format: TableFormat
+
+    def __str__(self) -> str:
+        return f"{self.folder}: is a table of {self.format.name} (it has {self.format.mark})"
+
+    def refused_as_input(self) -> InputError:
+        """Return the error for who reads its files."""
+        return InputError(
+            f"{self}: its files hold rows that the table does not have any more; read it with what knows the format, "
+            f'such as spark.read.format("{self.format.spark}").load({self.folder!r}), write the rows to Parquet in '
+            "another folder, and give that"
+        )
+
+
+#: Returns the names of what lies in a folder; none if there is no such folder.
+Names = Callable[[str], Iterable[str]]
+
+
+def _local_names(folder: str) -> Iterable[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:  # Whoever reads or writes there will say why.
+        return ()
+
+
+def _local_exists(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def table_around(
+    path: str,
+    exists: Callable[[str], bool] = _local_exists,
+    names: Names = _local_names,
+    known: dict[str, LakeTable | None] | None = None,
+) -> LakeTable | None:
+    """Return the table that a file or folder is or lies in, None if there is none.
+
+    ``exists`` says whether there is a folder, ``names`` what lies in one; those of this machine by default.
+    ``known`` remembers what was found, for calls with neighbouring paths.
+    """
+    known = {} if known is None else known
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        scheme, rest = "", os.path.abspath(path)
+    parts = rest.rstrip("/").split("/")
+    for count in range(len(parts), 0, -1):
+        folder = f"{scheme}{separator}{'/'.join(parts[:count])}"
+        if folder not in known:
+            known[folder] = next(
+                (LakeTable(folder, found) for found in FORMATS if folder and _has(folder, found, exists, names)), None
+            )
+        if (table := known[folder]) is not None:
+            return table
+    return None
+
+
+def table_below(folder: str, files: Iterable[str]) -> LakeTable | None:
+    """Return a table that some files below a folder, named relative to it, belong to; None if there is none."""
+    for file in files:
+        parts = file.split("/")
+        for index in range(len(parts) - 1):
+            for found in FORMATS:
+                first, _, second = found.mark.partition("/")
+                is_last = index == len(parts) - 2
+                if parts[index] == first and (not second or (is_last and fnmatchcase(parts[-1], second))):
+                    return LakeTable("/".join([folder.rstrip("/"), *parts[:index]]), found)
+    return None
+
+
+def _has(folder: str, found: TableFormat, exists: Callable[[str], bool], names: Names) -> bool:
+    first, _, second = found.mark.partition("/")
+    if not second:
+        return exists(f"{folder}/{first}")
+    return any(fnmatchcase(name, second) for name in names(f"{folder}/{first}"))
+
+
+__all__ = ["FORMATS", "LakeTable", "TableFormat", "table_around", "table_below"]
