@@ -25,10 +25,14 @@ CHUNK_RECORDS = 4096
 
 @define(eq=False)
 class ArrayStorage:
-    """Records of one partition in lists."""
+    """Records of one partition in lists.
+
+    ``keeps_decoded`` False: of a batch that came encoded only the bytes are kept, whoever looks inside.
+    """
 
     start_offset: int = 0
     end_offset: int = 0
+    keeps_decoded: bool = field(default=True, kw_only=True)
     _bases: list[int] = field(factory=list, init=False)
     _blocks: list[Block] = field(factory=list, init=False)
     # Extents of blocks by base offset, filled on first use.
@@ -68,6 +72,8 @@ class ArrayStorage:
             count = len(block) - first
             if count <= 0:
                 continue
+            if not self.keeps_decoded and isinstance(block, EncodedBlock):
+                block = EncodedBlock(block.data, block.header)
             if first or count > max_records:
                 block = block.slice(first, first + max_records)
             result.append(block)

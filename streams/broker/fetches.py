@@ -5,10 +5,11 @@ Pure: the time is an argument.  Under ``service``, which reads the logs and answ
 
 import heapq
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from attrs import define, field
 
+from streams.broker.limits import WAITING_PLACES
 from streams.broker.reads import EncodedFetch
 from streams.core.records import TopicPartition
 from streams.protocol.messages import Fetch, Response
@@ -16,36 +17,66 @@ from streams.protocol.messages import Fetch, Response
 #: Takes the answer to one request; called once, at once or later.
 Answer: TypeAlias = Callable[[Response], None]
 
+# So many that are done may stay in the heap, whatever else is there.
+_IDLE_ENTRIES: Final = 64
+
+
+class Asked(NamedTuple):
+    """What a fetch asks for, and who takes the answer."""
+
+    request: Fetch | EncodedFetch
+    answer: Callable[[Any], None]
+
 
 @define(eq=False)
 class WaitingFetch:
     """A fetch that found too little yet; ``number`` is its place in the order of arrival."""
 
     number: int
-    request: Fetch | EncodedFetch
-    answer: Callable[[Any], None]
-    is_done: bool = field(default=False, init=False)
+    #: None once it is answered, or nobody waits for it any more: what is left of it in the heap holds nothing.
+    asked: Asked | None
 
 
 @define(eq=False)
 class WaitingFetches:
-    """Waiting fetches by partition and by deadline."""
+    """Waiting fetches by partition and by deadline; ``max_places`` bounds the partitions that they ask for, in all."""
 
+    max_places: int = WAITING_PLACES
     _by_partition: dict[TopicPartition, dict[int, WaitingFetch]] = field(factory=dict, init=False)
     _by_deadline: list[tuple[int, int, WaitingFetch]] = field(factory=list, init=False)
     _arrived: int = field(default=0, init=False)
+    _live: int = field(default=0, init=False)
+    _places: int = field(default=0, init=False)
 
     def __len__(self) -> int:
-        return sum(1 for _, _, fetch in self._by_deadline if not fetch.is_done)
+        return self._live
+
+    @property
+    def kept(self) -> int:
+        """How many are in memory, those included that are done and not cleared away yet."""
+        return len(self._by_deadline)
 
     def add(self, request: Fetch | EncodedFetch, answer: Callable[[Any], None], deadline_ms: int) -> WaitingFetch:
         """Let a fetch wait."""
         self._arrived += 1
-        fetch = WaitingFetch(self._arrived, request, answer)
+        fetch = WaitingFetch(self._arrived, Asked(request, answer))
         for partition in request.positions:
             self._by_partition.setdefault(partition, {})[fetch.number] = fetch
         heapq.heappush(self._by_deadline, (deadline_ms, fetch.number, fetch))
+        self._live += 1
+        self._places += len(request.positions)
         return fetch
+
+    def take_surplus(self) -> list[Asked]:
+        """Remove and return fetches that must not wait, those that ask for most first, so that the rest may."""
+        surplus: list[Asked] = []
+        if self._places > self.max_places:
+            live = [fetch for _, _, fetch in self._by_deadline if fetch.asked is not None]
+            for fetch in sorted(live, key=_places, reverse=True):
+                surplus += self.finish(fetch)
+                if self._places <= self.max_places:
+                    break
+        return surplus
 
     def waiting(self, partitions: Iterable[TopicPartition]) -> list[WaitingFetch]:
         """Return the fetches that wait for any of the partitions, in order of arrival."""
@@ -56,28 +87,40 @@ class WaitingFetches:
             found.update(self._by_partition.get(partition, {}))
         return [found[number] for number in sorted(found)]
 
-    def take_due(self, now_ms: int) -> list[WaitingFetch]:
+    def take_due(self, now_ms: int) -> list[Asked]:
         """Remove and return the fetches whose time is over."""
-        due: list[WaitingFetch] = []
+        due: list[Asked] = []
         while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= now_ms:
-            _, _, fetch = heapq.heappop(self._by_deadline)
-            self.finish(fetch)
-            due.append(fetch)
+            due += self.finish(heapq.heappop(self._by_deadline)[2])
         return due
 
     def next_deadline_ms(self) -> int | None:
         """Return the earliest deadline of a fetch that still waits."""
         heap = self._by_deadline
-        while heap and heap[0][2].is_done:
+        while heap and heap[0][2].asked is None:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def finish(self, fetch: WaitingFetch) -> None:
-        """Forget a fetch that is answered, or for which nobody waits any more."""
-        fetch.is_done = True
-        for partition in fetch.request.positions:
+    def finish(self, fetch: WaitingFetch) -> tuple[Asked, ...]:
+        """Forget a fetch; return what it asked for, nothing where it was forgotten before."""
+        asked = fetch.asked
+        if asked is None:
+            return ()
+        fetch.asked = None
+        self._live -= 1
+        self._places -= len(asked.request.positions)
+        for partition in asked.request.positions:
             waiting = self._by_partition.get(partition)
             if waiting is not None:
                 waiting.pop(fetch.number, None)
                 if not waiting:
                     del self._by_partition[partition]
+        if len(self._by_deadline) > 2 * self._live + _IDLE_ENTRIES:
+            # One that waits long would keep all in the heap that were done behind it.
+            self._by_deadline = [entry for entry in self._by_deadline if entry[2].asked is not None]
+            heapq.heapify(self._by_deadline)
+        return (asked,)
+
+
+def _places(fetch: WaitingFetch) -> int:
+    return 0 if fetch.asked is None else len(fetch.asked.request.positions)

@@ -9,16 +9,17 @@ import logging
 import os
 import shutil
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from attrs import define, field
 
-from streams.broker.array import ArrayStorage, joined, numbered
+from streams.broker.array import joined, numbered
 from streams.broker.batches import EncodedRun, pieces, run_of
+from streams.broker.cache import CacheBudget, RecentBatches
 from streams.broker.files import OpenFiles, sync_directory, write_atomically
+from streams.broker.limits import PARTITION_CACHE_BYTES
 from streams.broker.segment import Segment
 from streams.broker.steps import Keep, Steps, portions, records_in, whole
 from streams.broker.storage import Extent, Stamped, StorageContext, StorageFactory
@@ -35,12 +36,8 @@ _LOGGER = logging.getLogger(__name__)
 #: (the broker flushes with every commit of offsets), or with every append.
 FsyncPolicy: TypeAlias = Literal["never", "commit", "always"]
 
-#: Bytes of the newest batches whose blocks stay in memory.
-CACHE_BYTES = 4 << 20
-
 _START_FILE = "log-start-offset"
 _DEFAULT_SEGMENT_BYTES = 1 << 30
-_CACHE_MARK_BYTES = 65_536
 
 
 @define(eq=False)
@@ -48,25 +45,23 @@ class FileStorage:
     """Records of one partition in segment files of one directory.
 
     ``segment_bytes`` is the size at which a new file begins; ``compression`` the codec of all
-    batches, or "producer" for what each block asks for.
+    batches, or "producer" for what each block asks for.  ``cache_bytes`` bounds what of ``budget``
+    this partition may take for its newest batches.
     """
 
     directory: Path
     segment_bytes: int = _DEFAULT_SEGMENT_BYTES
     fsync: FsyncPolicy = "never"
     files: OpenFiles = field(factory=OpenFiles)
-    cache_bytes: int = CACHE_BYTES
+    cache_bytes: int = PARTITION_CACHE_BYTES
+    budget: CacheBudget = field(factory=CacheBudget)
     compression: str = "producer"
     start_offset: int = field(default=0, init=False)
     end_offset: int = field(default=0, init=False)
     _segments: list[Segment] = field(factory=list, init=False)
     _bases: list[int] = field(factory=list, init=False)
     _unsynced: set[Path] = field(factory=set, init=False)
-    _cache: ArrayStorage = field(factory=ArrayStorage, init=False)
-    # (offset, bytes) marks by which the cache is cut from below.
-    _marks: deque[tuple[int, int]] = field(factory=deque, init=False)
-    _marked_bytes: int = field(default=0, init=False)
-    _unmarked_bytes: int = field(default=0, init=False)
+    _cache: RecentBatches = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         if self.fsync not in ("never", "commit", "always"):
@@ -105,7 +100,7 @@ class FileStorage:
             self._reopen_active()
             raise
         self.end_offset = base + count
-        self._remember(block, len(data))
+        self._cache.append(block, len(data))
         return base
 
     def read(self, offset: int, max_records: int) -> list[Block]:
@@ -134,7 +129,7 @@ class FileStorage:
         """Return whole batches, as they lie in memory or in a file; see ``EncodedStorage.read_encoded``."""
         position = max(offset, self.start_offset)
         if position >= self._cache.start_offset:
-            run = run_of(self._cache.kept_encoded(position), position, max_bytes, upto, is_first=is_first)
+            run = run_of(self._cache.batches(position), position, max_bytes, upto, is_first=is_first)
             if run.chunks:
                 return run
         run = EncodedRun([], 0, position)
@@ -196,7 +191,7 @@ class FileStorage:
         self.flush()
         for segment in self._segments:
             self.files.drop(segment.path)
-        self._cache.close()
+        self._cache.clear()
 
     def delete(self) -> None:
         """Remove the directory."""
@@ -305,7 +300,7 @@ class FileStorage:
         if not self._segments or self._segments[-1].next_offset < self.end_offset:
             self._roll()
         self._delete_below(self.start_offset)
-        self._cache = ArrayStorage(self.end_offset, self.end_offset)
+        self._cache = RecentBatches(self.budget, self.end_offset, self.cache_bytes)
 
     def _set_aside(self, paths: list[Path]) -> None:
         """Rename files behind a damaged one: their records have no place, yet nobody asked to delete them."""
@@ -354,19 +349,6 @@ class FileStorage:
             batch.encode(piece, base_offset + piece.offsets[0] - start, attributes=wanted) for piece in pieces(block)
         )
 
-    def _remember(self, block: Block, size: int) -> None:
-        self._cache.append(block)
-        self._unmarked_bytes += size
-        if self._unmarked_bytes < _CACHE_MARK_BYTES:
-            return
-        self._marks.append((self.end_offset, self._unmarked_bytes))
-        self._marked_bytes += self._unmarked_bytes
-        self._unmarked_bytes = 0
-        while self._marked_bytes > self.cache_bytes:
-            offset, freed = self._marks.popleft()
-            self._marked_bytes -= freed
-            self._cache.truncate_before(offset)
-
 
 def _first_not_below(block: Block, offset: int) -> int:
     if block.offsets[0] >= offset:
@@ -390,10 +372,10 @@ def _groups(segments: list[Segment], limit: int) -> Iterator[list[Segment]]:
 
 def file_storage(data_dir: Path, fsync: FsyncPolicy = "never") -> StorageFactory:
     """Return the factory that keeps each partition in ``data_dir/<topic>-<partition>``."""
-    files = OpenFiles()
+    files, budget = OpenFiles(), CacheBudget()
 
     def make(context: StorageContext) -> FileStorage:
-        storage = FileStorage(data_dir / str(context.partition), fsync=fsync, files=files)
+        storage = FileStorage(data_dir / str(context.partition), fsync=fsync, files=files, budget=budget)
         storage.configure(context.config)
         return storage
 

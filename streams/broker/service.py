@@ -8,11 +8,12 @@ holds topics and logs, long-polling fetches, and wires the group coordinator to 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import get_args
+from typing import Any, get_args
 
 from attrs import define, field, frozen
 
-from streams.broker.fetches import Answer, WaitingFetch, WaitingFetches
+from streams.broker.fetches import Answer, Asked, WaitingFetch, WaitingFetches
+from streams.broker.limits import MAX_WAIT_MS
 from streams.broker.log import PartitionLog
 from streams.broker.maintenance import PAUSE_MS, Maintenance
 from streams.broker.reads import EncodedFetch, EncodedFetched, fetched, fetched_encoded
@@ -179,8 +180,7 @@ class Broker:
 
     def tick(self, now_ms: int) -> None:
         """Let everything happen that is due: ended fetches, expired sessions, maintenance."""
-        for fetch in self._fetches.take_due(now_ms):
-            fetch.answer(self._fetched(fetch.request, now_ms)[0])
+        self._answer(self._fetches.take_due(now_ms), now_ms)
         group_deadline_ms = self.coordinator.next_deadline_ms()
         if group_deadline_ms is not None and group_deadline_ms <= now_ms:
             self._perform(self.coordinator.tick(now_ms), now_ms)
@@ -276,7 +276,7 @@ class Broker:
         if is_ready or request.max_wait_ms <= 0:
             answer(response)
         else:
-            self._fetches.add(request, answer, now_ms + request.max_wait_ms)
+            self._wait(request, answer, now_ms)
 
     def fetch_encoded(
         self, request: EncodedFetch, now_ms: int, answer: Callable[[EncodedFetched], None]
@@ -289,7 +289,17 @@ class Broker:
         if is_ready or request.max_wait_ms <= 0:
             answer(response)
             return None
-        return self._fetches.add(request, answer, now_ms + request.max_wait_ms)
+        return self._wait(request, answer, now_ms)
+
+    def _wait(self, request: Fetch | EncodedFetch, answer: Callable[[Any], None], now_ms: int) -> WaitingFetch:
+        fetch = self._fetches.add(request, answer, now_ms + min(request.max_wait_ms, MAX_WAIT_MS))
+        self._answer(self._fetches.take_surplus(), now_ms)
+        return fetch
+
+    def _answer(self, ended: Sequence[Asked], now_ms: int) -> None:
+        """Answer fetches that wait no longer with what there is."""
+        for request, answer in ended:
+            answer(self._fetched(request, now_ms)[0])
 
     def forget_fetch(self, fetch: WaitingFetch) -> None:
         """Drop a fetch whose client has gone."""
@@ -302,10 +312,13 @@ class Broker:
 
     def _wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
         for fetch in self._fetches.waiting(partitions):
-            response, is_ready = self._fetched(fetch.request, now_ms)
+            if fetch.asked is None:
+                continue  # Its client has gone with the answer to another.
+            request, answer = fetch.asked
+            response, is_ready = self._fetched(request, now_ms)
             if is_ready:
                 self._fetches.finish(fetch)
-                fetch.answer(response)
+                answer(response)
 
     def _list_offsets(self, request: ListOffsets, now_ms: int, answer: Answer) -> None:
         results: dict[TopicPartition, tuple[ErrorCode, int, int]] = {}

@@ -215,7 +215,8 @@ class Topics:
         """Return a topic without partitions, which nobody knows yet."""
         check_name(name)
         if name in self.by_name:
-            raise BrokerError(f"topic {name!r} exists already", code=ErrorCode.TOPIC_ALREADY_EXISTS)
+            # Scripts around Kafka's tools look for its very words.
+            raise BrokerError(f"Topic {name!r} already exists.", code=ErrorCode.TOPIC_ALREADY_EXISTS)
         if partitions < 1:
             raise BrokerError(
                 f"topic {name!r} with {partitions} partitions: at least 1 is needed", code=ErrorCode.INVALID_PARTITIONS
@@ -259,7 +260,7 @@ class Topics:
         count = len(topic.logs)
         if partitions <= count:
             raise BrokerError(
-                f"topic {name!r} has {count} partitions and cannot go to {partitions}: partitions are only ever added",
+                f"The topic {name} currently has {count} partition(s); {partitions} would not be an increase.",
                 code=ErrorCode.INVALID_PARTITIONS,
             )
         return topic

@@ -55,11 +55,11 @@ class PartitionerError(StreamsError):
 
 
 class TopicExistsError(BrokerError):
-    """A topic to be created exists already."""
+    """A topic to be created already exists."""
 
 
 class GroupExistsError(BrokerError):
-    """A group to be created exists already, and is not the same."""
+    """A group to be created already exists, and is not the same."""
 
 
 class GroupNotEmptyError(BrokerError):
@@ -87,9 +87,9 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.ILLEGAL_GENERATION: "the group has rebalanced without this member; poll to join again",
     ErrorCode.FENCED_INSTANCE_ID: "another process uses this group_instance_id; give each its own",
     ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing; poll and retry",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic exists already",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic already exists",
     ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first (rewind sets offsets while they run)",
-    ErrorCode.DUPLICATE_RESOURCE: "it exists already and is another; delete it, or choose another id",
+    ErrorCode.DUPLICATE_RESOURCE: "it already exists and is another; delete it, or choose another id",
     ErrorCode.INVALID_GROUP_ID: "a group id must not be empty",
     ErrorCode.INVALID_SESSION_TIMEOUT: "choose a session timeout within the broker's bounds",
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",

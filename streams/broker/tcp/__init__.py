@@ -6,8 +6,8 @@
 may come in.  The machine itself is the one that clients in this process talk to.
 """
 
+from streams.broker.limits import Limits
 from streams.broker.tcp.address import Address, parse_address
-from streams.broker.tcp.limits import Limits
 from streams.broker.tcp.server import BrokerServer, tls_context
 from streams.broker.tcp.users import Users
 

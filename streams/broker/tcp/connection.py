@@ -12,9 +12,9 @@ from struct import Struct
 from typing import Final, Protocol, cast
 
 from streams.broker.driver import Driver
+from streams.broker.limits import Limits
 from streams.broker.tcp.address import Address
 from streams.broker.tcp.authentication import AUTHENTICATE, HANDSHAKE, Authentication, AuthenticationError
-from streams.broker.tcp.limits import Limits
 from streams.broker.tcp.records import has_failed
 from streams.broker.tcp.requests import OPEN_TO_ALL, VERSIONS, Exchange, asking, read_message, versions_answer
 from streams.broker.tcp.users import Users

@@ -13,9 +13,9 @@ from typing import Final
 from attrs import define, field
 
 from streams.broker.driver import Driver
+from streams.broker.limits import Limits
 from streams.broker.tcp.address import WILDCARDS, Address
 from streams.broker.tcp.connection import ClientConnection
-from streams.broker.tcp.limits import Limits
 from streams.broker.tcp.users import Users
 from streams.core.errors import BrokerError
 

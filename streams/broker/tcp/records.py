@@ -142,9 +142,9 @@ def no_session() -> Fields:
     return {"error_code": ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "session_id": 0, "responses": []}
 
 
-def fetch_answer(response: EncodedFetched, message: Fields, version: int) -> Fields:
+def fetch_answer(response: EncodedFetched, isolation_level: int, version: int) -> Fields:
     """Return the answer with what was read."""
-    is_committed_only = message["isolation_level"] == READ_COMMITTED
+    is_committed_only = isolation_level == READ_COMMITTED
     topics: dict[str, list[Fields]] = {}
     for (name, number), found in response.partitions.items():
         if version < _ZSTD_FETCHED_SINCE and any(_is_zstd(chunk) for chunk in found.chunks):

@@ -207,8 +207,12 @@ def _ask_fetch(exchange: Exchange, machine: Broker, now_ms: int) -> None:
     if records.names_session(message):
         exchange.answer = records.no_session()
         return
-    exchange.expect(1, lambda responses: records.fetch_answer(responses[0], message, version))
-    exchange.waiting = machine.fetch_encoded(records.fetch_of(message), now_ms, partial(exchange.take, 0))
+    isolation_level = message["isolation_level"]
+    exchange.expect(1, lambda responses: records.fetch_answer(responses[0], isolation_level, version))
+    fetch = records.fetch_of(message)
+    # It may wait for long: what it asks for is kept once.
+    exchange.message = {}
+    exchange.waiting = machine.fetch_encoded(fetch, now_ms, partial(exchange.take, 0))
 
 
 def _ask_each(exchange: Exchange, requests: Sequence[Any], machine: Broker, now_ms: int) -> None:

@@ -16,6 +16,7 @@ import google_crc32c
 import pytest
 
 from streams import Consumer, EmbeddedBroker, Producer
+from streams.broker.limits import MAX_WAIT_MS
 from streams.broker.tcp import Address, Limits
 from streams.broker.tcp.listener import Listener
 from streams.core.clock import VirtualClock
@@ -201,6 +202,22 @@ def _await(condition):
     until = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < until
+
+
+def test_a_fetch_above_the_bound_is_answered_with_what_there_is(client, broker):
+    broker._machine._fetches.max_places = 0
+
+    assert values_in(client.fetch("words", max_wait_ms=2_000_000_000)) == []
+    assert len(broker._machine._fetches) == 0
+
+
+def test_no_fetch_waits_longer_than_the_broker_lets_it(client, broker):
+    client.send_fetch("words", max_wait_ms=2_000_000_000)
+    _await(lambda: len(broker._machine._fetches) == 1)
+
+    deadline_ms = broker._machine._fetches.next_deadline_ms()
+
+    assert deadline_ms <= broker._driver.now_ms() + MAX_WAIT_MS
 
 
 def test_the_timers_of_clients_in_this_process_are_kept_while_it_is_served(client, broker):
