@@ -32,6 +32,7 @@ from streams.core.errors import (
     StreamsError,
     TopologyError,
     TransactionError,
+    UnawaitedError,
     UnknownTopicError,
 )
 from streams.core.records import (
@@ -156,6 +157,7 @@ __all__ = [
     "Topology",
     "TopologyError",
     "TransactionError",
+    "UnawaitedError",
     "UnknownTopicError",
     "UnlimitedWindows",
     "ValueAndTimestamp",

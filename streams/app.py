@@ -22,6 +22,7 @@ from streams.core.errors import ClientClosedError, ConfigError, StreamsError, To
 from streams.core.metrics import Metrics
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.core.threads import SystemThreads, Threads
+from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
 from streams.dsl.builder import TopologySource, build_topology
 from streams.protocol.transport import Cluster
 from streams.runtime.bounded import BoundedProgress
@@ -75,6 +76,9 @@ class Streams:
         **settings: Any,
     ) -> None:
         self.config = StreamsConfig.of(application_id=application_id, **settings)
+        for name, function in (("on_state", on_state), ("on_restore", on_restore), ("on_exception", on_exception)):
+            refuse_unawaited(function, name, error=ConfigError)
+        refuse_unawaited_methods(grouper, ("groups",), "grouper", error=ConfigError)
         if broker is not None and self.config.bootstrap_servers:
             raise ConfigError("both broker= and bootstrap_servers= are given: give one of them")
         self.topology = build_topology(topology, self.config)

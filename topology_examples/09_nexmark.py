@@ -254,22 +254,12 @@ def q8(builder: StreamsBuilder) -> None:
     """Who came and opened auctions in the same ten seconds?  Two windowed tables, joined."""
     windows = TimeWindows.of(TEN_SECONDS, grace=GRACE)
     newcomers = (
-        builder.stream(persons)
-        .group_by_key()
-        .windowed_by(windows)
-        .reduce(lambda first, _: first, "q8-newcomers")
+        builder.stream(persons).group_by_key().windowed_by(windows).reduce(lambda first, _: first, "q8-newcomers")
     )
     opened = (
-        builder.stream(auctions)
-        .group_by(lambda _, auction: auction.seller)
-        .windowed_by(windows)
-        .count("q8-opened")
+        builder.stream(auctions).group_by(lambda _, auction: auction.seller).windowed_by(windows).count("q8-opened")
     )
-    (
-        newcomers.join(opened, lambda person, count: NewSeller(person.name, count))
-        .to_stream()
-        .to(q8_out)
-    )
+    (newcomers.join(opened, lambda person, count: NewSeller(person.name, count)).to_stream().to(q8_out))
 
 
 def q11(builder: StreamsBuilder) -> None:

@@ -169,9 +169,7 @@ def show_auctions(err: Console, out: Console, events: int, partitions: int) -> N
         hot = hottest_items(table_of(run, queries.q5_out))
         prices = mean_prices(table_of(run, queries.q4_out))
         lengths = session_lengths(table_of(run, queries.q11_out))
-    out.print(
-        f"Auction house: {total:,} events, half of them late, in {partitions} partitions: {seconds:.1f} s"
-    )
+    out.print(f"Auction house: {total:,} events, half of them late, in {partitions} partitions: {seconds:.1f} s")
     out.print(Panel(Group(hot, prices, lengths), expand=False))
 
 

@@ -34,6 +34,7 @@ from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.partitioning import Partitioner
 from streams.core.records import Block, TopicPartition
+from streams.core.user_code import refuse_unawaited
 from streams.group.coordinator import Coordinator, CoordinatorConfig
 from streams.protocol.messages import TopicMetadata
 
@@ -96,6 +97,8 @@ class EmbeddedBroker:
             default_partitions=default_partitions,
             maintenance_interval_ms=maintenance_interval_ms,
         )
+        for topic, function in (partitioners or {}).items():
+            refuse_unawaited(function, f"partitioner of topic {topic!r}", error=ConfigError)
         own = Storages(storage, dict(storages or {}), directory, fsync, serializations or {}, partitioners or {})
         machine = Broker(Topics(own), Coordinator(group_config or CoordinatorConfig(), rng or Random()), self._config)
         self._lock_descriptor = None if directory is None else locked(directory)
@@ -219,6 +222,7 @@ class EmbeddedBroker:
         if ttl_ms is not None:
             given[RECORD_TTL] = str(ttl_ms)
         function = partitioner if callable(partitioner) else None
+        refuse_unawaited(function, f"partitioner of topic {name!r}", error=ConfigError)
         with self._lock:
             self._check_open()
             count_ = self._config.default_partitions if partitions is None else partitions

@@ -19,7 +19,7 @@ from streams.clients.network import Network, Patience
 from streams.clients.offsets import list_offsets, partitions_of, with_metadata
 from streams.clients.positions import Positions
 from streams.clients.records import BadRecord, ConsumerRecord, GroupMetadata, OffsetAndTimestamp, decode_block
-from streams.clients.session import CommitCallback, GroupSession, RebalanceListener
+from streams.clients.session import CommitCallback, GroupSession, RebalanceListener, checked_listener
 from streams.clients.settings import IsolationLevel, check_consumer, isolation_level_of, reset_policy_of
 from streams.clients.subscription import PartitionState, SubscriptionState
 from streams.clients.tcp import Security, cluster_of
@@ -30,6 +30,7 @@ from streams.core.errors import BrokerError, ClientClosedError, ConfigError, Str
 from streams.core.records import Block, TopicPartition
 from streams.core.threads import SystemThreads, Threads
 from streams.core.topic import Topic
+from streams.core.user_code import refuse_unawaited
 from streams.group.assignors import Assignor, CooperativeStickyAssignor, RangeAssignor
 from streams.group.member import MemberConfig
 from streams.protocol.messages import (
@@ -173,13 +174,13 @@ class Consumer:
         against the whole name of every topic, also of those created later.
 
         Raises:
-            ConfigError: there is no group id, or nothing to subscribe to.
+            ConfigError: there is no group id, nothing to subscribe to, or a method of the listener is async.
         """
         session = self._require_session("subscribe")
         self._interest.subscribe(topics)
         if session.is_manual:
             self._state.replace(())
-        session.listener = listener or RebalanceListener()
+        session.listener = checked_listener(listener)
         self._watch.refresh()
         if self._interest.pattern is None:
             session.subscribe(self._interest.names)
@@ -426,14 +427,13 @@ class Consumer:
     def commit_async(self, offsets: OffsetsToCommit | None = None, callback: CommitCallback | None = None) -> None:
         """Commit offsets, by default the positions, without waiting; ``callback`` runs inside a later ``poll``."""
         session = self._require_session("commit_async")
+        refuse_unawaited(callback, "callback of commit_async", error=ConfigError)
         due = self._to_commit(offsets)
 
         def done(error: BrokerError | None) -> None:
-            if callback is None:
-                return
-            if self._guard is not None and self._guard.is_background:
+            if callback is not None and self._guard is not None and self._guard.is_background:
                 self._late_callbacks.append(partial(callback, due, error))
-            else:
+            elif callback is not None:
                 callback(due, error)
 
         if session.member.coordinator is None:

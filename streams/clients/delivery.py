@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from streams.core.errors import BrokerError
+from streams.core.errors import BrokerError, ConfigError
 from streams.core.records import RecordMetadata, TopicPartition
+from streams.core.user_code import refuse_result, refuse_unawaited
 
 
 class DeliveryDriver(Protocol):
@@ -60,7 +61,12 @@ class Delivery:
         return self._error
 
     def add_done_callback(self, callback: Callable[["Delivery"], None]) -> None:
-        """Have a function called when it is done, by whichever thread drives the producer; at once if it is."""
+        """Have a function called when it is done, by whichever thread drives the producer; at once if it is.
+
+        Raises:
+            ConfigError: the function is async or a generator, which nobody would run.
+        """
+        refuse_unawaited(callback, "callback of a delivery", error=ConfigError)
         if self._callbacks is None:
             self._callbacks = []
         self._callbacks.append(callback)
@@ -101,4 +107,4 @@ class Delivery:
                 callback = callbacks.pop(0)
             except IndexError:
                 return
-            callback(self)
+            refuse_result(callback(self), "callback of a delivery")

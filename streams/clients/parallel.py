@@ -24,10 +24,18 @@ from streams.clients.records import ConsumerRecord, decode_block
 from streams.clients.session import RebalanceListener
 from streams.core.clock import Clock, SystemClock
 from streams.core.dead_letters import error_headers
-from streams.core.errors import BrokerError, ConfigError, ProcessingError, SerializationError, StreamsError
+from streams.core.errors import (
+    BrokerError,
+    ConfigError,
+    ProcessingError,
+    SerializationError,
+    StreamsError,
+    UnawaitedError,
+)
 from streams.core.records import Block, TopicPartition
 from streams.core.threads import Signal, SystemThreads, Threads, Worker
 from streams.core.topic import Topic
+from streams.core.user_code import refuse_result, refuse_unawaited
 from streams.protocol.transport import Cluster
 
 log = logging.getLogger(__name__)
@@ -85,7 +93,8 @@ class ParallelConsumer:
 
     Args:
         topics: names, topics with their types, or one compiled pattern.
-        handler: called with one record at a time.
+        handler: called with one record at a time.  A plain function: nothing is awaited here, so that an
+            async one is refused, and what returns a coroutine ends the run.
         batch_handler: called with up to ``batch_size`` records of one partition.
         max_concurrency: how many handlers run at once; more than partitions are of no use.
         max_attempts: how often a record is tried before it is given up.
@@ -122,6 +131,8 @@ class ParallelConsumer:
     ) -> None:
         if (handler is None) == (batch_handler is None):
             raise ConfigError("a parallel consumer needs one handler: give handler= or batch_handler=")
+        refuse_unawaited(handler, "handler of a parallel consumer", error=ConfigError)
+        refuse_unawaited(batch_handler, "batch_handler of a parallel consumer", error=ConfigError)
         if min(batch_size, max_concurrency, max_attempts, max_buffered) < 1:
             raise ConfigError("batch_size, max_concurrency, max_attempts and max_buffered must be at least 1")
         self._clock: Clock = SystemClock() if clock is None else clock
@@ -161,16 +172,18 @@ class ParallelConsumer:
         ``until`` is asked between polls, by this thread.
 
         Raises:
+            UnawaitedError: a handler returned a coroutine or a generator; nothing of its record is committed.
             ProcessingError: a record was given up and there is no dead letter topic; the position
                 committed is the record's own.
             BrokerError: the group or the topics refused.
         """
+        refuse_unawaited(until, "until of a parallel consumer", error=ConfigError)
         self._consumer.subscribe(self._topics, _Listener(self))
         self._workers += [
             self._threads.start(f"parallel-{number}", self._work) for number in range(self._max_concurrency)
         ]
         try:
-            while not self._is_stopping and self._failure is None and not (until is not None and until()):
+            while not self._is_stopping and self._failure is None and not (until is not None and _says_so(until)):
                 self._turn()
         finally:
             self._close()
@@ -335,17 +348,20 @@ class ParallelConsumer:
         if bad is not None:
             raise bad.error
         if self._batch_handler is not None:
-            self._batch_handler(records)
+            refuse_result(self._batch_handler(records), "batch_handler of a parallel consumer")
         elif self._handler is not None:
-            self._handler(records[0])
+            refuse_result(self._handler(records[0]), "handler of a parallel consumer")
 
     def _give_up_record(self, lane: _Lane, block: Block, error: Exception) -> bool:
         """Take a failed attempt; return whether the records are done with, else they are tried again.
 
         Raises:
+            UnawaitedError: the handler does nothing.
             ProcessingError: there is no dead letter topic.
             BrokerError: the dead letter topic took it not.
         """
+        if isinstance(error, UnawaitedError):
+            raise error  # No record is at fault.
         lane.attempts += 1
         self.failed_attempts += 1
         # Bytes that cannot be read are no better the next time.
@@ -383,6 +399,12 @@ class ParallelConsumer:
         if self._failure is None:
             self._failure = error
         self._consumer.wakeup()
+
+
+def _says_so(until: Callable[[], bool]) -> bool:
+    answer = until()
+    refuse_result(answer, "until of a parallel consumer")
+    return answer
 
 
 def _typed(topics: Sequence[str | Topic[Any, Any]]) -> dict[str, Topic[Any, Any]]:

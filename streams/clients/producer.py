@@ -41,6 +41,7 @@ from streams.core.partitioning import Partitioner, murmur2
 from streams.core.records import Block, TopicPartition
 from streams.core.threads import Signal, SystemThreads, Threads, Worker
 from streams.core.topic import Topic
+from streams.core.user_code import refuse_unawaited
 from streams.protocol.compression import codec_number
 from streams.protocol.messages import ErrorCode, OffsetAndMetadata, TopicMetadata
 from streams.protocol.transport import Cluster
@@ -121,6 +122,7 @@ class Producer:
             raise ConfigError(
                 "linger_ms must not be negative, batch_size, max_in_flight and buffer_memory_bytes at least 1"
             )
+        refuse_unawaited(partitioner, "partitioner of a producer", error=ConfigError)
         codec_number(compression_type)
         has_identity = is_idempotent(enable_idempotence, transactional_id, acks, max_in_flight)
         self._clock: Clock = SystemClock() if clock is None else clock

@@ -16,8 +16,9 @@ from streams.clients.fetcher import Fetcher
 from streams.clients.network import ANY_NODE, Network, Patience
 from streams.clients.subscription import SubscriptionState
 from streams.core.clock import Clock
-from streams.core.errors import BrokerError, StreamsError
+from streams.core.errors import BrokerError, ConfigError, StreamsError
 from streams.core.records import TopicPartition
+from streams.core.user_code import refuse_result, refuse_unawaited_methods
 from streams.group.assignors import Assignor
 from streams.group.consumer_member import Assign, ConsumerMembership, Lose, Revoke
 from streams.group.member import Failed, Member, MemberConfig, PerformAssignment, Send
@@ -65,6 +66,19 @@ class RebalanceListener:
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """These may be somebody else's already: a commit would be refused."""
         self.on_partitions_revoked(partitions)
+
+
+_LISTENER_METHODS = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
+
+
+def checked_listener(listener: RebalanceListener | None) -> RebalanceListener:
+    """Return the listener, or one that does nothing.
+
+    Raises:
+        ConfigError: one of its methods is async or a generator, which nobody would run.
+    """
+    refuse_unawaited_methods(listener, _LISTENER_METHODS, "rebalance listener", error=ConfigError)
+    return RebalanceListener() if listener is None else listener
 
 
 class GroupSession:
@@ -220,7 +234,7 @@ class GroupSession:
             case Lose(partitions):
                 self._subscription.remove(partitions)
                 self._fetcher.drop(partitions)
-                self.listener.on_partitions_lost(partitions)
+                refuse_result(self.listener.on_partitions_lost(partitions), "on_partitions_lost")  # type: ignore[func-returns-value]
             case PerformAssignment():
                 self._ask_metadata(action)
             case Failed(error):
@@ -246,7 +260,7 @@ class GroupSession:
                 states[partition].is_leaving = True
         try:
             self.before_revoke()
-            self.listener.on_partitions_revoked(partitions)
+            refuse_result(self.listener.on_partitions_revoked(partitions), "on_partitions_revoked")  # type: ignore[func-returns-value]
         finally:
             self._subscription.remove(partitions)
             self._fetcher.drop(partitions)
@@ -257,7 +271,7 @@ class GroupSession:
             is_static = self._config.group_instance_id is not None
             self._snapshot = self._catalog.counts(self.policy.topics) if is_static else None
             self.wanted = set()
-        self.listener.on_partitions_assigned(added)
+        refuse_result(self.listener.on_partitions_assigned(added), "on_partitions_assigned")  # type: ignore[func-returns-value]
 
     # --- the leader's work ------------------------------------------------------------
 

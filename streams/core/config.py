@@ -13,6 +13,7 @@ import attrs
 from attrs import field, frozen
 
 from streams.core.errors import ConfigError
+from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
 
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
@@ -400,6 +401,8 @@ def _parse_choice(setting: Setting, value: Any) -> Any:
     elif isinstance(value, int) and not isinstance(value, bool) and str(value) in setting.choices:
         return str(value)
     elif setting.takes_function and (callable(value) or hasattr(value, "block")):
+        refuse_unawaited(value, f"setting {setting.name!r}", error=ConfigError)
+        refuse_unawaited_methods(value, ("block", "one"), f"setting {setting.name!r}", error=ConfigError)
         return value
     raise _misfit(setting, value)
 

@@ -44,6 +44,10 @@ class ProcessingError(StreamsError):
         self.offset = offset
 
 
+class UnawaitedError(StreamsError):
+    """A function of the user's gave back a coroutine or a generator where nobody runs it."""
+
+
 class InvalidTimestampError(StreamsError):
     """A timestamp extractor gave a negative or missing time, and the policy is to fail."""
 

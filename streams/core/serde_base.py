@@ -10,6 +10,7 @@ from types import BuiltinFunctionType, MethodDescriptorType, NoneType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from streams.core.errors import SerializationError, StreamsError
+from streams.core.user_code import refuse_unawaited
 
 T = TypeVar("T")
 
@@ -81,6 +82,8 @@ class Serde(Generic[T]):
         *,
         is_immutable: bool = False,
     ) -> None:
+        refuse_unawaited(serialize, f"serde {name!r}: serialize")
+        refuse_unawaited(deserialize, f"serde {name!r}: deserialize")
         self.name = name
         self.is_immutable = is_immutable
         self.key_suffix = 0

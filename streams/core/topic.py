@@ -13,6 +13,7 @@ from typing_extensions import TypeForm
 
 from streams.core.errors import TopologyError
 from streams.core.serdes import Serde, serde_for
+from streams.core.user_code import refuse_unawaited
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -194,4 +195,5 @@ def _serde_of(topic: str, side: str, form: Any) -> Serde[Any]:
 def _function(topic: str, what: str, function: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
     if function is not None and not callable(function):
         raise TopologyError(f"topic {topic!r}: {what} must be a function of the value, not {function!r}")
+    refuse_unawaited(function, f"topic {topic!r}: {what}")
     return function

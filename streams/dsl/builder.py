@@ -20,6 +20,7 @@ from streams.core.timestamps import (
     TimestampFunction,
 )
 from streams.core.topic import Topic, check_topic_name
+from streams.core.user_code import refuse_unawaited_methods
 from streams.dsl import optimize
 from streams.dsl.functions import settled
 from streams.dsl.global_table import GlobalKTable
@@ -438,6 +439,7 @@ def _extractor(
     """Return where event times come from, None for what the settings say."""
     if timestamp is not None:
         if hasattr(timestamp, "block"):
+            refuse_unawaited_methods(timestamp, ("block", "one"), f"timestamp of {operator}")
             extractor: Extractor = timestamp
             return extractor
         if isinstance(timestamp, str):

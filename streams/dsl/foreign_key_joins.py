@@ -167,6 +167,9 @@ def joined(
     if foreign_key is None:
         raise TopologyError(f"join of {table!r} and {other!r}: foreign_key must be a function, got None")
     settled(foreign_key, "foreign_key", "(key, value)")
+    for what, chooser in (("partitioner", partitioner), ("other_partitioner", other_partitioner)):
+        if chooser is not None:
+            settled(chooser, f"{what} of join", "(topic, key, value, partitions)")
     other._state.enable_old(True)
     table._state.enable_old(True)
     parts = _parts(graph, name)

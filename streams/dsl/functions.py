@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, get_args
 
 from streams.core.errors import TopologyError
+from streams.core.user_code import located, refuse_unawaited
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,19 +26,18 @@ class _Unknown:
 UNKNOWN: Final[Any] = _Unknown()
 
 
-def settle(function: Any, operator: str, forms: Sequence[str]) -> int:
+def settle(function: Any, operator: str, forms: Sequence[str], *, may_yield: bool = False) -> int:
     """Return the index of the first of ``forms`` that the function can be called with.
 
     A form is what messages show, such as ``(key, value)``; its arguments are counted by its commas.
 
     Raises:
-        TopologyError: it is no function, is asynchronous, or fits no form.
+        TopologyError: it is no function, is async, is a generator unless it ``may_yield``, or fits no form.
     """
     allowed = " or ".join(forms)
     if not callable(function):
         raise TopologyError(f"{operator} needs a function of {allowed}, got {function!r}")
-    if inspect.iscoroutinefunction(function):
-        raise TopologyError(f"{operator}: {located(function)} is async; give a plain function of {allowed}")
+    refuse_unawaited(function, operator, may_yield=may_yield)
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
@@ -51,24 +51,15 @@ def settle(function: Any, operator: str, forms: Sequence[str]) -> int:
     raise TopologyError(f"{operator}: {located(function)} takes {signature}; give a function of {allowed}")
 
 
-def settled(function: F, operator: str, form: str) -> F:
+def settled(function: F, operator: str, form: str, *, may_yield: bool = False) -> F:
     """Return the function if it can be called in the one form that the operator has."""
-    settle(function, operator, (form,))
+    settle(function, operator, (form,), may_yield=may_yield)
     return function
 
 
 def count_of(form: str) -> int:
     """Return the number of arguments of a form such as ``(key, value)``; ``()`` has none."""
     return 0 if form == "()" else form.count(",") + 1
-
-
-def located(function: Any) -> str:
-    """Return a function's name and where it is defined, for messages."""
-    name = getattr(function, "__qualname__", None) or repr(function)
-    code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
-    if code is None:
-        return f"{name!r}"
-    return f"{name!r} ({code.co_filename}:{code.co_firstlineno})"
 
 
 def result_type(function: Any) -> Any:

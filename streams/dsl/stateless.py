@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _KEY_VALUE = "(key, value)"
 _VALUE_FORMS = ("(value)", "(key, value)")
+_PARTITIONER_FORM = "(topic, key, value, partitions)"
 
 
 def following(
@@ -88,7 +89,7 @@ def mapped_values(stream: "KStream[Any, Any]", mapper: Callable[..., Any], name:
 
 def flat_mapped(stream: "KStream[Any, Any]", mapper: Callable[..., Any], name: str | None) -> "KStream[Any, Any]":
     """Add a flat map of key and value."""
-    settled(mapper, "flat_map", _KEY_VALUE)
+    settled(mapper, "flat_map", _KEY_VALUE, may_yield=True)
     full_name = stream._graph.names.given(name, "KSTREAM-FLATMAP-")
     node = _add(stream, full_name, FlatMap(mapper), changes_key=True)
     key, value = pair_types(element_type(result_type(mapper)))
@@ -99,7 +100,7 @@ def flat_mapped_values(
     stream: "KStream[Any, Any]", mapper: Callable[..., Any], name: str | None
 ) -> "KStream[Any, Any]":
     """Add a flat map of values."""
-    with_key = settle(mapper, "flat_map_values", _VALUE_FORMS) == 1
+    with_key = settle(mapper, "flat_map_values", _VALUE_FORMS, may_yield=True) == 1
     full_name = stream._graph.names.given(name, "KSTREAM-FLATMAPVALUES-")
     node = _add(stream, full_name, FlatMapValues(mapper, with_key), changes_value=True)
     return following(stream, node, value=hinted(element_type(result_type(mapper)), full_name))
@@ -241,6 +242,8 @@ def repartitioned(
     """Add a repartition topic that the user asks for."""
     if partitions is not None and (type(partitions) is not int or partitions < 1):
         raise TopologyError(f"repartition of {stream!r}: partitions must be an int of at least 1, not {partitions!r}")
+    if partitioner is not None:
+        settled(partitioner, "repartition", _PARTITIONER_FORM)
     names = stream._graph.names
     base = names.generated("KSTREAM-REPARTITION-") if name is None else check_name(name)
     key_slot, value_slot = overridden(stream._key, key, stream._name), overridden(stream._value, value, stream._name)
@@ -277,7 +280,7 @@ def sunk(
     else:
         raise TopologyError(f"to() needs a Topic, a topic's name or a function that chooses one, got {topic!r}")
     if partitioner is not None:
-        settled(partitioner, "to", "(topic, key, value, partitions)")
+        settled(partitioner, "to", _PARTITIONER_FORM)
     full_name = stream._graph.names.given(name, "KSTREAM-SINK-")
     content = Sink(fixed, topic_for, key_slot, value_slot, partitioner)
     stream._graph.add(stream._node, LogicalNode(full_name, content))

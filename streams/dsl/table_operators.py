@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from attrs import frozen
 
 from streams.core.errors import TopologyError
+from streams.core.user_code import refuse_unawaited_methods
 from streams.dsl.functions import pair_types, result_type, settle, settled
 from streams.dsl.logical import LogicalNode
 from streams.dsl.materialized import NOT_GIVEN, Materialized, key_value, store_name
@@ -169,7 +170,9 @@ class _TransformerOperator:
 
     def builders(self) -> dict[str, StoreBuilder[Any]]:
         """Return the stores that the class declares as attributes, by attribute."""
-        owner = self.supplier if isinstance(self.supplier, type) else type(self.supplier())
+        made = self.supplier if isinstance(self.supplier, type) else self.supplier()
+        _refuse_unawaited(made)
+        owner = made if isinstance(made, type) else type(made)
         found: dict[str, StoreBuilder[Any]] = {}
         for base in reversed(owner.__mro__):
             found |= {name: item for name, item in vars(base).items() if isinstance(item, StoreBuilder)}
@@ -179,6 +182,7 @@ class _TransformerOperator:
         transformer = self.supplier()
         if not isinstance(transformer, ValueTransformer):
             raise TopologyError(f"transform_values needs a ValueTransformer, got {transformer!r}")
+        _refuse_unawaited(transformer)
         user_context: ProcessorContext[Any, Any] = ProcessorContext(context, fixed_key=True)
         transformer.context = user_context
         for attribute, builder in self.builders().items():
@@ -186,6 +190,12 @@ class _TransformerOperator:
         context.on_init(lambda: transformer.init(user_context))
         context.on_close(transformer.close)
         return transformer.transform
+
+
+def _refuse_unawaited(transformer: Any) -> None:
+    """Refuse a transformer, or its class, with a method that nobody would run to its end."""
+    owner = transformer if isinstance(transformer, type) else type(transformer)
+    refuse_unawaited_methods(transformer, ("init", "transform", "close"), f"transformer {owner.__qualname__}")
 
 
 def transformed(

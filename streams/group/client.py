@@ -15,6 +15,7 @@ from attrs import frozen
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError
 from streams.core.threads import Signal, SystemThreads, Threads, Worker
+from streams.core.user_code import refuse_unawaited_methods
 from streams.group.member import Failed, Member, MemberConfig, MemberState, PerformAssignment, Send
 from streams.protocol.messages import JoinGroup, LeaveGroup, Request, Response, SyncGroup
 from streams.protocol.transport import Cluster
@@ -50,6 +51,9 @@ class GroupListener:
     def is_rejoin_needed(self) -> bool:
         """Whether to share out anew, since ``metadata`` or what is shared has changed; asked at every poll."""
         return False
+
+
+_LISTENER_METHODS = ("metadata", "assign", "on_assigned", "on_revoked", "on_lost", "is_rejoin_needed")
 
 
 @frozen
@@ -127,6 +131,7 @@ class GroupClient:
             raise ConfigError("a group member needs a broker; pass an EmbeddedBroker() or another cluster")
         if not group_id:
             raise ConfigError("a group member needs a group id that is not empty")
+        refuse_unawaited_methods(listener, _LISTENER_METHODS, f"listener of group {group_id!r}", error=ConfigError)
         if heartbeat_interval_ms >= session_timeout_ms:
             raise ConfigError(
                 f"heartbeat_interval_ms={heartbeat_interval_ms} must be below session_timeout_ms={session_timeout_ms}"

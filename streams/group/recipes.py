@@ -10,6 +10,7 @@ from typing import Literal, TypedDict, Unpack
 from streams.core.clock import Clock
 from streams.core.errors import ConfigError
 from streams.core.threads import Threads
+from streams.core.user_code import refuse_unawaited
 from streams.group.client import GroupClient, GroupListener
 from streams.protocol.transport import Cluster
 
@@ -33,6 +34,11 @@ def _nothing() -> None:
 
 def _no_tasks(tasks: Sequence[str]) -> None:
     """Nothing to do."""
+
+
+def _refuse_unawaited(group_id: str, **functions: Callable[..., None]) -> None:
+    for name, function in functions.items():
+        refuse_unawaited(function, f"{name} of group {group_id!r}", error=ConfigError)
 
 
 class _Election(GroupListener):
@@ -82,6 +88,7 @@ class LeaderElection(GroupClient):
         on_deposed: Callable[[], None] = _nothing,
         **settings: Unpack[MemberSettings],
     ) -> None:
+        _refuse_unawaited(group_id, on_elected=on_elected, on_deposed=on_deposed)
         self._election = _Election(on_elected, on_deposed)
         super().__init__(broker, group_id, self._election, protocol_name="leader", **settings)
 
@@ -186,6 +193,7 @@ class TaskDistribution(GroupClient):
     ) -> None:
         if strategy not in ("round_robin", "sticky"):
             raise ConfigError(f"strategy {strategy!r} of group {group_id!r}: use 'round_robin' or 'sticky'")
+        _refuse_unawaited(group_id, on_assigned=on_assigned, on_revoked=on_revoked)
         self._distribution = _Distribution(tasks, strategy == "sticky", on_assigned, on_revoked)
         super().__init__(broker, group_id, self._distribution, protocol_name=strategy, **settings)
 
@@ -255,6 +263,7 @@ class MemberNumber(GroupClient):
         on_numbered: Callable[[int, int], None] = _no_number,
         **settings: Unpack[MemberSettings],
     ) -> None:
+        _refuse_unawaited(group_id, on_numbered=on_numbered)
         self._numbering = _Numbering(on_numbered)
         super().__init__(broker, group_id, self._numbering, protocol_name="number", **settings)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from streams.core.clock import SystemClock
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic
+from streams.core.user_code import refuse_unawaited
 from streams.dsl.builder import TopologySource
 from streams.replay.failures import explained_failure
 from streams.replay.local import LocalExecutor
@@ -68,6 +69,7 @@ def replay(
         raise ConfigError(f"executor {executor!r}: give 'spark' or 'local'")
     if wall_clock not in ("error", "skip", "append_time"):
         raise ConfigError(f"wall_clock {wall_clock!r}: give 'error', 'skip' or 'append_time'")
+    refuse_unawaited(progress, "progress of a replay", error=ConfigError)
     given = dict(settings)
     given["application_id"] = application_id or _application_id(topology)
     if store is None:

@@ -18,8 +18,9 @@ from attrs import field, frozen
 
 from streams.broker import OfflineTopics
 from streams.clients import Admin, Consumer
-from streams.core.errors import OffsetOutOfRangeError, UnknownTopicError
+from streams.core.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
 from streams.core.records import Block, TopicPartition
+from streams.core.user_code import refuse_unawaited
 from streams.protocol.transport import Cluster
 from streams.replay.errors import ReplayError
 from streams.replay.places import Place
@@ -98,6 +99,7 @@ def archive_topic(
         ReplayError: records were deleted before they were archived; the topic is another one of the same
             name or has other partitions; or nothing can be written.
     """
+    refuse_unawaited(on_progress, "on_progress of archive_topic", error=ConfigError)
     with Admin(broker, client_id="archive") as admin:
         known = admin.list_topics(include_internal=True)
         if topic not in known:

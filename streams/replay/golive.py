@@ -17,8 +17,10 @@ from attrs import evolve, frozen
 from streams.broker.embedded import EmbeddedBroker
 from streams.clients.admin import EARLIEST, LATEST, Admin
 from streams.clients.producer import Producer
+from streams.core.errors import ConfigError
 from streams.core.partitioning import partition_for
 from streams.core.records import Block, Headers, TopicPartition
+from streams.core.user_code import refuse_unawaited
 from streams.protocol.messages import OffsetAndMetadata, TopicSpec
 from streams.protocol.transport import Cluster
 from streams.replay.errors import HandOverError
@@ -63,6 +65,7 @@ def go_live(snapshot: Snapshot, cluster: Cluster, *, force: bool = False, on_ste
             records between the snapshot and the beginning of a topic are gone.
         SnapshotError: a file of the snapshot is missing or damaged.
     """
+    refuse_unawaited(on_step, "on_step of go_live", error=ConfigError)
     live = snapshot.live
     _check_whole(snapshot)
     with Admin(cluster, client_id=f"{snapshot.application_id}-golive") as admin:
@@ -95,6 +98,7 @@ def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) ->
     Raises:
         HandOverError: the directory holds a run of its own, or began with another snapshot.
     """
+    refuse_unawaited(on_step, "on_step of lay_down", error=ConfigError)
     marker, unfinished = folder / MARKER, folder / _UNFINISHED
     if marker.exists():
         origin = json.loads(marker.read_text())["id"]

@@ -9,7 +9,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from streams.clients import Admin, GroupMetadata, Producer
+from streams.core.errors import ConfigError
 from streams.core.records import Block, TopicPartition
+from streams.core.user_code import refuse_unawaited
 from streams.protocol.messages import OffsetAndMetadata, TopicSpec
 from streams.protocol.transport import Cluster
 from streams.replay.errors import ReplayError, SnapshotError
@@ -46,6 +48,7 @@ def publish(
             snapshot of the application already.
         ProducerFencedError: the same snapshot is being published elsewhere.
     """
+    refuse_unawaited(on_progress, "on_progress of publish", error=ConfigError)
     if not isinstance(snapshot, Snapshot):
         snapshot = Snapshot.open(Place(os.fspath(snapshot)))
     totals = _totals(snapshot, topics)

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 TableForward = Callable[[Any, Any, Any, int, Headers | None, bool], None]
 
 
-def _slots(
-    store: Any, window_of: Callable[[int], Window] | None
-) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+def _slots(store: Any, window_of: Callable[[int], Window] | None) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Return how a table's keys become hashable stand-ins, and what keys these stand for.
 
     Keys of windowed stores are windowed, or (key, start) where ``window_of`` tells the window of a start; the store

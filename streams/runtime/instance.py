@@ -23,6 +23,7 @@ from streams.core.errors import ClientClosedError, ConfigError, StreamsError
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
 from streams.core.threads import Signal, SystemThreads, Threads, Worker
+from streams.core.user_code import refuse_result
 from streams.protocol.transport import Cluster
 from streams.runtime import collector
 from streams.runtime.assignment import Blueprint, StreamsAssignor
@@ -452,6 +453,7 @@ class Instance:
         if self.on_exception is not None and self.bounded is None:
             try:
                 response = self.on_exception(error)
+                refuse_result(response, "on_exception")
             except Exception as second:
                 log.exception("the exception handler of application %s failed itself", self.config.application_id)
                 error = second
@@ -542,7 +544,7 @@ class Instance:
                 return
             before, self.state = self.state, state
         if self.on_state is not None:
-            self.on_state(state, before)
+            refuse_result(self.on_state(state, before), "on_state")
 
     def _release(self) -> None:
         if self._is_tuned:

@@ -15,6 +15,7 @@ from streams.clients.consumer import Consumer
 from streams.core.errors import StoreError, StreamsError
 from streams.core.metrics import Counter
 from streams.core.records import Block, TaskId, TopicPartition
+from streams.core.user_code import refuse_result
 from streams.protocol.messages import READ_UNCOMMITTED
 from streams.runtime.task import CHANGELOG_POSITION
 from streams.state.lifecycle import Store
@@ -214,7 +215,10 @@ class Restorer:
 
     def _report(self, item: _Restoring) -> None:
         if self._listener is not None and item.end is not None:
-            self._listener(item.task_id, item.store.spec.name, item.position - item.start, item.end - item.start)
+            answer: object = self._listener(
+                item.task_id, item.store.spec.name, item.position - item.start, item.end - item.start
+            )
+            refuse_result(answer, "on_restore")
 
     def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         # What an open transaction has written counts too: who restores waits for its end.

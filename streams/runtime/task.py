@@ -274,9 +274,7 @@ class Task:
         try:
             if isinstance(run.queues, list):
                 self._item = None
-                entry_of = {
-                    queue: self.program.entries[self.inputs[queue.partition].source] for queue in self.queues
-                }
+                entry_of = {queue: self.program.entries[self.inputs[queue.partition].source] for queue in self.queues}
                 entries = list(map(entry_of.__getitem__, run.queues))
                 self.program.run_mixed(entries, run.keys, values, run.timestamps, run.headers)
             else:

@@ -9,15 +9,17 @@ goes well.
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
 from types import CodeType
 from typing import Any, Protocol
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from streams.core.errors import ProcessingError
 from streams.core.records import Headers
 from streams.core.serdes import Serde
+from streams.core.user_code import first_result_checked, refuse_result
 from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode, Topology
 from streams.topology.inline import (
     Branch,
@@ -108,7 +110,7 @@ class CompiledSubTopology:
     _ids: dict[str, int]
     _owners: list[str]
     _filename: str
-    _functions: dict[str, Any]
+    _functions: "dict[str, _UserFunction]"
     _templates: dict[str, Template]
     _guard_sinks: bool
 
@@ -121,7 +123,10 @@ class CompiledSubTopology:
 
     def bind(self, host: ProgramHost) -> Program:
         """Bind stores, contexts and sinks of one task; children are bound before their parents."""
-        names: dict[str, Any] = dict(self._functions)
+        names: dict[str, Any] = {}
+        for name, user in self._functions.items():
+            names[name] = user.bind(partial(names.__setitem__, name))
+        names["refuse_result"] = refuse_result
         names["stop"] = host.stop
         names["on_error"] = host.on_error
         nodes = [self._topology.nodes[name] for name in self.sub.nodes]
@@ -231,7 +236,7 @@ class _Writer:
     templates: dict[str, Template] = field(init=False)
     lines: list[str] = field(factory=list)
     owners: list[str] = field(factory=list)
-    functions: dict[str, Any] = field(factory=dict)
+    functions: dict[str, "_UserFunction"] = field(factory=dict)
     _pending: list[str] = field(factory=list)
     _separate: set[str] = field(factory=set)
     _variables: Iterator[int] = field(factory=lambda: iter(range(1 << 30)))
@@ -435,27 +440,30 @@ class _Writer:
                 self._line(depth, f"{new_value} = {v}[0]", name)
                 new_record(k, new_value, depth)
             case Filter(predicate, negate):
-                call = f"{self._user(predicate)}({k}, {v})"
+                call = f"{self._user(predicate, name)}({k}, {v})"
                 self._line(depth, f"if not {call}:" if negate else f"if {call}:", name)
                 self._children(name, k, v, t, h, depth + 1)
             case MapValues(mapper, with_key):
-                self._line(depth, f"{new_value} = {self._user(mapper)}({f'{k}, {v}' if with_key else v})", name)
+                self._line(depth, f"{new_value} = {self._value(mapper, name)}({f'{k}, {v}' if with_key else v})", name)
                 new_record(k, new_value, depth)
             case Map(mapper):
-                self._line(depth, f"{new_key}, {new_value} = {self._user(mapper)}({k}, {v})", name)
+                self._line(depth, f"{new_key}, {new_value} = {self._value(mapper, name)}({k}, {v})", name)
                 new_record(new_key, new_value, depth)
             case SelectKey(mapper):
-                self._line(depth, f"{new_key} = {self._user(mapper)}({k}, {v})", name)
+                self._line(depth, f"{new_key} = {self._value(mapper, name)}({k}, {v})", name)
                 new_record(new_key, v, depth)
             case FlatMap(mapper):
-                self._line(depth, f"for {new_key}, {new_value} in {self._user(mapper)}({k}, {v}):", name)
+                self._line(depth, f"for {new_key}, {new_value} in {self._value(mapper, name)}({k}, {v}):", name)
                 new_record(new_key, new_value, depth + 1)
             case FlatMapValues(mapper, with_key):
-                call = f"{self._user(mapper)}({f'{k}, {v}' if with_key else v})"
+                call = f"{self._value(mapper, name)}({f'{k}, {v}' if with_key else v})"
                 self._line(depth, f"for {new_value} in {call}:", name)
                 new_record(k, new_value, depth + 1)
             case Peek(action, is_terminal):
-                self._line(depth, f"{self._user(action)}({k}, {v})", name)
+                # Nobody looks at what it returns, and it may be something for some records only.
+                returned = f"x{number}"
+                self._line(depth, f"{returned} = {self._user(action, name)}({k}, {v})", name)
+                self._line(depth, f"if {returned} is not None: refuse_result({returned}, {f'node {name!r}'!r})", name)
                 if not is_terminal:
                     self._children(name, k, v, t, h, depth)
             case Branch(predicates):
@@ -465,7 +473,7 @@ class _Writer:
         keyword = "if"
         for predicate, child in zip(predicates, self.topology.children[name], strict=True):
             if predicate is not None:
-                self._line(depth, f"{keyword} {self._user(predicate)}({k}, {v}):", name)
+                self._line(depth, f"{keyword} {self._user(predicate, name)}({k}, {v}):", name)
             else:
                 self._line(depth, "else:" if keyword == "elif" else "if True:", name)
             self._node(child, k, v, t, h, depth + 1)
@@ -493,7 +501,27 @@ class _Writer:
         # Again, for an error that says what is wrong.
         self._line(depth, f"except Exception: {slow}", node)
 
-    def _user(self, function: Callable[..., Any]) -> str:
+    def _user(self, function: Callable[..., Any], node: str) -> str:
+        """Return the name in the program of a function whose result is asked for its truth, or for nothing."""
         name = f"u{len(self.functions)}"
-        self.functions[name] = function
+        self.functions[name] = _UserFunction(function, node, may_yield=False)
         return name
+
+    def _value(self, function: Callable[..., Any], node: str) -> str:
+        """Return the name in the program of a function whose result is a value or iterated, as a generator may be."""
+        name = f"u{len(self.functions)}"
+        self.functions[name] = _UserFunction(function, node, may_yield=True)
+        return name
+
+
+@frozen
+class _UserFunction:
+    """A function of the user's in the program."""
+
+    function: Callable[..., Any]
+    node: str
+    may_yield: bool
+
+    def bind(self, install: Callable[[Any], None]) -> Callable[..., Any]:
+        """Return what is called in a task at first; it installs the function itself."""
+        return first_result_checked(self.function, f"node {self.node!r}", install, may_yield=self.may_yield)

@@ -15,6 +15,7 @@ from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
 from streams.core.timestamps import Extractor, ExtractorName, FromValue
 from streams.core.topic import Sink, Topic
+from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
 from streams.state.specs import StoreSpec
 from streams.topology.inline import Inline
 from streams.topology.operator import Operator
@@ -133,6 +134,8 @@ class Topology:
         for topic in declared:
             self.declare(topic)
         first = declared[0] if declared else None
+        refuse_unawaited(timestamp, f"timestamp of source {name!r}")
+        refuse_unawaited_methods(timestamp, ("block", "one"), f"timestamp of source {name!r}")
         if timestamp is None and first is not None and first.timestamp is not None:
             timestamp = FromValue(first.name, first.timestamp)
         self.add_node(
@@ -171,6 +174,8 @@ class Topology:
     ) -> "Topology":
         """Add a sink that writes the records of its parents to a topic."""
         declared = topic if isinstance(topic, Topic) else None
+        refuse_unawaited(topic, f"topic of sink {name!r}")
+        refuse_unawaited(partitioner, f"partitioner of sink {name!r}")
         if declared is not None:
             self.declare(declared)
         self.add_node(

@@ -14,6 +14,7 @@ from typing_extensions import TypeForm
 from streams.core.errors import ProcessingError, TopologyError
 from streams.core.records import Headers, Record, RecordMetadata, TaskId
 from streams.core.serdes import BYTES, PinnedSerde, Serde, serde_for
+from streams.core.user_code import refuse_result, refuse_unawaited, refuse_unawaited_methods
 from streams.state import KeyValueStore, SessionStore, TimestampedKeyValueStore, VersionedStore, WindowStore
 from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.operator import Cancellable, NodeContext, Process, PunctuationType
@@ -125,17 +126,19 @@ class ProcessorContext(Generic[KO, VO]):
 
         Raises:
             ValueError: the interval is below one millisecond.
+            TopologyError: the callback is async or a generator.
         """
         interval_ms = milliseconds(interval)
         if interval_ms < 1:
             raise ValueError(f"punctuation interval must be at least 1 ms, got {interval}")
+        refuse_unawaited(callback, f"schedule() of node {self._node.node!r}")
 
         def fire(now_ms: int) -> None:
             before = self._now_ms, self._record, self._key, self._fixed_key
             # A punctuation has no record, so there is no key to keep.
             self._now_ms, self._record, self._fixed_key = now_ms, None, False
             try:
-                callback(now_ms)
+                refuse_result(callback(now_ms), f"punctuation of node {self._node.node!r}")  # type: ignore[func-returns-value]
             finally:
                 self._now_ms, self._record, self._key, self._fixed_key = before
 
@@ -354,6 +357,11 @@ class ProcessorOperator:
     supplier: ProcessorSupplier
     has_fixed_key: bool = False
 
+    def __attrs_post_init__(self) -> None:
+        refuse_unawaited(self.supplier, "process()")
+        if isinstance(self.supplier, type):
+            _refuse_unawaited(self.supplier)
+
     def store_builders(self) -> list[StoreBuilder[Any]]:
         """Return the stores that the processor class declares as attributes."""
         owner = self.supplier if isinstance(self.supplier, type) else type(self._make())
@@ -367,25 +375,30 @@ class ProcessorOperator:
         for attribute, value in _members(type(processor)):
             if isinstance(value, StoreBuilder):
                 setattr(processor, attribute, context.store(value.name))
+        shown = f"processor {type(processor).__qualname__}"
+
+        def close() -> None:
+            refuse_result(processor.close(), f"close of {shown}")  # type: ignore[func-returns-value]
 
         def init() -> None:
             user_context._now_ms = max(context.task_stream_time_ms(), 0)
-            processor.init(user_context)
+            refuse_result(processor.init(user_context), f"init of {shown}")  # type: ignore[func-returns-value]
             for attribute, value in _members(type(processor)):
                 punctuation = getattr(value, "punctuation", None)
                 if isinstance(punctuation, Punctuation):
                     user_context.schedule(punctuation.interval, punctuation.kind, getattr(processor, attribute))
 
         context.on_init(init)
-        context.on_close(processor.close)
-        handle = processor.process
+        context.on_close(close)
+        handle: Callable[[Record[Any, Any]], object] = processor.process
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> Headers:
             user_context._key = key
             user_context._now_ms = timestamp_ms
             record: Record[Any, Any] = Record(key, value, timestamp_ms, headers or ())
             user_context._record = record
-            handle(record)
+            if (returned := handle(record)) is not None:
+                refuse_result(returned, shown)
             user_context._record = None
             return record.headers
 
@@ -397,4 +410,12 @@ class ProcessorOperator:
             raise TopologyError(
                 f"process() needs a Processor class or a function that makes one; {self.supplier!r} made {processor!r}"
             )
+        _refuse_unawaited(processor)
         return processor
+
+
+def _refuse_unawaited(processor: Any) -> None:
+    """Refuse a processor, or its class, with a method that nobody would run to its end."""
+    owner = processor if isinstance(processor, type) else type(processor)
+    timers = [name for name, value in _members(owner) if isinstance(getattr(value, "punctuation", None), Punctuation)]
+    refuse_unawaited_methods(processor, ("init", "process", "close", *timers), f"processor {owner.__qualname__}")

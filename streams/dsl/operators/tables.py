@@ -11,6 +11,7 @@ from attrs import frozen
 
 from streams.core.errors import StreamsError
 from streams.core.records import Headers
+from streams.core.user_code import first_result_checked
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.getters import IS_LATEST, NOT_PUT, open_rows
 from streams.topology.operator import NodeContext, Process
@@ -85,6 +86,12 @@ class TableFilter:
         predicate, negate, send_old = self.predicate, self.negate, self.send_old
         skips_empty = send_old and not self.is_versioned
         forward = context.forward
+
+        def install(plain: Callable[[Any, Any], object]) -> None:
+            nonlocal predicate
+            predicate = plain
+
+        predicate = first_result_checked(predicate, f"node {context.node!r}", install, may_yield=False)
 
         def keep(key: Any, value: Any) -> Any:
             return value if value is not None and bool(predicate(key, value)) is not negate else None
