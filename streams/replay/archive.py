@@ -7,7 +7,7 @@ topics.  Each grows at its ends; what is added counts with the manifest, which i
 import os
 import tempfile
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from streams.core.user_code import refuse_unawaited
 from streams.protocol.transport import Cluster
 from streams.replay.errors import ReplayError
 from streams.replay.places import Place
-from streams.replay.segments import Extent, ExtentReader, SegmentWriter
+from streams.replay.segments import Extent, ExtentReader, SegmentWriter, sealed_name
 from streams.replay.state import MANIFEST, read_manifest, write_manifest
 
 #: How the names of all that an archive writes begin; whatever else lies in the folder is left alone.
@@ -211,8 +211,9 @@ def _write(
                         done += len(block)
                         on_progress(done)
         extents: dict[str, list[Any]] = {number: list(found) for number, found in entry["extents"].items()}
+        sealed = _sealed(folder, {extent.file for _, _, extent in writer.written})
         for _, at, extent in writer.written:
-            extents.setdefault(str(at.partition), []).append(list(extent))
+            extents.setdefault(str(at.partition), []).append(list(extent._replace(file=sealed[extent.file])))
         content["topics"][topic] = {
             "partitions": partitions,
             "extents": extents,
@@ -220,6 +221,15 @@ def _write(
         }
         write_manifest(folder, content)
     return read_archive(folder, topic)
+
+
+def _sealed(folder: Place, files: Iterable[str]) -> dict[str, str]:
+    """Rename files to names that tell their digests; return these by the old ones."""
+    result = {}
+    for file in sorted(files):
+        result[file] = sealed_name(file, folder.child(file).digest())
+        folder.child(file).rename_to(folder.child(result[file]))
+    return result
 
 
 def _unread(source: _Source, partition: TopicPartition, known: ArchivedTopic, folder: Place) -> Iterator[Block]:

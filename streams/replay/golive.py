@@ -23,7 +23,7 @@ from streams.core.records import Block, Headers, TopicPartition
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.messages import OffsetAndMetadata, TopicSpec
 from streams.protocol.transport import Cluster
-from streams.replay.errors import HandOverError
+from streams.replay.errors import HandOverError, SnapshotError
 from streams.replay.snapshot import Snapshot
 from streams.replay.work import StoreRef
 from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
@@ -61,9 +61,9 @@ def go_live(snapshot: Snapshot, cluster: Cluster, *, force: bool = False, on_ste
     read.  ``force`` goes over offsets that the group has committed already.
 
     Raises:
-        HandOverError: the group is at work or has offsets of its own, a source topic does not fit, or
-            records between the snapshot and the beginning of a topic are gone.
-        SnapshotError: a file of the snapshot is missing or damaged.
+        HandOverError: the group is at work or has offsets of its own, a source topic does not fit,
+            records between the snapshot and the beginning of a topic are gone, or a file of the snapshot is
+            missing or damaged.
     """
     refuse_unawaited(on_step, "on_step of go_live", error=ConfigError)
     live = snapshot.live
@@ -184,9 +184,10 @@ def _write_whole(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _check_whole(snapshot: Snapshot) -> None:
-    problems = [path for path in snapshot.files if not snapshot.root.child(path).exists()]
-    if problems:
-        raise HandOverError(f"{snapshot.root}: {problems[0]} is missing; see `streams snapshot verify {snapshot.root}`")
+    try:
+        snapshot.check_files()
+    except SnapshotError as error:
+        raise HandOverError(str(error)) from error
     both = sorted(snapshot.live.through & set(snapshot.inputs))
     if both:
         raise HandOverError(

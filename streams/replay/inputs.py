@@ -6,7 +6,6 @@ was changed.
 """
 
 import glob
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +23,7 @@ from streams.files.kinds import Kind
 from streams.files.lake import LakeTable, table_below
 from streams.replay.errors import ReplayError
 from streams.replay.places import Place, is_local
-from streams.replay.state import MANIFEST
+from streams.replay.state import read_manifest
 from streams.topology.graph import SourceNode, Topology
 
 #: Bytes at the start and before the end of a file that tell whether it is the same.
@@ -223,12 +222,16 @@ def _needs_spark(path: str) -> bool:
 
 
 def is_archive(path: str) -> bool:
-    """Whether a folder holds an archive."""
-    manifest = Place(path).child(MANIFEST)
-    try:
-        return manifest.exists() and json.loads(manifest.read()).get("kind") == "archive"
-    except (ValueError, ReplayError):
-        return False
+    """Whether a folder holds an archive.
+
+    Raises:
+        ReplayError: it has a manifest that is damaged.
+        InputError: it holds something else of a replay.
+    """
+    content = read_manifest(Place(path))
+    if content is None or content.get("kind") == "archive":
+        return content is not None
+    raise InputError(f"{path}: holds a {content.get('kind')}, which is no history; give files, or an archive")
 
 
 def _files(text: str) -> list[str]:

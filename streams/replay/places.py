@@ -115,6 +115,20 @@ class Place:
         system, path = self._system()
         return int(system.get_file_info(path).size)
 
+    def state(self) -> tuple[str, int, int]:
+        """Return the name of a file, its size in bytes, and when it was changed last where that costs nothing.
+
+        Raises:
+            ReplayError: it is missing.
+        """
+        if not self.is_local:
+            return self.uri, self.size(), 0
+        try:
+            found = self.path.stat()
+        except OSError as error:
+            raise ReplayError(f"{self}: cannot be read: {_reason(error)}") from error
+        return self.uri, found.st_size, found.st_mtime_ns
+
     def files(self) -> list[str]:
         """Return the paths of all files below a folder, relative to it, sorted; none if it does not exist."""
         if self.is_local:
@@ -220,6 +234,22 @@ class Place:
             system.delete_dir(path)
         elif kind == FileType.File:
             system.delete_file(path)
+
+    def rename_to(self, other: "Place") -> None:
+        """Give a file another name in the same folder.
+
+        Raises:
+            ReplayError: that is not possible.
+        """
+        try:
+            if self.is_local:
+                self.path.replace(other.path)
+                _sync(str(other.path.parent))
+            else:
+                system, path = self._system()
+                system.move(path, other._system()[1])
+        except OSError as error:
+            raise ReplayError(f"{self}: cannot be renamed to {other.name}: {_reason(error)}") from error
 
     def link_to(self, other: "Place") -> None:
         """Make the file appear at another place too, without copying it where the file system can."""

@@ -6,6 +6,7 @@ groups are tagged with kind, topic and partition, so that everything else is a f
 An ``Extent`` says where a stretch lies; a partition is a list of them.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -26,6 +27,12 @@ _WAITING_ROWS = 100_000
 #: Row groups of one file, at most: who reads or writes a file keeps 14 KiB of memory for each.
 GROUPS_PER_FILE = 500
 _COLUMNS = ("offset", "key", "value", "timestamp", "headers")
+
+
+#: A file that is kept for long has the digest of its bytes in its name, so that whoever reads it can tell.
+_SEALED = re.compile(r"-([0-9a-f]{32})\.b2\.parquet$")
+#: Files that this process has checked, by name, size and time of change: each is read many times.
+_CHECKED: set[tuple[str, int, int]] = set()
 
 
 class Extent(NamedTuple):
@@ -249,6 +256,7 @@ class SegmentWriter:
             self._schema,
             compression="snappy",
             use_dictionary=["kind", "topic", "producer"],
+            write_page_checksum=True,
             write_statistics=["kind", "topic", "partition", "timestamp", "offset"],
         )
 
@@ -339,8 +347,10 @@ class ExtentReader:
         try:
             if extent.file != self._name:
                 self.close()
-                self._stream = place_of(self._root, extent.file).open_input()
-                self._file = pq.ParquetFile(self._stream)
+                place = place_of(self._root, extent.file)
+                check_seal(place)
+                self._stream = place.open_input()
+                self._file = pq.ParquetFile(self._stream, page_checksum_verification=True)
                 self._name = extent.file
             table = self._file.read_row_group(extent.group, columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
@@ -360,6 +370,34 @@ def _offsets(extent: Extent, table: Any) -> Sequence[int]:
         range(extent.first, extent.last + 1) if extent.is_dense else table.column("offset").to_pylist()
     )
     return offsets
+
+
+def sealed_name(name: str, digest: str) -> str:
+    """Return the name of a file that tells its digest.
+
+    >>> sealed_name("0_1-ab.parquet", "0" * 32)
+    '0_1-ab-00000000000000000000000000000000.b2.parquet'
+    """
+    return f"{_SEALED.sub('', name).removesuffix('.parquet')}-{digest}.b2.parquet"
+
+
+def check_seal(place: Place) -> None:
+    """Compare a file with the digest in its name, if it has one; once for each file and process.
+
+    Raises:
+        ReplayError: it has changed since it was written, or cannot be read.
+    """
+    told = _SEALED.search(place.uri)
+    if told is None:
+        return
+    state = place.state()
+    if state in _CHECKED:
+        return
+    if place.digest() != told[1]:
+        raise ReplayError(
+            f"{place}: is damaged: its bytes are not those that were written; take it from a copy, or make it again"
+        )
+    _CHECKED.add(state)
 
 
 def place_of(root: Place, file: str) -> Place:

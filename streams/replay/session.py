@@ -125,6 +125,7 @@ class ReplaySession:
             declared_topic(self.topology, name)
         if request.state_from is not None:
             self._parent = Snapshot.open(request.state_from)
+            self._parent.check_files()
             self._parent.check_topology(self.topology, self.config)
         self.request = evolve(request, settings=settings)
 

@@ -17,11 +17,11 @@ from streams.core.clock import SystemClock
 from streams.core.config import StreamsConfig
 from streams.core.records import NO_TIMESTAMP, Block, TaskId, TopicPartition
 from streams.replay.application import fingerprint
-from streams.replay.errors import SnapshotError
+from streams.replay.errors import ReplayError, SnapshotError
 from streams.replay.inputs import FileMark
 from streams.replay.places import Place
 from streams.replay.plan import ReplayPlan
-from streams.replay.segments import Extent, ExtentReader, place_of
+from streams.replay.segments import Extent, ExtentReader, check_seal, place_of, sealed_name
 from streams.replay.state import (
     MANIFEST,
     Outputs,
@@ -204,9 +204,12 @@ class Snapshot:
         """Read the manifest of a snapshot.
 
         Raises:
-            SnapshotError: the folder has none, or not one of a snapshot.
+            SnapshotError: the folder has none, a damaged one, or not one of a snapshot.
         """
-        content = read_manifest(folder)
+        try:
+            content = read_manifest(folder)
+        except ReplayError as error:
+            raise SnapshotError(str(error)) from error
         if content is None:
             raise SnapshotError(f"{folder}: is no snapshot: it has no {MANIFEST}; perhaps it was never finished")
         if content.get("kind") != "snapshot":
@@ -244,14 +247,16 @@ class Snapshot:
         outputs = self.outputs if with_outputs else {}
         named = self.state.files() | {extent.file for extents in outputs.values() for extent in extents}
         moved: dict[str, str] = {}
-        files: list[list[Any]] = []
+        files: dict[str, list[Any]] = {}
         for file in sorted(named):
             source = place_of(self.root, file)
-            target = f"{_DATA}/{blake2b(str(source).encode(), digest_size=6).hexdigest()}-{source.name}"
+            check_seal(source)  # Else damage to an older snapshot would be what this one was written with.
+            digest = source.digest()
+            target = f"{_DATA}/{sealed_name(source.name, digest)}"
             if source.uri != folder.child(target).uri:
                 source.link_to(folder.child(target))
             moved[file] = target
-            files.append([target, source.size(), source.digest()])
+            files[target] = [target, source.size(), digest]
         state = _moved_state(self.state, moved)
         written = {lane: [_moved(extent, moved) for extent in extents] for lane, extents in outputs.items()}
         write_manifest(
@@ -269,12 +274,11 @@ class Snapshot:
                 "live": self.live.to_json(),
                 "state": state.to_json(),
                 "outputs": outputs_to_json(written),
-                "files": files,
+                "files": list(files.values()),
             },
         )
-        kept = {path for path, _, _ in files}
         for file in folder.child(_DATA).files():
-            if f"{_DATA}/{file}" not in kept:
+            if f"{_DATA}/{file}" not in files:
                 folder.child(_DATA, file).delete()
         return Snapshot.open(folder)
 
@@ -368,6 +372,25 @@ class Snapshot:
                     f"{self.root}: topic {topic!r} had {own} partitions, now {count}; keys would leave their state; "
                     "replay anew with the present count"
                 )
+
+    def check_files(self) -> None:
+        """Refuse a saved snapshot that has lost a file, or whose stores are not as they were written.
+
+        Raises:
+            SnapshotError: says which file.
+        """
+        for path, (size, _) in sorted(self.files.items()):
+            place = self.root.child(path)
+            if not place.exists() or place.size() != size:
+                what = f"has {place.size():,} bytes, not {size:,}" if place.exists() else "is missing"
+                raise SnapshotError(
+                    f"{place}: {what}; see `streams snapshot verify {self.root}`; take it from a copy, or replay again"
+                )
+        for path in sorted(self.state.files()):
+            try:
+                check_seal(place_of(self.root, path))
+            except ReplayError as error:
+                raise SnapshotError(str(error)) from error
 
     def verify(self, on_file: Callable[[str], None] = lambda file: None) -> list[str]:
         """Return what is wrong with the files of a saved snapshot; empty if all is as it was written."""

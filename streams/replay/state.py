@@ -6,6 +6,7 @@ failed attempt left behind are deleted with the next manifest.
 
 import json
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 
 from attrs import define, field
@@ -20,7 +21,10 @@ from streams.runtime.plan import ApplicationPlan
 
 #: Name of the file that makes a folder valid.
 MANIFEST = "MANIFEST.json"
-FORMAT = 1
+#: 2: manifests have a checksum of their own, files of snapshots and archives one in their names.
+FORMAT = 2
+#: Stands for the checksum while it is computed.
+_UNSEALED = "0" * 32
 
 #: Output records of one task for one partition of a topic: (topic, partition, producer) -> extents.
 Outputs = dict[tuple[TopicPartition, str], list[Extent]]
@@ -153,12 +157,13 @@ def outputs_from_json(data: list[Any]) -> Outputs:
 
 
 def write_manifest(folder: Place, content: Mapping[str, Any]) -> None:
-    """Write a manifest, which makes the folder valid.
+    """Write a manifest, which makes the folder valid; it begins with its format and the checksum of the whole file.
 
     Raises:
         ReplayError: it cannot be written.
     """
-    folder.child(MANIFEST).write(json.dumps({"format": FORMAT, **content}, indent=1).encode())
+    data = json.dumps({"format": FORMAT, "checksum": _UNSEALED, **content}, indent=1).encode()
+    folder.child(MANIFEST).write(data.replace(_UNSEALED.encode(), _checksum(data), 1))
 
 
 def read_manifest(folder: Place) -> dict[str, Any] | None:
@@ -170,10 +175,26 @@ def read_manifest(folder: Place) -> dict[str, Any] | None:
     place = folder.child(MANIFEST)
     if not place.exists():
         return None
+    data = place.read()
     try:
-        content = json.loads(place.read())
-        if content["format"] != FORMAT:
-            raise ReplayError(f"{place}: has format {content['format']}, this version reads {FORMAT}; replay again")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ReplayError(f"{place}: is no manifest of a replay: {error}") from error
-    return dict(content)
+        content = json.loads(data)
+        known, checksum = content["format"], str(content.get("checksum", ""))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ReplayError(
+            f"{place}: is no manifest of a replay, or a damaged one: {error}; take it from a copy of the folder, "
+            "or make the folder again"
+        ) from error
+    if known != FORMAT and not checksum:
+        raise ReplayError(f"{place}: has format {known}, this version reads {FORMAT}; make the folder again")
+    if not checksum or _checksum(data.replace(checksum.encode(), _UNSEALED.encode(), 1)) != checksum.encode():
+        raise ReplayError(
+            f"{place}: is damaged: its bytes are not those that were written; take it from a copy of the folder, "
+            "or make the folder again"
+        )
+    if known != FORMAT:
+        raise ReplayError(f"{place}: has format {known}, this version reads {FORMAT}; make the folder again")
+    return {name: value for name, value in content.items() if name not in ("format", "checksum")}
+
+
+def _checksum(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).hexdigest().encode()
