@@ -23,8 +23,9 @@ from streams.replay.differences import (
     StoreComparison,
     TopicComparison,
 )
-from streams.replay.shown import time_text, value_text
+from streams.replay.shown import value_text
 from streams.replay.takeover import Finding, Level, StoreFate, TakeOver
+from streams.replay.times import time_text
 
 #: Columns of sentences.
 _WIDTH = 110

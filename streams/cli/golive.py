@@ -6,6 +6,7 @@ from typing import Any
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
+from streams.cli.options import pairs
 
 
 def add_parser(commands: Any) -> None:
@@ -19,6 +20,14 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("snapshot", metavar="DIR", help="snapshot that `streams replay --snapshot` has written")
     add_where(parser)
     parser.add_argument("--force", action="store_true", help="go over offsets that the group has committed already")
+    parser.add_argument(
+        "--cut",
+        metavar="TOPIC=TIME",
+        action="append",
+        default=[],
+        help="the history of a topic, replayed from files, ends at this time (ISO text or epoch milliseconds); the "
+        "topic goes on with its first record from then on (may be repeated)",
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -33,9 +42,10 @@ def execute(options: argparse.Namespace) -> int:
             f"--state-dir {folder}: has no broker yet; `streams run --from-snapshot {options.snapshot} "
             f"--state-dir {folder}` makes one"
         )
+    cut = dict(pairs(options.cut, "--cut", "TOPIC=TIME"))
     snapshot = Snapshot.open(Place(options.snapshot))
     with opened(options) as broker:
-        done = go_live(snapshot, broker, force=options.force)
+        done = go_live(snapshot, broker, force=options.force, cut=cut)
     if done.was_live:
         print(f"{snapshot.application_id} is live from this snapshot already")
     else:

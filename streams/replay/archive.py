@@ -106,8 +106,8 @@ def archive_topic(
             raise UnknownTopicError(f"there is no topic {topic!r}; the broker has {', '.join(known) or 'none'}")
         count = len(admin.describe_topics([topic])[topic].leaders)
 
-    def opened(partition: TopicPartition, position: int) -> AbstractContextManager[_Source]:
-        return _source(broker, partition)
+    def opened(partition: TopicPartition, position: int) -> AbstractContextManager[Source]:
+        return broker_source(broker, partition)
 
     return _write(Place(os.fspath(folder)), topic, count, opened, on_progress)
 
@@ -130,7 +130,7 @@ def archive_offline(
     place = Place(os.fspath(folder))
 
     @contextmanager
-    def opened(partition: TopicPartition, position: int) -> Iterator[_Source]:
+    def opened(partition: TopicPartition, position: int) -> Iterator[Source]:
         with ExitStack() as stack:
             if place.is_local:
                 scratch = place.child(_SCRATCH).path
@@ -139,7 +139,7 @@ def archive_offline(
             else:
                 scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-archive-")))
             broker = stack.enter_context(topics.opened(partition, scratch, position - 1))
-            yield stack.enter_context(_source(broker, partition))
+            yield stack.enter_context(broker_source(broker, partition))
 
     return _write(place, topic, topics.partition_count(topic), opened, on_progress)
 
@@ -161,14 +161,14 @@ def write_archive(
         ReplayError: as ``archive_topic``.
     """
 
-    def opened(partition: TopicPartition, position: int) -> AbstractContextManager[_Source]:
-        return nullcontext(_Source(0, ends[partition.partition], partial(read, partition)))
+    def opened(partition: TopicPartition, position: int) -> AbstractContextManager[Source]:
+        return nullcontext(Source(0, ends[partition.partition], partial(read, partition)))
 
     return _write(folder, topic, partitions, opened, on_progress)
 
 
 @frozen
-class _Source:
+class Source:
     """One partition as it is archived: its first offset, the one behind what is certain, and its records.
 
     ``read`` yields them from an offset on, those behind ``end`` too if it likes.
@@ -183,7 +183,7 @@ def _write(
     folder: Place,
     topic: str,
     partitions: int,
-    opened: Callable[[TopicPartition, int], AbstractContextManager[_Source]],
+    opened: Callable[[TopicPartition, int], AbstractContextManager[Source]],
     on_progress: Listener,
 ) -> ArchivedTopic:
     folder.check_target()
@@ -232,7 +232,7 @@ def _sealed(folder: Place, files: Iterable[str]) -> dict[str, str]:
     return result
 
 
-def _unread(source: _Source, partition: TopicPartition, known: ArchivedTopic, folder: Place) -> Iterator[Block]:
+def _unread(source: Source, partition: TopicPartition, known: ArchivedTopic, folder: Place) -> Iterator[Block]:
     """Yield the records of a partition from where the archive ends.
 
     Raises:
@@ -254,7 +254,7 @@ def _unread(source: _Source, partition: TopicPartition, known: ArchivedTopic, fo
         return
 
 
-def _is_continued(source: _Source, extents: Sequence[Extent]) -> bool:
+def _is_continued(source: Source, extents: Sequence[Extent]) -> bool:
     """Whether the last record of the archive is in the topic too, as far as that can be seen."""
     if not extents or extents[-1].last < source.start:
         return True
@@ -267,7 +267,7 @@ def _is_continued(source: _Source, extents: Sequence[Extent]) -> bool:
 
 
 @contextmanager
-def _source(broker: Cluster, partition: TopicPartition) -> Iterator[_Source]:
+def broker_source(broker: Cluster, partition: TopicPartition) -> Iterator[Source]:
     """Give a partition of a broker as far as it is certain."""
     with Consumer(
         broker,
@@ -290,7 +290,7 @@ def _source(broker: Cluster, partition: TopicPartition) -> Iterator[_Source]:
                     raise _gap(partition, position, consumer.beginning_offsets([partition])[partition]) from error
                 yield from blocks
 
-        yield _Source(start, end, read)
+        yield Source(start, end, read)
 
 
 def _gap(partition: TopicPartition, position: int, start: int) -> ReplayError:
@@ -326,9 +326,11 @@ def _clear(folder: Place, content: Mapping[str, Any]) -> None:
 
 __all__ = [
     "ArchivedTopic",
+    "Source",
     "archive_offline",
     "archive_topic",
     "archived_topics",
+    "broker_source",
     "read_archive",
     "write_archive",
 ]

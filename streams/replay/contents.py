@@ -5,8 +5,9 @@ from typing import TypeAlias
 
 from streams.core.records import TaskId
 from streams.replay.outputs import counts
-from streams.replay.shown import described_spec, reader, store_key_reader, time_text, value_text
+from streams.replay.shown import described_spec, reader, store_key_reader, value_text
 from streams.replay.snapshot import Snapshot, structure_differences
+from streams.replay.times import time_text
 from streams.replay.work import StoreRef
 
 #: Key, value and timestamp_ms of a changelog record.

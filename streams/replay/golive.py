@@ -15,14 +15,16 @@ from typing import Any
 from attrs import evolve, frozen
 
 from streams.broker.embedded import EmbeddedBroker
-from streams.clients.admin import EARLIEST, LATEST, Admin
+from streams.clients.admin import Admin
 from streams.clients.producer import Producer
 from streams.core.errors import ConfigError
 from streams.core.partitioning import partition_for
 from streams.core.records import Block, Headers, TopicPartition
+from streams.core.topic import Topic
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.messages import OffsetAndMetadata, TopicSpec
 from streams.protocol.transport import Cluster
+from streams.replay.cutover import check_cut, check_topics
 from streams.replay.errors import HandOverError, SnapshotError
 from streams.replay.snapshot import Snapshot
 from streams.replay.work import StoreRef
@@ -54,25 +56,50 @@ class GoneLive:
     was_live: bool = False
 
 
-def go_live(snapshot: Snapshot, cluster: Cluster, *, force: bool = False, on_step: OnStep = _ignored) -> GoneLive:
+def go_live(
+    snapshot: Snapshot,
+    cluster: Cluster,
+    *,
+    force: bool = False,
+    cut: "Mapping[Topic[Any, Any], Any] | Mapping[str, Any] | None" = None,
+    on_step: OnStep = _ignored,
+) -> GoneLive:
     """Load a snapshot into a cluster: internal topics, changelogs, and last the committed offsets.
 
     The application is then started as always, and goes on with the first record that the replay has not
     read.  ``force`` goes over offsets that the group has committed already.
 
+    Where a topic was replayed from files, its records must be those of the files, at the same offsets.  ``cut`` is
+    for topics with another history: by topic the time at which that of the files ends (a datetime, ISO text or epoch
+    milliseconds).  The topic goes on with the first record from then on, in each partition.
+
     Raises:
-        HandOverError: the group is at work or has offsets of its own, a source topic does not fit,
-            records between the snapshot and the beginning of a topic are gone, or a file of the snapshot is
-            missing or damaged.
+        HandOverError: the group is at work or has offsets of its own; a source topic does not fit, has another
+            history, or has lost records behind the snapshot; a cut would leave records out or have them twice; or a
+            file of the snapshot is missing or damaged.
+        InputError: a cut is no time.
     """
     refuse_unawaited(on_step, "on_step of go_live", error=ConfigError)
-    live = snapshot.live
     _check_whole(snapshot)
+    cuts = check_cut(
+        snapshot, {topic if isinstance(topic, str) else topic.name: given for topic, given in (cut or {}).items()}
+    )
+    return _load(snapshot, cluster, on_step, force=force, cuts=cuts)
+
+
+def _load(
+    snapshot: Snapshot, cluster: Cluster, on_step: OnStep, *, force: bool = False, cuts: Mapping[str, int] | None
+) -> GoneLive:
+    """Load a snapshot; without ``cuts`` the topics were made for it, and are not compared with its history."""
+    live = snapshot.live
     with Admin(cluster, client_id=f"{snapshot.application_id}-golive") as admin:
         on_step("check")
         if _is_live(snapshot, admin, force=force):
             return GoneLive(0, len(_offsets(snapshot)), was_live=True)
-        _check_topics(snapshot, admin)
+        offsets = _offsets(snapshot)
+        if cuts is not None:
+            for partition, position in check_topics(snapshot, cluster, admin, offsets, cuts).items():
+                offsets[partition] = evolve(offsets[partition], offset=position)
         on_step("delete what an earlier attempt left")
         existing = set(admin.list_topics(include_internal=True))
         stale = [topic.name for topic in live.internal_topics if topic.name in existing]
@@ -83,7 +110,6 @@ def go_live(snapshot: Snapshot, cluster: Cluster, *, force: bool = False, on_ste
         on_step("load changelogs")
         count = _load_changelogs(snapshot, cluster, on_step)
         on_step("commit offsets")
-        offsets = _offsets(snapshot)
         if offsets:
             admin.alter_offsets(snapshot.application_id, offsets)
         on_step("done")
@@ -116,7 +142,7 @@ def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) ->
         # The offsets are the last that is written: with them all is there.
         if not _has_offsets(snapshot, broker):
             _begin_topics(snapshot, broker, folder, json.loads(unfinished.read_text())["topics"], on_step)
-        go_live(snapshot, broker, on_step=on_step)
+        _load(snapshot, broker, on_step, cuts=None)
         broker.flush()
     on_step("write the marker")
     _write_whole(marker, {"id": snapshot.id, "application_id": snapshot.application_id, "inputs": snapshot.inputs})
@@ -212,7 +238,8 @@ def _is_live(snapshot: Snapshot, admin: Admin, *, force: bool) -> bool:
     if not committed:
         return False
     wanted = _offsets(snapshot)
-    if all(committed.get(partition) == offset for partition, offset in wanted.items()):
+    # The notes tell the snapshot; offsets may have come from a cut.
+    if all((own := committed.get(place)) and own.metadata == found.metadata for place, found in wanted.items()):
         return True
     if force:
         return False
@@ -222,35 +249,6 @@ def _is_live(snapshot: Snapshot, admin: Admin, *, force: bool) -> bool:
         f"group {group!r} has committed offsets already ({partition}: {found.offset}); "
         "what it has processed would come twice. Delete the group's offsets, or force it if its state is to be replaced"
     )
-
-
-def _check_topics(snapshot: Snapshot, admin: Admin) -> None:
-    existing = set(admin.list_topics())
-    positions = {
-        partition: found.offset for partition, found in _offsets(snapshot).items() if partition.topic in snapshot.inputs
-    }
-    for topic in sorted({partition.topic for partition in positions}):
-        if topic not in existing:
-            raise HandOverError(f"source topic {topic!r} does not exist; create it, or check the cluster")
-        count = len(admin.describe_topics([topic])[topic].leaders)
-        if count != snapshot.partitions[topic]:
-            raise HandOverError(
-                f"source topic {topic!r} has {count} partitions, but its history was replayed with "
-                f"{snapshot.partitions[topic]}; replay with --partitions {count}"
-            )
-    starts = admin.list_offsets(dict.fromkeys(positions, EARLIEST))
-    ends = admin.list_offsets(dict.fromkeys(positions, LATEST))
-    for partition, position in sorted(positions.items()):
-        if starts[partition] > position:
-            raise HandOverError(
-                f"{partition} begins at offset {starts[partition]}, but the snapshot goes on at {position}: a gap of "
-                f"{starts[partition] - position} records, deleted by retention; replay them from an archive first"
-            )
-        if ends[partition] < position:
-            raise HandOverError(
-                f"{partition} ends at offset {ends[partition]}, but the snapshot goes on at {position}: "
-                "its history was not that of this topic"
-            )
 
 
 # --- contents -----------------------------------------------------------------------------

@@ -7,16 +7,14 @@ grown, so that history in pieces gives what history in one piece gives.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
-from streams.core.errors import InputError
 from streams.core.records import NO_TIMESTAMP, TopicPartition
-from streams.core.timestamps import to_milliseconds
 from streams.dsl.builder import TopologySource, build_topology
 from streams.replay.application import Application, fingerprint, source_digest
 from streams.replay.archive import read_archive
@@ -39,6 +37,7 @@ from streams.replay.state import (
     write_manifest,
 )
 from streams.replay.through_spark import find_files, read_found, read_topic
+from streams.replay.times import time_ms
 from streams.replay.work import StageReport
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import sub_topologies
@@ -570,21 +569,7 @@ def _until(sources: Mapping[TopicPartition, Sequence[Extent]], until: Any, root:
             for topic, offsets in until.items()
             for number, offset in offsets.items()
         }
-    return cut_at(sources, {}, _time_ms(until), root)
-
-
-def _time_ms(until: Any) -> int:
-    if isinstance(until, str) and not until.lstrip("-").isdecimal():
-        try:
-            return to_milliseconds(datetime.fromisoformat(until))
-        except ValueError as error:
-            raise InputError(
-                f"until {until!r}: give a time such as 2026-01-31T12:00:00Z, or epoch milliseconds"
-            ) from error
-    try:
-        return to_milliseconds(int(until) if isinstance(until, str) else until)
-    except (TypeError, OverflowError) as error:
-        raise InputError(f"until {until!r}: {error}") from error
+    return cut_at(sources, {}, time_ms(until, "until"), root)
 
 
 def _limited(found: Iterable[Cut], limit: Cut) -> list[Cut]:

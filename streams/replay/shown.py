@@ -6,7 +6,6 @@ Pure; imports core and state.
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -14,26 +13,13 @@ import msgspec
 from streams.core.errors import SerializationError, StreamsError
 from streams.core.records import Windowed
 from streams.core.serdes import PinnedSerde, Serde
+from streams.replay.times import time_text
 from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
 from streams.state.specs import StoreKind, StoreSpec
 from streams.state.windowed_keys import MAX_TIME, session_parts, window_parts
 
 #: How many characters of a value are shown.
 _WIDTH = 120
-
-
-def time_text(time_ms: int) -> str:
-    """Return an event time in ISO form.
-
-    >>> time_text(0), time_text(1_500)
-    ('1970-01-01T00:00:00Z', '1970-01-01T00:00:01.500Z')
-    """
-    try:
-        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
-    except (OverflowError, ValueError, OSError):  # Beyond the years that Python knows.
-        return f"{time_ms} ms"
-    rest = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}{rest}Z"
 
 
 def plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import astuple, evolve, field, frozen
 
 from streams.core.clock import SystemClock
 from streams.core.config import StreamsConfig
@@ -122,6 +122,24 @@ class LiveForm:
         )
 
 
+@frozen
+class LastRecord:
+    """The last record of a partition that was replayed: it tells whether a topic has the same history."""
+
+    offset: int
+    timestamp_ms: int
+    digest: str
+
+
+def record_digest(block: Block) -> str:
+    """Return the digest of the first record of a block: key, value, time and headers."""
+    key, value, timestamp, headers = next(
+        zip(block.keys, block.values, block.timestamps, block.headers or [()], strict=False)
+    )
+    content = repr((key, value, timestamp, [tuple(header) for header in headers]))
+    return blake2b(content.encode(), digest_size=16).hexdigest()
+
+
 @frozen(eq=False)
 class Snapshot:
     """The state of an application between two records.
@@ -138,7 +156,8 @@ class Snapshot:
     partitions: Mapping[str, int]
     state: ReplayState
     outputs: Outputs
-    #: Topic -> {"rows", "rows_before", "is_cut", "ends", "files"}; cut if the replay ended before its history did.
+    #: Topic -> {"rows", "rows_before", "is_cut", "ends", "files", "last", "highest_ms"}; cut if the replay ended before
+    #: its history did.
     inputs: Mapping[str, Any]
     live: LiveForm
     id: str
@@ -162,6 +181,8 @@ class Snapshot:
         for topic, (rows_before, marks) in history.items():
             ends = {}
             is_cut = False
+            last = {} if parent is None else dict(parent.inputs.get(topic, {}).get("last", {}))
+            highest_ms = NO_TIMESTAMP if parent is None else parent.highest_ms(topic)
             for number in range(plan.plan.partitions[topic]):
                 partition = plan.plan.feed(TopicPartition(topic, number))
                 extents = plan.sources.get(partition, ())
@@ -173,6 +194,10 @@ class Snapshot:
                 )
                 is_cut = is_cut or reached < end
                 ends[str(number)] = reached
+                found_last, found_ms = _end_of(root, extents, reached)
+                highest_ms = max(highest_ms, found_ms)
+                if found_last is not None:
+                    last[str(number)] = astuple(found_last)
             inputs[topic] = {
                 "rows_before": rows_before,
                 # Of files that were not read to their ends the records count, wherever their rows lie.
@@ -180,6 +205,8 @@ class Snapshot:
                 "is_cut": is_cut,
                 "ends": ends,
                 "files": [[mark.path, mark.size, mark.head, mark.tail, mark.rows] for mark in marks],
+                "last": last,
+                "highest_ms": highest_ms,
             }
         content = json.dumps([state.to_json(), inputs], sort_keys=True).encode()
         created = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).isoformat(timespec="seconds")
@@ -321,6 +348,20 @@ class Snapshot:
         """Return how many rows of a topic came before the files of this replay."""
         return int(self.inputs.get(topic, {}).get("rows_before", 0))
 
+    def is_of_files(self, topic: str) -> bool:
+        """Whether the offsets of a topic are numbers of rows of files."""
+        known = self.inputs.get(topic, {})
+        return bool(known.get("files") or known.get("rows_before"))
+
+    def highest_ms(self, topic: str) -> int:
+        """Return the highest time of the records of a topic that were replayed, -1 if there were none."""
+        return int(self.inputs.get(topic, {}).get("highest_ms", NO_TIMESTAMP))
+
+    def last_record(self, partition: TopicPartition) -> LastRecord | None:
+        """Return the last record of a partition that was replayed, None if there was none."""
+        found = self.inputs.get(partition.topic, {}).get("last", {}).get(str(partition.partition))
+        return None if found is None else LastRecord(*found)
+
     def ends(self, topic: str) -> dict[int, int]:
         """Return the next offset of each partition of a topic that was read."""
         return {int(number): end for number, end in self.inputs.get(topic, {}).get("ends", {}).items()}
@@ -408,6 +449,17 @@ class Snapshot:
         listed = self.state.files() | {extent.file for extents in self.outputs.values() for extent in extents}
         problems += [f"{file}: is used but not listed" for file in sorted(listed - known)]
         return problems
+
+
+def _end_of(root: Place, extents: Sequence[Extent], reached: int) -> tuple[LastRecord | None, int]:
+    """Return the last record of a partition before an offset, and the highest time up to it."""
+    before = [extent for extent in extents if extent.first < reached]
+    if not before:
+        return None, NO_TIMESTAMP
+    (block,) = ExtentReader(root).blocks(before[-1:], 0, reached)
+    offset, size = block.offsets[-1], len(block)
+    last = LastRecord(offset, block.timestamps[-1], record_digest(block.slice(size - 1, size)))
+    return last, max([*block.timestamps, *(extent.highest_ms for extent in before[:-1])])
 
 
 # --- structure ----------------------------------------------------------------------------

@@ -21,8 +21,9 @@ from streams.replay.compare import Comparison, compare
 from streams.replay.compare_topics import KeyBuckets
 from streams.replay.differences import LAST, ONLY_NEW, ONLY_OLD, ORDER, RETYPED, TIMES, UPDATES
 from streams.replay.matching import fingerprint, paired_stores
-from streams.replay.shown import key_text, time_text, value_text
+from streams.replay.shown import key_text, value_text
 from streams.replay.takeover import Level
+from streams.replay.times import time_text
 
 clicks = Topic("clicks", key=str, value=int)
 totals = Topic("totals", key=str, value=int)

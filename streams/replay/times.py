@@ -1,0 +1,43 @@
+"""Times as users give and read them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from streams.core.errors import InputError
+from streams.core.timestamps import to_milliseconds
+
+
+def time_ms(given: Any, what: str) -> int:
+    """Return epoch milliseconds of a datetime, of ISO text (UTC where it says nothing else), or of milliseconds.
+
+    >>> time_ms("1970-01-01T00:00:01Z", "until"), time_ms("1000", "until")
+    (1000, 1000)
+
+    Raises:
+        InputError: it is no time; ``what`` says in the message what it was given for.
+    """
+    try:
+        if isinstance(given, str):
+            is_number = given.lstrip("-").isdecimal()
+            given = int(given) if is_number else datetime.fromisoformat(given)
+        return to_milliseconds(given)
+    except ValueError as error:
+        raise InputError(
+            f"{what} {given!r}: give a time such as 2026-01-31T12:00:00Z, or epoch milliseconds"
+        ) from error
+    except (TypeError, OverflowError) as error:
+        raise InputError(f"{what} {given!r}: {error}") from error
+
+
+def time_text(time_ms: int) -> str:
+    """Return an event time in ISO form.
+
+    >>> time_text(0), time_text(1_500)
+    ('1970-01-01T00:00:00Z', '1970-01-01T00:00:01.500Z')
+    """
+    try:
+        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (OverflowError, ValueError, OSError):  # Beyond the years that Python knows.
+        return f"{time_ms} ms"
+    rest = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{rest}Z"
