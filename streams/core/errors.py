@@ -20,6 +20,30 @@ class SerializationError(StreamsError):
     """Bytes that a serde cannot read, or a value that it cannot write."""
 
 
+class ForeignFormatError(SerializationError):
+    """Bytes in a place that only this library writes, in a form that it did not write: never read as ours.
+
+    Fields: ``what`` was expected; ``store``, ``topic``, ``partition``, ``offset`` (None where unknown).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        what: str,
+        store: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.what = what
+        self.store = store
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
 class ProcessingError(StreamsError):
     """User code failed on a record.
 

@@ -2,7 +2,7 @@
 changelogs hold.
 
 They travel as the note of the committed offsets, so that they belong to the same commit as the
-positions.  Pure.
+positions.  A note says which version of ours it is; any other text is another client's.  Pure.
 
 Kafka Streams forgets schedules at a restart: a stream-time punctuation fires again with the first
 record, wherever in its interval that lies.  Here it goes on with the time at which it was due, so
@@ -15,10 +15,13 @@ from typing import Any, NamedTuple
 
 from attrs import define, field, frozen
 
+from streams.core.errors import ForeignFormatError
 from streams.core.records import NO_TIMESTAMP, TopicPartition
 from streams.state.notes import Content
 from streams.topology.operator import PunctuationType
 
+#: Version of the notes.
+_VERSION = 1
 #: A note with more is not given what changelogs hold: brokers take 4096 bytes (``offset.metadata.max.bytes``).
 _MAX_NOTE_BYTES = 3_000
 
@@ -62,7 +65,7 @@ class Checkpoint:
         result = {}
         contents = {name: content.to_json() for name, content in self.contents.items()}
         for index, partition in enumerate(partitions):
-            note: dict[str, object] = {"p": self.partition_times.get(partition, NO_TIMESTAMP)}
+            note: dict[str, object] = {"v": _VERSION, "p": self.partition_times.get(partition, NO_TIMESTAMP)}
             if self.group is not None:
                 note["g"] = self.group
             if index == 0:
@@ -78,11 +81,14 @@ class Checkpoint:
 
         Where the partitions come from several tasks the latest time counts, and a timer that one of
         them still had.
+
+        Raises:
+            ForeignFormatError: a note is of another version of ours.
         """
         checkpoint = cls()
         timers: dict[TimerPlace, CarriedTimer] = {}
         for partition, note in notes.items():
-            read = _read(note)
+            read = _read(note, partition)
             checkpoint.partition_times[partition] = int(read.get("p", NO_TIMESTAMP))
             checkpoint.stream_time_ms = max(checkpoint.stream_time_ms, int(read.get("s", NO_TIMESTAMP)))
             for name, time in read.get("o", {}).items():
@@ -120,8 +126,17 @@ class Checkpoint:
         )
 
 
+def is_of_others(note: str) -> bool:
+    """Whether a committed offset has a note that is none of ours: another client, or a tool, has set it."""
+    return bool(note) and not _read(note)
+
+
 def group_of_note(note: str) -> int | None:
-    """Return the number of the partition group that committed an offset, None if its note does not say."""
+    """Return the number of the partition group that committed an offset, None if its note does not say.
+
+    Raises:
+        ForeignFormatError: the note is of another version of ours.
+    """
     group = _read(note).get("g")
     return group if isinstance(group, int) else None
 
@@ -156,9 +171,19 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _read(note: str) -> dict[str, Any]:
+def _read(note: str, partition: TopicPartition | None = None) -> dict[str, Any]:
     try:
         read = json.loads(note) if note else {}
     except ValueError:
-        return {}  # A note of another client: offsets may have been set by a tool.
-    return read if isinstance(read, dict) else {}
+        return {}  # Kafka Streams' are base64.
+    if not isinstance(read, dict) or "p" not in read:
+        return {}
+    if read.get("v") != _VERSION:
+        where = "a committed offset" if partition is None else f"the committed offset of {partition}"
+        raise ForeignFormatError(
+            f"{where} has the note {note[:200]!r} of another release of streams (version "
+            f"{read.get('v', 0)}, not {_VERSION}); run the application with that release, or start anew with another "
+            "application id (or state directory)",
+            what="note of a committed offset",
+        )
+    return read

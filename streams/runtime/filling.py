@@ -11,17 +11,20 @@ the same order.  Imports clients.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from attrs import define, evolve, field
 
 from streams.clients.admin import Admin
-from streams.core.errors import TopologyError
+from streams.core.errors import ForeignFormatError, TopologyError
 from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
 from streams.protocol.messages import OffsetAndMetadata
 from streams.runtime.checkpoint import Checkpoint, group_of_note
 from streams.runtime.lanes import merge_lanes
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
+
+#: Version of the notes.
+_VERSION = 1
 
 
 class Logs(Protocol):
@@ -126,7 +129,7 @@ class LaneFilling:
             return {}
         at = self.logs.end_offset(target)
         return {
-            lane: OffsetAndMetadata(start, json.dumps({"to": end, "into": target, "at": at}))
+            lane: OffsetAndMetadata(start, json.dumps({"v": _VERSION, "to": end, "into": target, "at": at}))
             for lane, (start, end) in spans.items()
         }
 
@@ -135,7 +138,7 @@ class LaneFilling:
         spans: dict[tuple[TopicPartition, int], dict[TopicPartition, tuple[int, int]]] = {}
         for lane, found in sorted(self.admin.committed_offsets(self._group).items()):
             if found.metadata:
-                note = json.loads(found.metadata)
+                note = self._read_note(lane, found.metadata)
                 target = TopicPartition(*note["into"])
                 spans.setdefault((target, note["at"]), {})[lane] = (found.offset, note["to"])
         for (target, at), lanes in spans.items():
@@ -145,6 +148,22 @@ class LaneFilling:
             self.admin.alter_offsets(self._group, ends)
         for lane, end in ends.items():
             self.logs.delete_records(lane, end)
+
+    def _read_note(self, lane: TopicPartition, text: str) -> dict[str, Any]:
+        try:
+            note = json.loads(text)
+        except ValueError:
+            note = None
+        if not isinstance(note, dict) or note.get("v") != _VERSION:
+            raise ForeignFormatError(
+                f"group {self._group!r}: the committed offset of {lane} has the note {text[:200]!r}, which this "
+                f"release of streams has not written (version {_VERSION}); finish the run with the release that began "
+                "it, or start with a new state directory",
+                what="note of lanes that are merged",
+                topic=lane.topic,
+                partition=lane.partition,
+            )
+        return note
 
     def _merge(self, target: TopicPartition, at: int, lanes: Mapping[TopicPartition, tuple[int, int]]) -> None:
         # As many of the first records as were appended before the process was killed.

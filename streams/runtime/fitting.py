@@ -1,8 +1,8 @@
 """Whether stores that were left by an earlier version of a topology are what this one takes them for.
 
-A folder carries a note of its own.  What is in a changelog alone has Kafka Streams' bytes, which do
-not tell; the note of the committed offsets does, which belong to the same commits.  Without any
-note, of releases before there were notes, state is taken as it is.  Imports state.
+A folder carries a note of its own; entries without one are not ours.  What is in a changelog alone
+has Kafka Streams' bytes, which do not tell; the note of the committed offsets does, which belong to
+the same commits.  Imports state.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,15 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
         StoreError: its content is not what the topology reads, or there is no changelog that has it.
     """
     noted, wanted = store.noted, store.note()
-    if noted is None:
-        return None
     where = f"store {store.spec.name!r} of task {task_id}"
+    if noted is None:
+        if store.is_empty:
+            return None
+        raise StoreError(
+            f"{where} has entries, but no note of this release of streams that says what they are: another program, "
+            f"or another release, has written them; delete the folder {task_id}/{store.spec.name} of the state "
+            "directory: the store is restored from its changelog"
+        )
     differences = noted.content.differences(wanted.content)
     if not differences and noted.lies_as(wanted):
         return None

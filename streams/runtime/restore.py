@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from attrs import define, field
 
 from streams.clients.consumer import Consumer
-from streams.core.errors import StoreError, StreamsError
+from streams.core.errors import ForeignFormatError, StoreError, StreamsError
+from streams.core.marks import REMEDY, format_of
 from streams.core.metrics import Counter
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.core.user_code import refuse_result
@@ -166,6 +167,7 @@ class Restorer:
         if end is not None and block.offsets[-1] >= end:
             block = block.slice(0, sum(1 for offset in block.offsets if offset < end))
         if len(block):
+            _check_format(item, partition, block)
             try:
                 item.store.restore(block)
             except StreamsError:
@@ -234,3 +236,27 @@ class Restorer:
         self._consumer.assign(wanted)
         for partition in wanted:
             self._consumer.seek(partition, self._open[partition].position)
+
+
+def _check_format(item: _Restoring, partition: TopicPartition, block: Block) -> None:
+    """Check that what a store of ours alone reads was written in its format.
+
+    Raises:
+        ForeignFormatError: another program, or another release, has written the changelog.
+    """
+    spec = item.store.spec
+    own = format_of(spec.value_serde)
+    found = None if own is None else own.first_foreign(block.values)
+    if own is None or found is None:
+        return
+    row, error = found
+    offset = block.offsets[row]
+    raise ForeignFormatError(
+        f"store {spec.name!r} of task {item.task_id} cannot be restored from {partition}, offset {offset}: {error}; "
+        f"{REMEDY}",
+        what=own.what,
+        store=spec.name,
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=offset,
+    )

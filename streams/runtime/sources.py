@@ -13,7 +13,8 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.dead_letters import error_headers
-from streams.core.errors import ProcessingError, StreamsError
+from streams.core.errors import ForeignFormatError, ProcessingError, StreamsError
+from streams.core.marks import REMEDY
 from streams.core.metrics import Counter
 from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition
 from streams.core.serdes import PinnedSerde, Serde
@@ -79,7 +80,8 @@ class SourceReader:
                 key = self.key_serde.deserialize(raw_key)
                 value = self.value_serde.deserialize(raw_value)
             except StreamsError as error:
-                if self.skips_errors:
+                # A record that another program has put into an internal topic is not one bad record among good ones.
+                if self.skips_errors and not isinstance(error, ForeignFormatError):
                     self._leave_out(batches[-1], f"cannot be read: {error}", block, index, error)
                     continue
                 return batches, self._failure(error, offset)
@@ -119,7 +121,19 @@ class SourceReader:
     def _known_as(self) -> TopicPartition:
         return self.known_as or self.partition
 
-    def _failure(self, error: StreamsError, offset: int) -> ProcessingError:
+    def _failure(self, error: StreamsError, offset: int) -> StreamsError:
+        failure: StreamsError
+        if isinstance(error, ForeignFormatError):
+            topic, partition = self._known_as
+            failure = ForeignFormatError(
+                f"{self._known_as} at offset {offset}, source {self.node!r}: {error}; {REMEDY}",
+                what=error.what,
+                topic=topic,
+                partition=partition,
+                offset=offset,
+            )
+            failure.__cause__ = error
+            return failure
         failure = ProcessingError(
             f"{self._known_as} at offset {offset}, source {self.node!r}: {error}; "
             "mend the record or set deserialization_handler=continue to drop and count such records",

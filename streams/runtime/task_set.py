@@ -16,9 +16,10 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import StateLockedError, StoreError
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
+from streams.protocol.messages import OffsetAndMetadata
 from streams.runtime.assignment import tasks_of
 from streams.runtime.bounded import BoundedProgress
-from streams.runtime.checkpoint import Checkpoint
+from streams.runtime.checkpoint import Checkpoint, is_of_others
 from streams.runtime.facts import Directive
 from streams.runtime.fitting import check_changelogs, misfit
 from streams.runtime.homes import StateHome
@@ -100,19 +101,21 @@ class TaskSet:
         if task_id in self.active:
             return
         plan = self.plan
-        stores = self.copies.pop(task_id, None)
-        if stores is None:
+        copied = self.copies.pop(task_id, None)
+        if copied is None:
             stores = self.home.open_task(task_id, plan.stores_of(task_id), self)
         else:
+            stores = copied
             self.restorer.forget(task_id)
             self.metrics.counter("standby-takeover-total").value += 1
         try:
             changelogs = plan.changelogs(task_id, stores)
-            self._drop_misfits(task_id, stores)
+            if copied is None:
+                self._drop_misfits(task_id, stores)
             self._drop_stale(task_id, stores, changelogs)
             partitions = [item.partition for item in plan.inputs(task_id)]
             committed = self.consumer.committed(partitions)
-            checkpoint = Checkpoint.from_notes({tp: found.metadata for tp, found in committed.items()})
+            checkpoint = self._checkpoint(committed)
             self._check_changelogs(task_id, stores, changelogs, checkpoint)
             starts = {tp: self._start_position(tp) for tp in partitions if tp not in committed}
             limits = {
@@ -163,6 +166,18 @@ class TaskSet:
                 store.close()
                 stores[name] = self.home.renew_store(task_id, self.plan.topology.stores[name])
 
+    def _checkpoint(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> Checkpoint:
+        """Read what came with a task's committed offsets; say so where another client has set them."""
+        for partition, found in committed.items():
+            if is_of_others(found.metadata):
+                log.warning(
+                    "%s: the committed offset of %s has a note of another client (%.60r): event time begins anew there",
+                    self.name,
+                    partition,
+                    found.metadata,
+                )
+        return Checkpoint.from_notes({partition: found.metadata for partition, found in committed.items()})
+
     def _check_changelogs(
         self,
         task_id: TaskId,
@@ -212,7 +227,7 @@ class TaskSet:
         try:
             self._drop_misfits(task_id, stores)
             committed = self.consumer.committed([item.partition for item in self.plan.inputs(task_id)])
-            checkpoint = Checkpoint.from_notes({tp: found.metadata for tp, found in committed.items()})
+            checkpoint = self._checkpoint(committed)
             self._check_changelogs(task_id, stores, self.plan.changelogs(task_id, stores), checkpoint)
             self._follow(task_id, stores)
         except BaseException:

@@ -1,7 +1,8 @@
 """The state directory: ``<state_dir>/<application_id>/<task_id>/<store>``, and who may use it.
 
 One instance at a time holds an application's directory (a file lock with its process id);
-within the instance one owner at a time holds a task's.  Nothing is deleted unless asked.
+within the instance one owner at a time holds a task's.  A file in it says that its layout is ours:
+Kafka Streams keeps its own under the same names.  Nothing is deleted unless asked.
 """
 
 import fcntl
@@ -14,12 +15,16 @@ from pathlib import Path
 
 from attrs import define, field
 
-from streams.core.errors import StateLockedError
+from streams.core.errors import ForeignFormatError, StateLockedError
 from streams.core.records import TaskId
 
 _LOCK_FILE = ".lock"
 _PROCESS_FILE = ".process"
 _POSITION_FILE = ".position"
+_FORMAT_FILE = ".format"
+_FORMAT = "streams state 1"
+#: Kafka Streams has this file in a state directory of an application.
+_REFERENCE_FILE = "kafka-streams-process-metadata"
 
 
 @define(eq=False)
@@ -41,6 +46,7 @@ class StateDirectory:
 
         Raises:
             StateLockedError: another process or instance has it.
+            ForeignFormatError: Kafka Streams, or another release, has made it.
         """
         if self._lock_descriptor is not None:
             return
@@ -59,6 +65,30 @@ class StateDirectory:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._lock_descriptor = descriptor
+        try:
+            self._check_format()
+        except BaseException:
+            self.unlock()
+            raise
+
+    def _check_format(self) -> None:
+        path = self.path / _FORMAT_FILE
+        found = path.read_text(errors="replace").strip() if path.exists() else ""
+        if found == _FORMAT:
+            return
+        is_new = not found and next(self.tasks(), None) is None and not (self.path / _REFERENCE_FILE).exists()
+        if not is_new:
+            whose = f"its {_FORMAT_FILE} says {found!r}" if found else "it was made by an earlier release of streams"
+            if (self.path / _REFERENCE_FILE).exists():
+                whose = "it is one of Kafka Streams'"
+            raise ForeignFormatError(
+                f"state directory {self.path} is none of this release of streams ({_FORMAT!r}): {whose}; give the "
+                "application another state_dir, or delete this one: stores are restored from their changelogs",
+                what="state directory",
+            )
+        beside = path.with_name(f"{_FORMAT_FILE}.new")
+        beside.write_text(f"{_FORMAT}\n")
+        beside.replace(path)
 
     def unlock(self) -> None:
         """Give the directory up; harmless when repeated."""

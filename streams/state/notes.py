@@ -127,7 +127,7 @@ class StoreNote:
         if data is None:
             return None
         read = json.loads(data)
-        if read["format"] != _FORMAT:
+        if read.get("format") != _FORMAT:
             return None
         content = Content.from_json(read["content"])
         assert content is not None

@@ -1,10 +1,13 @@
 """What travels with committed offsets and in manifests."""
 
+import base64
 import json
 
-from streams import PunctuationType
+import pytest
+
+from streams import ForeignFormatError, PunctuationType
 from streams.core.records import TopicPartition
-from streams.runtime.checkpoint import CarriedTimer, Checkpoint, TimerPlace, group_of_note
+from streams.runtime.checkpoint import CarriedTimer, Checkpoint, TimerPlace, group_of_note, is_of_others
 
 STREAM, WALL = PunctuationType.STREAM_TIME, PunctuationType.WALL_CLOCK_TIME
 FIRST, SECOND = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -37,7 +40,7 @@ def test_notes_bring_back_times_and_timers_in_their_order():
 
 
 def test_note_without_timers_does_not_speak_of_them():
-    assert Checkpoint(70, {FIRST: 70}).notes([FIRST]) == {FIRST: '{"p":70,"s":70,"o":{}}'}
+    assert Checkpoint(70, {FIRST: 70}).notes([FIRST]) == {FIRST: '{"v":1,"p":70,"s":70,"o":{}}'}
 
 
 def test_of_several_tasks_the_latest_time_counts_and_a_timer_that_one_still_has():
@@ -67,3 +70,18 @@ def test_json_brings_back_all_fields():
 
         assert read == checkpoint
         assert list(read.timers) == list(checkpoint.timers)
+
+
+@pytest.mark.parametrize("note", ['{"p":70,"s":70,"o":{}}', '{"v":2,"p":70}'])
+def test_notes_of_another_release_are_refused(note):
+    with pytest.raises(ForeignFormatError, match="the committed offset of a-0 has the note"):
+        Checkpoint.from_notes({FIRST: note})
+
+
+def test_the_note_of_kafka_streams_counts_as_that_of_another_client():
+    note = base64.b64encode(b"\x02" + (70).to_bytes(8, "big") + bytes(4)).decode()
+
+    assert is_of_others(note)
+    assert Checkpoint.from_notes({FIRST: note}).partition_times == {FIRST: -1}
+    assert not is_of_others("")
+    assert not is_of_others(FULL.notes([FIRST])[FIRST])

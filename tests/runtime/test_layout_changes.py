@@ -24,6 +24,9 @@ from streams import (
     time_windowed,
 )
 from streams.protocol.messages import OffsetAndMetadata
+from streams.state.engines import EngineBatch
+from streams.state.lifecycle import NOTE
+from streams.state.rocksdb import RocksEngine
 from tests.replay.takeover_cases import Life, clicks, minutes
 
 windows_out = Topic("windows-out", key=time_windowed(str, minutes(10)), value=int)
@@ -241,3 +244,18 @@ def test_records_that_cannot_be_those_of_a_store_are_named(life):
 
     with pytest.raises(StoreError, match=r"'sums' of task 0_0 cannot be restored from app-sums-changelog-0, offset 0"):
         life.run(windowed(5), (clicks, "a", 1, 1))
+
+
+@pytest.mark.parametrize("note", [b'{"format":2}', b"{}"])
+def test_a_store_folder_of_another_release_is_refused(life, note):
+    life.run(counting, (clicks, "ann", 1, 0))
+    (folder,) = life.state_dir.glob("app/*/sums")
+    engine = RocksEngine.open(folder)
+    engine.apply(EngineBatch([], {}, {NOTE: note}))
+    engine.close()
+
+    with pytest.raises(StoreError, match=r"store 'sums' of task 0_0 has entries, but no note of this release.*delete"):
+        life.run(counting)
+
+    life.forget_folders("sums")
+    assert life.run(counting, (clicks, "ann", 1, 1)) == {"sums": {"ann": 2}}

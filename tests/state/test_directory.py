@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.core.errors import StateLockedError
+from streams.core.errors import ForeignFormatError, StateLockedError
 from streams.core.records import TaskId
 from streams.state import StateDirectory
 
@@ -72,3 +72,33 @@ def test_store_whose_deletion_was_cut_short_is_not_found_any_more(tmp_path: Path
 
     assert list(state.task_path(task).iterdir()) == []
     state.delete_store(task, "counts")
+
+
+def test_a_directory_of_kafka_streams_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    """Kafka Streams keeps ``<state.dir>/<application.id>/<task>/rocksdb/<store>`` and a file of its process id."""
+    (tmp_path / "app" / "0_0" / "rocksdb" / "sums").mkdir(parents=True)
+    (tmp_path / "app" / "kafka-streams-process-metadata").write_text('{"processId":"2c0c1a0e"}')
+
+    with pytest.raises(ForeignFormatError, match=r"one of Kafka Streams'.*give the application another state_dir"):
+        StateDirectory.of(tmp_path, "app").lock()
+    assert (tmp_path / "app" / "0_0" / "rocksdb" / "sums").is_dir()
+
+
+@pytest.mark.parametrize(("content", "says"), [(None, "an earlier release"), ("streams state 2\n", "streams state 2")])
+def test_a_directory_of_another_release_is_refused(tmp_path: Path, content: str | None, says: str) -> None:
+    (tmp_path / "app" / "0_0" / "sums").mkdir(parents=True)
+    if content is not None:
+        (tmp_path / "app" / ".format").write_text(content)
+    state = StateDirectory.of(tmp_path, "app")
+
+    for _ in range(2):
+        with pytest.raises(ForeignFormatError, match=says):
+            state.lock()
+
+
+def test_a_directory_that_was_made_here_is_taken_up_again(tmp_path: Path) -> None:
+    state = StateDirectory.of(tmp_path, "app")
+    for _ in range(2):
+        state.lock()
+        state.task_path(TaskId(0, 0))
+        state.unlock()

@@ -13,12 +13,15 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.errors import StreamsError
+from streams.core.marks import Format
 from streams.core.records import Headers
 from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.emission import release
-from streams.dsl.operators.held import HEADERS, ORIGIN, TIME, VALUES, held_serde
+from streams.dsl.operators.held import HEADERS, ORIGIN, TIME, VALUES, held_serde, is_buffer_value
 from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.operator import NodeContext, Process
+
+WAITING_RECORD = Format("record that waits for its table", "W", 1, "BufferValue", is_buffer_value)
 
 _TIME = Struct(">q")
 _SEQUENCE = Struct(">i")
@@ -32,7 +35,7 @@ def grace_store(name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, ha
         name,
         StoreKind.KEY_VALUE,
         BYTES,
-        held_serde(f"held:{key_serde.name}:{value_serde.name}", value_serde),
+        held_serde(WAITING_RECORD, f"{key_serde.name}:{value_serde.name}", value_serde),
         has_caching=False,
         has_changelog=has_changelog,
     )

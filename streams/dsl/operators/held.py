@@ -2,13 +2,15 @@
 
 A held record is a plain tuple ``(origin, place_ms, timestamp_ms, headers, value, ...)``: where the
 record came from (None if unknown), the time by which it waits, its own time, its headers and
-one or more values, each possibly None.  In stores and changelogs it is MessagePack.
+one or more values, each possibly None.  In stores and changelogs it is a mark and MessagePack.
 """
 
+import struct
 from typing import Any, TypeAlias
 
 import msgspec
 
+from streams.core.marks import Format, marked
 from streams.core.records import Headers, RecordMetadata
 from streams.core.serdes import Serde
 from streams.dsl.operators.portable import portable
@@ -23,17 +25,27 @@ _decode = msgspec.msgpack.Decoder(_Row).decode
 ORIGIN, PLACE, TIME, HEADERS, VALUES = range(5)
 
 
-def held_serde(name: str, value: Serde[Any]) -> Serde[Held]:
-    """Return the serde of held records over a serde of their values."""
+_TIME = struct.Struct(">q")
+#: No time of a record lies beyond: the year 10889.
+_LAST_MS = 1 << 48
+
+
+def is_buffer_value(data: bytes) -> bool:
+    """Whether bytes look like Kafka Streams' ``BufferValue``, whose record context begins with a time."""
+    return len(data) > 2 * _TIME.size and -1 <= _TIME.unpack_from(data)[0] < _LAST_MS
+
+
+def held_serde(own: Format, parts: str, value: Serde[Any]) -> Serde[Held]:
+    """Return the serde of records held in a format, over a serde of their values; ``parts`` are named in its name."""
     write_value, read_value = portable(value)
 
     def write(row: Held) -> bytes:
         # Whether a record without headers comes with none or with an empty tuple is up to its block.
         return _encode((*row[:HEADERS], row[HEADERS] or None, [write_value(item) for item in row[VALUES:]]))
 
-    def read(data: bytes) -> Held:
-        origin, place_ms, timestamp_ms, headers, items = _decode(data)
+    def read(data: bytes, start: int) -> Held:
+        origin, place_ms, timestamp_ms, headers, items = _decode(memoryview(data)[start:])
         metadata = None if origin is None else RecordMetadata(*origin)
         return metadata, place_ms, timestamp_ms, headers, *(read_value(item) for item in items)
 
-    return Serde(name, write, read, is_immutable=value.is_immutable)
+    return marked(own, parts, write, read, is_immutable=value.is_immutable)

@@ -1,17 +1,19 @@
 """Pinned types inside larger messages.
 
 The type of a pinned serde is known where its first object was seen.  Bytes that another process
-may read before that carry the type's name: length (2), name, bytes.  Other serdes write their
-bytes as they are.  Imports core only.
+may read before that carry the type's name: mark (3), length (2), name, bytes.  Other serdes write
+their bytes as they are.  Imports core only.
 """
 
 from collections.abc import Callable
 from struct import Struct
 from typing import Any, TypeAlias
 
+from streams.core.marks import Format
 from streams.core.serdes import PinnedSerde, Serde, WindowedSerde
 
 _LENGTH = Struct(">H")
+TYPED_VALUE = Format("value with its type", "T", 1)
 
 Write: TypeAlias = Callable[[Any], bytes | None]
 Read: TypeAlias = Callable[[bytes | None], Any]
@@ -23,19 +25,23 @@ def portable(serde: Serde[Any]) -> tuple[Write, Read]:
     if pinned is None:
         return serde.serialize, serde.deserialize
 
+    mark = TYPED_VALUE.mark
+    name_start = len(mark) + _LENGTH.size
+
     def write(value: Any) -> bytes | None:
         data = serde.serialize(value)
         if data is None:
             return None
         name = (pinned.type_name or "").encode()
-        return _LENGTH.pack(len(name)) + name + data
+        return mark + _LENGTH.pack(len(name)) + name + data
 
     def read(data: bytes | None) -> Any:
         if data is None:
             return None
-        start = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+        TYPED_VALUE.check(data)
+        start = name_start + _LENGTH.unpack_from(data, len(mark))[0]
         if pinned.type_name is None:
-            pinned.pin(data[_LENGTH.size : start].decode())
+            pinned.pin(data[name_start:start].decode())
         return serde.deserialize(data[start:])
 
     return write, read

@@ -1,7 +1,7 @@
 """Messages of foreign-key joins: subscriptions, responses, their bytes and their partitions.
 
-Bytes of our own, for internal topics and the subscription store.  Subscription: instruction (1),
-partition (4), flag and hash of the left value, bytes of the left key.  Response: partition (4),
+Bytes of our own, for internal topics and the subscription store.  Subscription: mark (3), instruction (1),
+partition (4), flag and hash of the left value, bytes of the left key.  Response: mark (3), partition (4),
 flag and hash, bytes of the right value.  A store key is the length of the foreign key's
 bytes (4), these, and those of the left key, as in Kafka Streams.
 """
@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from streams.core.errors import SerializationError
+from streams.core.marks import Format, marked
 from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.portable import portable
 from streams.state.specs import StoreKind, StoreSpec
@@ -23,6 +24,17 @@ _HASH = b"\x01"
 _SUBSCRIPTION = Struct(">bi")
 _RESPONSE = Struct(">i")
 _LENGTH = Struct(">i")
+
+#: Kafka Streams begins both with a byte of its version, 0 or 1, and whether there is a hash (SubscriptionWrapperSerde).
+_REFERENCE_VERSIONS = (0x00, 0x01, 0x80, 0x81)
+
+
+def _is_versioned(data: bytes) -> bool:
+    return len(data) > 0 and data[0] in _REFERENCE_VERSIONS
+
+
+SUBSCRIPTION = Format("subscription of a foreign-key join", "F", 1, "SubscriptionWrapper", _is_versioned)
+RESPONSE = Format("response of a foreign-key join", "R", 1, "SubscriptionResponseWrapper", _is_versioned)
 
 
 class Instruction(IntEnum):
@@ -59,7 +71,6 @@ class Response(NamedTuple):
 def subscription_serde(key_serde: Serde[Any]) -> Serde[Any]:
     """Return the serde of subscriptions over that of the left table's keys."""
     write_key, read_key = portable(key_serde)
-    start = _SUBSCRIPTION.size
 
     def write(value: Subscription) -> bytes:
         key = write_key(value.key)
@@ -67,31 +78,31 @@ def subscription_serde(key_serde: Serde[Any]) -> Serde[Any]:
             raise SerializationError("the left table of a foreign-key join has a row without key")
         return _SUBSCRIPTION.pack(value.instruction, value.partition) + _hash_bytes(value.value_hash) + key
 
-    def read(data: bytes) -> Subscription:
-        instruction, partition = _SUBSCRIPTION.unpack_from(data)
+    def read(data: bytes, start: int) -> Subscription:
+        instruction, partition = _SUBSCRIPTION.unpack_from(data, start)
+        start += _SUBSCRIPTION.size
         key = read_key(data[start + HASH_BYTES + 1 :])
         return Subscription(_read_hash(data, start), Instruction(instruction), key, partition)
 
-    return Serde(f"subscription:{key_serde.name}", write, read, is_immutable=key_serde.is_immutable)
+    return marked(SUBSCRIPTION, key_serde.name, write, read, is_immutable=key_serde.is_immutable)
 
 
 def response_serde(value_serde: Serde[Any]) -> Serde[Any]:
     """Return the serde of responses over that of the right table's values."""
     write_value, read_value = portable(value_serde)
-    start = _RESPONSE.size
-    body = start + HASH_BYTES + 1
 
     def write(response: Response) -> bytes:
         # No bytes stand for no value: as in the reference, an empty text comes back as None.
         value = write_value(response.value) or b""
         return _RESPONSE.pack(response.partition) + _hash_bytes(response.value_hash) + value
 
-    def read(data: bytes) -> Response:
-        (partition,) = _RESPONSE.unpack_from(data)
-        value = read_value(data[body:] or None)
+    def read(data: bytes, start: int) -> Response:
+        (partition,) = _RESPONSE.unpack_from(data, start)
+        start += _RESPONSE.size
+        value = read_value(data[start + HASH_BYTES + 1 :] or None)
         return Response(_read_hash(data, start), value, partition)
 
-    return Serde(f"response:{value_serde.name}", write, read, is_immutable=value_serde.is_immutable)
+    return marked(RESPONSE, value_serde.name, write, read, is_immutable=value_serde.is_immutable)
 
 
 def _hash_bytes(value_hash: bytes | None) -> bytes:

@@ -2,7 +2,7 @@
 
 The buffer keeps one change per key; a later one takes the place in the queue of the first.
 Changes leave by the time they wait on, then by key bytes, with the time and headers of the last
-update.  A full buffer emits early or fails (KIP-328).  One row per key in the store: MessagePack
+update.  A full buffer emits early or fails (KIP-328).  One row per key in the store: a mark and MessagePack
 of the held record, with the values last emitted before, old and new; a heap of the places, made
 anew when the task opens the store, says what is next.
 """
@@ -14,13 +14,16 @@ from typing import Any, TypeAlias
 from attrs import define, field, frozen
 
 from streams.core.errors import StreamsError
+from streams.core.marks import Format
 from streams.core.records import Headers
 from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.emission import release
 from streams.dsl.operators.getters import Getter, Pair, TableValues, TimeGetter
-from streams.dsl.operators.held import HEADERS, ORIGIN, PLACE, TIME, VALUES, Held, held_serde
+from streams.dsl.operators.held import HEADERS, ORIGIN, PLACE, TIME, VALUES, Held, held_serde, is_buffer_value
 from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.operator import NodeContext, Process
+
+SUPPRESSED_CHANGE = Format("suppressed change", "S", 1, "BufferValue", is_buffer_value)
 
 #: Positions of the three values of a held change.
 _PRIOR, _OLD, _NEW = range(VALUES, VALUES + 3)
@@ -213,7 +216,7 @@ def suppress_store(
         name,
         StoreKind.KEY_VALUE,
         BYTES,
-        held_serde(f"held:{key_serde.name}:{value_serde.name}", value_serde),
+        held_serde(SUPPRESSED_CHANGE, f"{key_serde.name}:{value_serde.name}", value_serde),
         has_caching=False,
         has_changelog=has_changelog,
     )

@@ -1,7 +1,7 @@
 """Records of a left or outer stream-stream join that have found no partner so far.
 
 One store per join holds them for both sides until their window has closed: key = record time
-(8 bytes), side (0 right, 1 left), key bytes, as in Kafka Streams; value = side, then each value
+(8 bytes), side (0 right, 1 left), key bytes, as in Kafka Streams; value = mark, side, then each value
 with its length, in the order of arrival.  Beside it lives an index of the keys per side, made
 anew when the task opens the store, so that nothing is scanned for what is not due.
 """
@@ -14,6 +14,7 @@ from attrs import define, field
 from sortedcontainers import SortedList
 
 from streams.core.errors import SerializationError
+from streams.core.marks import Format, marked
 from streams.core.records import NO_TIMESTAMP
 from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.portable import portable
@@ -23,6 +24,9 @@ from streams.topology.operator import NodeContext, StreamTime
 _RIGHT, _LEFT = 0, 1
 _HEAD = Struct(">qB")
 _LENGTH = Struct(">i")
+
+#: Kafka Streams has one value per entry: the side, and its bytes.
+UNMATCHED = Format("record without a partner", "U", 1, "LeftOrRightValue", lambda data: data[:1] in (b"\x00", b"\x01"))
 
 #: The time and the key bytes of a waiting record.
 Place = tuple[int, bytes]
@@ -42,29 +46,30 @@ def unmatched_store(
         name,
         StoreKind.KEY_VALUE,
         BYTES,
-        _waiting_serde(f"unmatched:{key_serde.name}", left_serde, right_serde),
+        _waiting_serde(f"{key_serde.name}:{left_serde.name}:{right_serde.name}", left_serde, right_serde),
         is_persistent=is_persistent,
         has_caching=False,
         has_changelog=has_changelog,
     )
 
 
-def _waiting_serde(name: str, left: Serde[Any], right: Serde[Any]) -> Serde[Any]:
+def _waiting_serde(parts: str, left: Serde[Any], right: Serde[Any]) -> Serde[Any]:
     """Return the serde of ``(side, value, ...)``."""
     sides = (portable(right), portable(left))
 
     def write(row: Any) -> bytes:
-        serialize, parts = sides[row[0]][0], [bytes(row[:1])]
+        serialize, found = sides[row[0]][0], [bytes(row[:1])]
         for value in row[1:]:
             data = serialize(value)
             if data is None:
                 raise SerializationError(f"serde {(right, left)[row[0]].name!r} made no bytes of a joined value")
-            parts += (_LENGTH.pack(len(data)), data)
-        return b"".join(parts)
+            found += (_LENGTH.pack(len(data)), data)
+        return b"".join(found)
 
-    def read(data: bytes) -> Any:
-        deserialize, position = sides[data[0]][1], 1
-        row: list[Any] = [data[0]]
+    def read(data: bytes, start: int) -> Any:
+        side, position = data[start], start + 1
+        deserialize = sides[side][1]
+        row: list[Any] = [side]
         while position < len(data):
             (length,) = _LENGTH.unpack_from(data, position)
             position += _LENGTH.size
@@ -73,7 +78,7 @@ def _waiting_serde(name: str, left: Serde[Any], right: Serde[Any]) -> Serde[Any]
         return tuple(row)
 
     is_immutable = left.is_immutable and right.is_immutable
-    return Serde(name, write, read, is_immutable=is_immutable)
+    return marked(UNMATCHED, parts, write, read, is_immutable=is_immutable)
 
 
 @define(eq=False)
