@@ -38,7 +38,7 @@ def main() -> None:
     driver = TopologyTestDriver(topology)
     for second, line in enumerate(SAMPLE):
         driver.pipe(lines, line, timestamp_ms=second * 1000)
-    updates = driver.read(counts)
+    updates = driver.read(counts, tombstones=False)
     print("updates:", " ".join(f"{word}={count}" for word, count in updates))
     for word, count in sorted(dict(updates).items(), key=lambda item: (-item[1], item[0])):
         print(f"{word:10} {'#' * count} {count}")

@@ -69,7 +69,7 @@ def main() -> None:
     driver = TopologyTestDriver(topology)
     for line in SAMPLE.splitlines():
         driver.pipe(access, line, key=client_of(line))
-    for (status_class, window), count in driver.read(errors):
+    for (status_class, window), count in driver.read(errors, tombstones=False):
         start, end = (datetime.fromtimestamp(ms / 1000, UTC) for ms in window)
         print(f"{start:%H:%M}-{end:%H:%M}  {status_class}  {'#' * count} {count}")
 

@@ -92,7 +92,7 @@ def main() -> None:
         seen = Observation(origin, temp, datetime.fromisoformat(time))
         driver.pipe(topics[origin], seen, key=day_of(seen))
     print("day         EWR           JFK           LGA")
-    for day, found in driver.read(weather):
+    for day, found in driver.read(weather, tombstones=False):
         print(day + "".join(f"  {time:%H:%M} {temp:>6}" for time, temp in zip(found.times, found.temps, strict=True)))
 
 

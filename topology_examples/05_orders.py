@@ -83,7 +83,7 @@ def main() -> None:
     driver.pipe(customers, Customer("c1", "Ada", "Paris", first.replace(day=4)), key="c1")
     driver.pipe(orders, Order(3, "c1", 400, first.replace(day=5)), key="c1")
 
-    for customer, paper in driver.read(invoices):
+    for customer, paper in driver.read(invoices, tombstones=False):
         whom = f"{paper.name or 'unknown'}, {paper.city or '?'}"
         print(f"order {paper.number}  {customer}  {paper.cents / 100:6.2f}  {whom}")
 

@@ -62,7 +62,7 @@ def main() -> None:
             driver.pipe(readings, 15.5, key="cellar", timestamp_ms=minute * 60_000)
         if minute < 2 or minute > 10:
             driver.pipe(readings, 18.0, key="garden", timestamp_ms=minute * 60_000)
-        for device, silence_ms in driver.read(silences):
+        for device, silence_ms in driver.read(silences, tombstones=False):
             print(f"minute {minute:2}: {device} has been silent for {silence_ms // 60_000} minutes")
 
 

@@ -60,7 +60,7 @@ def topology(builder: StreamsBuilder) -> None:
         .windowed_by(TimeWindows.of(SIZE, grace=GRACE))
         .count("page-counts")
         .suppress(Suppressed.until_window_closes())
-        .to_stream()
+        .to_stream(tombstones=False)
         .map(lambda page, count: (page.window.start_ms, (page.key, count)))
         .group_by_key(value=tuple[str, int])
         .aggregate(list, lambda _, entry, ranking: best(ranking, *entry), "rankings", value=Ranking)
@@ -76,7 +76,7 @@ def main() -> None:
     driver = TopologyTestDriver(topology)
     for line in SAMPLE.splitlines():
         driver.pipe(access, line)
-    for start_ms, ranking in dict(driver.read(top)).items():
+    for start_ms, ranking in dict(driver.read(top, tombstones=False)).items():
         print(f"{datetime.fromtimestamp(start_ms / 1000, UTC):%d %B, %H:%M}")
         for place, (page, count) in enumerate(ranking, 1):
             print(f"  {place}. {page:12} {'#' * count} {count}")

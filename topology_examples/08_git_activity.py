@@ -166,7 +166,7 @@ def report(history: list[Commit]) -> None:
         hours = (window.end_ms - window.start_ms) / 3_600_000
         print(f"  {author:24.24} {start:%Y-%m-%d %H:%M}  {hours:5.1f} h  {done.commits:4} commits {done.lines:8} lines")
     busiest: dict[str, tuple[int, int]] = {}
-    for (folder, window), lines in dict(driver.read(churn)).items():
+    for (folder, window), lines in dict(driver.read(churn, tombstones=False)).items():
         busiest[folder] = max(busiest.get(folder, (0, 0)), (lines, window.start_ms))
     print("busiest seven days of each folder:")
     for folder, (lines, start_ms) in sorted(busiest.items(), key=lambda item: -item[1][0])[:8]:

@@ -196,7 +196,7 @@ def q5(builder: StreamsBuilder) -> None:
         .windowed_by(TimeWindows.of(TEN_SECONDS, advance=HOP, grace=GRACE))
         .count("q5-counts")
         .suppress(Suppressed.until_window_closes())
-        .to_stream()
+        .to_stream(tombstones=False)
         .map(lambda auction, count: (auction.window.start_ms, HotItem(auction.key, count)))
         .group_by_key(key=int, value=HotItem)
         .reduce(lambda best, other: max(best, other, key=lambda item: (item.bids, -item.auction)), "q5-hottest")

@@ -18,6 +18,8 @@ from streams.core.user_code import refuse_unawaited
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
+K_co = TypeVar("K_co", covariant=True)
+V_co = TypeVar("V_co", covariant=True)
 K_contra = TypeVar("K_contra", contravariant=True)
 V_contra = TypeVar("V_contra", contravariant=True)
 
@@ -72,8 +74,19 @@ class Sink(Generic[K_contra, V_contra]):
         return self._value_serde
 
 
-class Topic(Sink[K, V]):
+class Source(Generic[K_co, V_co]):
+    """What records are read from: a topic, seen from the reading side.
+
+    Covariant, so that checkers accept what a caller makes of the values besides (None of tombstones, say).
+    """
+
+    __slots__ = ()
+
+
+class Topic(Sink[K, V | None], Source[K, V]):
     """A topic with the types of its keys and values.
+
+    As a sink it takes tombstones too: values that are None.
 
     ``key`` and ``value`` take any type expression or a Serde; without ``key`` it is None.
     ``timestamp`` takes event time out of a value: a datetime (naive = UTC) or epoch milliseconds.

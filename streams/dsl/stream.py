@@ -278,6 +278,17 @@ class KStream(Generic[K, V]):
         """
         stateless.sunk(self, topic, name, key, value, partitioner)
 
+    @overload
+    def to_table(
+        self: "KStream[K, V2 | None]",
+        name: str | None = None,
+        *,
+        store: str | None = SAME_AS_NAME,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> KTable[K, V2]: ...
+    @overload
     def to_table(
         self,
         name: str | None = None,
@@ -286,7 +297,16 @@ class KStream(Generic[K, V]):
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         value: TypeForm[V] | Serde[V] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
-    ) -> KTable[K, V]:
+    ) -> KTable[K, V]: ...
+    def to_table(
+        self,
+        name: str | None = None,
+        *,
+        store: str | None = SAME_AS_NAME,
+        key: Any = NOT_GIVEN,
+        value: Any = NOT_GIVEN,
+        **options: Unpack[StoreOptions],
+    ) -> Any:
         """Read the stream as a table: each record replaces the row of its key, None deletes it.
 
         ``name`` also names the store, unless ``store`` does.
@@ -298,14 +318,26 @@ class KStream(Generic[K, V]):
 
     # Groups.
 
+    @overload
+    def group_by_key(
+        self: "KStream[K, V2 | None]",
+        name: str | None = None,
+        *,
+        key: TypeForm[K] | Serde[K] = NOT_GIVEN,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> KGroupedStream[K, V2]: ...
+    @overload
     def group_by_key(
         self,
         name: str | None = None,
         *,
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-    ) -> KGroupedStream[K, V]:
+    ) -> KGroupedStream[K, V]: ...
+    def group_by_key(self, name: str | None = None, *, key: Any = NOT_GIVEN, value: Any = NOT_GIVEN) -> Any:
         """Group the records by their key, to be counted, reduced or aggregated.
+
+        Records whose value is None are not aggregated.
 
         ``name`` names the repartition topic, if the key was changed before.
 
@@ -318,6 +350,16 @@ class KStream(Generic[K, V]):
             self._graph, self._name, new_key, new_value, self._sources, self._needs_repartition, self._node, name
         )
 
+    @overload
+    def group_by(
+        self: "KStream[K, V2 | None]",
+        mapper: Callable[[K, V2 | None], K2],
+        name: str | None = None,
+        *,
+        key: TypeForm[K2] | Serde[K2] = NOT_GIVEN,
+        value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
+    ) -> KGroupedStream[K2, V2]: ...
+    @overload
     def group_by(
         self,
         mapper: Callable[[K, V], K2],
@@ -325,7 +367,8 @@ class KStream(Generic[K, V]):
         *,
         key: TypeForm[K2] | Serde[K2] = NOT_GIVEN,
         value: TypeForm[V] | Serde[V] = NOT_GIVEN,
-    ) -> KGroupedStream[K2, V]:
+    ) -> KGroupedStream[K2, V]: ...
+    def group_by(self, mapper: Any, name: str | None = None, *, key: Any = NOT_GIVEN, value: Any = NOT_GIVEN) -> Any:
         """Group the records by the key that ``mapper(key, value)`` returns.
 
         >>> play(lines.group_by(lambda _, word: word).count("words"), (None, "to"), (None, "be"), (None, "to"))

@@ -7,7 +7,7 @@ out for some input.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
 from attrs import define
 from typing_extensions import TypeForm
@@ -154,16 +154,31 @@ class KTable(Generic[K, V]):
         return table_operators.transformed(self, transformer, name, stores, store, key, value, options)
 
     @overload
-    def to_stream(self, *, name: str | None = None) -> "KStream[K, V]": ...
+    def to_stream(self, *, name: str | None = None, tombstones: Literal[True] = True) -> "KStream[K, V | None]": ...
     @overload
-    def to_stream(self, mapper: Callable[[K, V], K2], name: str | None = None) -> "KStream[K2, V]": ...
-    def to_stream(self, mapper: Callable[..., Any] | None = None, name: str | None = None) -> "KStream[Any, V]":
+    def to_stream(
+        self, mapper: Callable[[K, V | None], K2], name: str | None = None, *, tombstones: Literal[True] = True
+    ) -> "KStream[K2, V | None]": ...
+    @overload
+    def to_stream(self, *, name: str | None = None, tombstones: Literal[False]) -> "KStream[K, V]": ...
+    @overload
+    def to_stream(
+        self, mapper: Callable[[K, V], K2], name: str | None = None, *, tombstones: Literal[False]
+    ) -> "KStream[K2, V]": ...
+    def to_stream(
+        self, mapper: Callable[..., Any] | None = None, name: str | None = None, *, tombstones: bool = True
+    ) -> "KStream[Any, Any]":
         """Return the changes of the table as a stream; ``mapper(key, value)`` gives them another key.
 
-        >>> play(totals.to_stream(lambda customer, total: customer[0]), ("totals", "ann", 1))
-        [('a', 1)]
+        The value of a row that was deleted is None, a tombstone: a filtered table has them, and one of
+        sessions whenever a session grows.  With ``tombstones=False`` they are left out.
+
+        >>> changes = totals.to_stream(lambda customer, total: customer[0])
+        >>> more = totals.to_stream(tombstones=False).map_values(lambda total: total + 1)
+        >>> play(changes.merge(more), ("totals", "ann", 1), ("totals", "ann", None))
+        [('a', 1), ('ann', 2), ('a', None)]
         """
-        return table_operators.streamed(self, mapper, name)
+        return table_operators.streamed(self, mapper, name, tombstones=tombstones)
 
     def suppress(self, suppressed: Suppressed, name: str | None = None) -> "KTable[K, V]":
         """Hold changes back, so that less of them, or only final results, are sent (KIP-328).

@@ -229,14 +229,16 @@ def transformed(
     return _derived(table, node, key_slot, value_slot, state)
 
 
-def streamed(table: "KTable[Any, Any]", mapper: Callable[..., Any] | None, name: str | None) -> "KStream[Any, Any]":
+def streamed(
+    table: "KTable[Any, Any]", mapper: Callable[..., Any] | None, name: str | None, *, tombstones: bool
+) -> "KStream[Any, Any]":
     """Add the step from changes to new values."""
     from streams.dsl.stateless import with_key
     from streams.dsl.stream import KStream
 
     graph = table._graph
     full_name = graph.names.given(name, "KTABLE-TOSTREAM-")
-    node = graph.add(table._node, LogicalNode(full_name, Process(TableToStream)))
+    node = graph.add(table._node, LogicalNode(full_name, Process(lambda: TableToStream(tombstones))))
     stream: KStream[Any, Any] = KStream(graph, full_name, table._key, table._value, table._sources, False, node)
     return stream if mapper is None else with_key(stream, mapper, None, "to_stream")
 

@@ -6,7 +6,7 @@ whole topology runs as one task, as there; with more, every partition group is a
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, overload
 
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
@@ -14,7 +14,7 @@ from streams.core.errors import StreamsError, UnknownTopicError
 from streams.core.metrics import Metrics
 from streams.core.partitioning import partition_for
 from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
-from streams.core.topic import Topic
+from streams.core.topic import Source, Topic
 from streams.dsl.builder import TopologySource, build_topology
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.task import Task, TaskState
@@ -146,11 +146,19 @@ class TopologyTestDriver:
 
     # --- output -----------------------------------------------------------------------
 
-    def read(self, topic: Topic[K, V]) -> list[tuple[K, V]]:
-        """Return (key, value) of all records of a topic since the last read, partition by partition."""
-        return [(record.key, record.value) for record in self.read_records(topic)]
+    @overload
+    def read(self, topic: Source[K, V], *, tombstones: Literal[True] = True) -> list[tuple[K, V | None]]: ...
+    @overload
+    def read(self, topic: Source[K, V], *, tombstones: Literal[False]) -> list[tuple[K, V]]: ...
+    def read(self, topic: Any, *, tombstones: bool = True) -> list[tuple[Any, Any]]:
+        """Return (key, value) of all records of a topic since the last read, partition by partition.
 
-    def read_records(self, topic: Topic[K, V]) -> list[Record[K, V]]:
+        The value of a tombstone is None; with ``tombstones=False`` they are left out.
+        """
+        pairs = [(record.key, record.value) for record in self.read_records(topic)]
+        return pairs if tombstones else [pair for pair in pairs if pair[1] is not None]
+
+    def read_records(self, topic: Topic[K, V]) -> list[Record[K, V | None]]:
         """Return all records of a topic since the last read, with timestamps and headers."""
         return [
             Record(topic.key_serde.deserialize(key), topic.value_serde.deserialize(value), time, headers)  # type: ignore[arg-type]
@@ -161,9 +169,9 @@ class TopologyTestDriver:
         """Return all records of a topic since the last read as raw bytes."""
         return [Record(*row) for _, row in self._unread(topic)]
 
-    def read_partitions(self, topic: Topic[K, V]) -> dict[int, list[tuple[K, V]]]:
+    def read_partitions(self, topic: Topic[K, V]) -> dict[int, list[tuple[K, V | None]]]:
         """Return (key, value) of all records since the last read, by partition."""
-        result: dict[int, list[tuple[K, V]]] = {}
+        result: dict[int, list[tuple[K, V | None]]] = {}
         for partition, (key, value, _, _) in self._unread(topic.name):
             pair = (topic.key_serde.deserialize(key), topic.value_serde.deserialize(value))
             result.setdefault(partition, []).append(pair)  # type: ignore[arg-type]

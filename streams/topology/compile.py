@@ -407,9 +407,13 @@ class _Writer:
             self._line(depth, f"{h} = {change.headers}", name)
         for child in self.topology.children[name]:
             node = self.topology.nodes[child]
-            is_plain = isinstance(node, ProcessorNode) and isinstance(node.operator, TableToStream)
-            if is_plain and child not in self._separate and depth <= _MAX_DEPTH:
-                self._new_record(child, change.key, change.new, change.timestamp, h, depth)
+            operator = node.operator if isinstance(node, ProcessorNode) else None
+            if isinstance(operator, TableToStream) and child not in self._separate and depth <= _MAX_DEPTH:
+                deeper = depth
+                if not operator.keeps_tombstones:
+                    self._line(depth, f"if {change.new} is not None:", child)
+                    deeper += 1
+                self._new_record(child, change.key, change.new, change.timestamp, h, deeper)
                 continue
             if made is None:
                 made = f"v{next(self._variables)}"
@@ -436,9 +440,11 @@ class _Writer:
         match operator:
             case PassThrough():
                 self._children(name, k, v, t, h, depth)
-            case TableToStream():
+            case TableToStream(keeps_tombstones):
                 self._line(depth, f"{new_value} = {v}[0]", name)
-                new_record(k, new_value, depth)
+                if not keeps_tombstones:
+                    self._line(depth, f"if {new_value} is not None:", name)
+                new_record(k, new_value, depth if keeps_tombstones else depth + 1)
             case Filter(predicate, negate):
                 call = f"{self._user(predicate, name)}({k}, {v})"
                 self._line(depth, f"if not {call}:" if negate else f"if {call}:", name)

@@ -82,7 +82,9 @@ class Branch:
 
 @frozen
 class TableToStream:
-    """Turns a table's change ``(new, old, is_latest)`` into its new value."""
+    """Turns a table's change ``(new, old, is_latest)`` into its new value; a deletion is None, or goes no further."""
+
+    keeps_tombstones: bool = True
 
 
 Inline = PassThrough | Filter | MapValues | Map | SelectKey | FlatMap | FlatMapValues | Peek | Branch | TableToStream

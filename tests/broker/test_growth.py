@@ -84,7 +84,9 @@ def test_partitions_are_only_ever_added(broker):
     broker.create_topic("t", 3)
 
     for count in (3, 2, 0):
-        with pytest.raises(BrokerError, match=rf"t currently has 3 partition\(s\); {count} would not be an increase") as caught:
+        with pytest.raises(
+            BrokerError, match=rf"t currently has 3 partition\(s\); {count} would not be an increase"
+        ) as caught:
             broker.add_partitions("t", count)
         assert caught.value.code == ErrorCode.INVALID_PARTITIONS
     with pytest.raises(UnknownTopicError, match="'absent'"):

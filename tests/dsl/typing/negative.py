@@ -20,6 +20,7 @@ from streams import (
     TimeWindows,
     Topic,
 )
+from streams.testing import TopologyTestDriver
 
 
 @frozen
@@ -138,3 +139,23 @@ def table_joins(builder: StreamsBuilder) -> None:
     rows.group_by(lambda _, order: order.customer)  # wrong
     rows.suppress(SECOND)  # wrong
     rows.to_stream().to(customers)  # wrong
+    rows.to_stream(tombstones=False).to(customers)  # wrong
+    rows.to_stream().map_values(lambda order: order.amount)  # wrong
+    rows.to_stream().map(lambda customer, order: (customer, order.amount))  # wrong
+    rows.to_stream().for_each(lambda _, order: print(order.amount))  # wrong
+    rows.to_stream(lambda _, order: order.customer)  # wrong
+    rows.to_stream(lambda _, order: order.amont, tombstones=False)  # wrong
+    rows.filter(lambda _, order: order.amount > 1).to_stream().filter(lambda _, order: order.amount > 2)  # wrong
+    sessions = rows.to_stream().group_by_key().windowed_by(SessionWindows.of(SECOND)).count()
+    sessions.to_stream().map(lambda windowed, count: (windowed.key, count + 1))  # wrong
+    rows.to_stream().group_by_key().reduce(lambda old, new: old.amount)  # wrong
+    rows.to_stream().group_by(lambda _, order: order.customer)  # wrong
+
+
+def read(driver: TopologyTestDriver) -> None:
+    for _, order in driver.read(orders):
+        print(order.amount)  # wrong
+    for _, order in driver.read(orders, tombstones=False):
+        print(order.amont)  # wrong
+    for record in driver.read_records(orders):
+        print(record.value.amount)  # wrong

@@ -30,6 +30,7 @@ from streams import (
     key_value_store,
     time_windowed,
 )
+from streams.testing import TopologyTestDriver
 
 
 @frozen
@@ -133,8 +134,23 @@ def tables(builder: StreamsBuilder) -> None:
     assert_type(names.filter(lambda key, customer: customer.city == key, store="local"), KTable[str, Customer])
     assert_type(names.map_values(lambda customer: customer.name), KTable[str, str])
     assert_type(names.map_values(lambda key, customer: (key, customer.city)), KTable[str, tuple[str, str]])
-    assert_type(names.to_stream(), KStream[str, Customer])
-    assert_type(names.to_stream(lambda _, customer: len(customer.city)), KStream[int, Customer])
+    assert_type(names.to_stream(), KStream[str, Customer | None])
+    assert_type(names.to_stream(name="changes", tombstones=False), KStream[str, Customer])
+    assert_type(
+        names.to_stream(lambda _, customer: len(customer.city) if customer else 0), KStream[int, Customer | None]
+    )
+    assert_type(names.to_stream(lambda _, customer: len(customer.city), tombstones=False), KStream[int, Customer])
+    names.to_stream().to(customers)
+    names.to_stream(tombstones=False).to(customers)
+    names.to_stream().map_values(lambda customer: customer.name if customer else None).to(texts)
+    assert_type(names.to_stream().filter(lambda _, customer: customer is not None), KStream[str, Customer | None])
+    assert_type(names.to_stream().to_table(), KTable[str, Customer])
+    names.to_stream().group_by_key().reduce(lambda old, new: old if old.city else new)
+    renamed = names.to_stream().group_by(lambda key, customer: customer.name if customer else key)
+    assert_type(renamed.aggregate(lambda: 0, lambda _, customer, total: total + len(customer.name)), KTable[str, int])
+    rows = builder.stream("texts", key=str, value=str | None)
+    assert_type(rows.group_by_key().count(), KTable[str, int])
+    assert_type(names.to_stream().merge(builder.stream(customers)), KStream[str, Customer | None])
     assert_type(totals.join(names, lambda total, customer: f"{customer.name}{total + 1}"), KTable[str, str])
     assert_type(
         totals.join(names, lambda key, total, customer: (key, total, customer.name)), KTable[str, tuple[str, int, str]]
@@ -244,6 +260,20 @@ def joins(builder: StreamsBuilder) -> None:
         stream.left_join(places, lambda key, order, place: (key, place), key=lambda key, order: len(key)),
         KStream[str, tuple[str, str | None]],
     )
+
+
+def tested() -> None:
+    driver = TopologyTestDriver(word_count)
+    driver.pipe(lines, "to be")
+    assert driver.read(counts) == [("to", 1), ("be", 1)]
+    assert_type(driver.read(counts), list[tuple[str, int | None]])
+    assert_type(driver.read(counts, tombstones=False), list[tuple[str, int]])
+    assert_type(driver.read_records(counts), list[Record[str, int | None]])
+    assert_type(driver.read_partitions(counts), dict[int, list[tuple[str, int | None]]])
+    print([word * count for word, count in dict(driver.read(counts, tombstones=False)).items()])
+    print([count.bit_length() for count in dict(driver.read(counts)).values() if count is not None])
+    table: dict[str, int | None] = dict(driver.read(counts))
+    print(table)
 
 
 def helper(values: Iterable[Order]) -> Topology:
