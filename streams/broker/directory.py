@@ -6,13 +6,15 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
-from streams.broker.files import write_atomically
+from streams.broker.files import DIRECTORY_MODE, FILE_MODE, write_atomically
 from streams.core.errors import StateLockedError
 
 #: Whoever holds the lock on it has the data directory.
 LOCK_FILE = "broker.lock"
 #: Names the cluster, for clients.
 CLUSTER_FILE = "cluster.id"
+#: What the salts of logins are made of.
+SECRET_FILE = "login.secret"
 
 
 def cluster_id(directory: Path | None) -> str:
@@ -26,10 +28,21 @@ def cluster_id(directory: Path | None) -> str:
     return name
 
 
+def login_secret(directory: Path | None, size: int) -> bytes:
+    """Return random bytes for the salts of logins, always the same for a directory."""
+    path = None if directory is None else directory / SECRET_FILE
+    if path is not None and path.exists() and len(known := path.read_bytes()) >= size:
+        return known[:size]
+    secret = os.urandom(size)
+    if path is not None:
+        write_atomically(path, secret, is_durable=False)
+    return secret
+
+
 def locked(directory: Path) -> int:
     """Take the directory for this broker; the lock goes with the process, however that ends."""
-    directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -21,13 +21,16 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
+from attrs import evolve
+
 from streams.broker.config import PARTITIONER, RECORD_TTL
-from streams.broker.directory import cluster_id, locked
+from streams.broker.directory import cluster_id, locked, login_secret
 from streams.broker.driver import Driver, LocalConnection
 from streams.broker.file import FsyncPolicy
 from streams.broker.serialization import Serialization
 from streams.broker.service import Broker, BrokerConfig
 from streams.broker.tcp import BrokerServer, Limits, Users, parse_address, tls_context
+from streams.broker.tcp.users import SECRET_BYTES
 from streams.broker.topics import StorageChoice, Storages, Topics
 from streams.clients.partitioners import Strategy
 from streams.core.clock import Clock, SystemClock
@@ -101,6 +104,7 @@ class EmbeddedBroker:
             refuse_unawaited(function, f"partitioner of topic {topic!r}", error=ConfigError)
         own = Storages(storage, dict(storages or {}), directory, fsync, serializations or {}, partitioners or {})
         machine = Broker(Topics(own), Coordinator(group_config or CoordinatorConfig(), rng or Random()), self._config)
+        self._directory = directory
         self._lock_descriptor = None if directory is None else locked(directory)
         try:
             self._driver = Driver(machine, SystemClock() if clock is None else clock, cluster_id(directory))
@@ -160,6 +164,8 @@ class EmbeddedBroker:
         if users is not None and not isinstance(users, Users):
             users = Users(users) if isinstance(users, Mapping) else Users.read(users)
         self._check_open()
+        if users is not None:
+            users = evolve(users, secret=login_secret(self._directory, SECRET_BYTES))
         server = BrokerServer(
             self._driver,
             parse_address(listen),

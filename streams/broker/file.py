@@ -18,7 +18,7 @@ from attrs import define, field
 from streams.broker.array import joined, numbered
 from streams.broker.batches import EncodedRun, pieces, run_of
 from streams.broker.cache import CacheBudget, RecentBatches
-from streams.broker.files import OpenFiles, sync_directory, write_atomically
+from streams.broker.files import DIRECTORY_MODE, OpenFiles, sync_directory, write_atomically
 from streams.broker.limits import PARTITION_CACHE_BYTES
 from streams.broker.segment import Segment
 from streams.broker.steps import Keep, Steps, portions, records_in, whole
@@ -68,7 +68,7 @@ class FileStorage:
             raise ConfigError(f"fsync {self.fsync!r}: choose 'never', 'commit' or 'always'")
         if self.compression != "producer":
             codec_number(self.compression)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         self._open()
 
     # --- the verbs ------------------------------------------------------------------------

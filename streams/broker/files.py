@@ -3,11 +3,21 @@
 Knows nothing of what is written.  Errors of the operating system pass through.
 """
 
+import errno
 import os
 from collections import OrderedDict
 from pathlib import Path
+from typing import Final
 
 from attrs import define, field
+
+from streams.broker.descriptors import open_files
+
+#: Records, offsets and what logins are checked by are the owner's alone.
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+#: What the system says where a process, or the machine, has no descriptor left.
+_NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
 @define(eq=False)
@@ -17,7 +27,7 @@ class OpenFiles:
     Thousands of partitions would otherwise exceed the process's limit of open files.
     """
 
-    limit: int = 256
+    limit: int = field(factory=open_files)
     _descriptors: "OrderedDict[Path, int]" = field(factory=OrderedDict, init=False)
 
     def get(self, path: Path) -> int:
@@ -26,12 +36,24 @@ class OpenFiles:
         if descriptor is not None:
             self._descriptors.move_to_end(path)
             return descriptor
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._descriptors[path] = descriptor
-        if len(self._descriptors) > self.limit:
-            _, oldest = self._descriptors.popitem(last=False)
-            os.close(oldest)
+        if len(self._descriptors) >= self.limit:
+            self._close_oldest()
+        descriptor = self._descriptors[path] = self._opened(path)
         return descriptor
+
+    def _opened(self, path: Path) -> int:
+        """Open a file; where the process has no descriptor left, another of ours is given up for it."""
+        while True:
+            try:
+                return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTORS or not self._descriptors:
+                    raise
+                self._close_oldest()
+
+    def _close_oldest(self) -> None:
+        _, oldest = self._descriptors.popitem(last=False)
+        os.close(oldest)
 
     def sync(self, path: Path) -> None:
         """Force what was written to a path to the disk."""
@@ -57,7 +79,7 @@ def write_at(descriptor: int, data: bytes, position: int) -> None:
 def write_atomically(path: Path, data: bytes, *, is_durable: bool = True) -> None:
     """Replace a file as a whole: a reader sees the old content or the new, never a part."""
     temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE), "wb") as file:
         file.write(data)
         if is_durable:
             file.flush()

@@ -54,10 +54,13 @@ def add_parser(commands: Any) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Serve until a signal comes."""
     from streams import EmbeddedBroker
+    from streams.broker import descriptors
     from streams.runtime import collector
 
     if options.tls_key and not options.tls_cert:
         raise UsageError("--tls-key without --tls-cert: give the certificate too")
+    # Idle clients must not take the descriptors that files need; a library leaves the process's limits alone.
+    descriptors.raise_limit()
     with EmbeddedBroker(
         options.data,
         default_partitions=options.partitions,

@@ -50,9 +50,9 @@ class StateDirectory:
         """
         if self._lock_descriptor is not None:
             return
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock_path = self.path / _LOCK_FILE
-        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -147,7 +147,7 @@ class StateDirectory:
     def task_path(self, task_id: TaskId) -> Path:
         """Return a task's directory, making it if it is not there."""
         path = self.path / str(task_id)
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 
     def store_path(self, task_id: TaskId, store: str) -> Path:

@@ -115,7 +115,7 @@ def _options(rocksdict: Any, memory: RocksMemory, *, is_bulk: bool) -> Any:
 
 def _opened(rocksdict: Any, path: Path, memory: RocksMemory, *, is_bulk: bool) -> Any:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         options = _options(rocksdict, memory, is_bulk=is_bulk)
         # Said of the column family too: else one that is there already has the options of the day it was made, with
         # a cache of its own.

@@ -275,3 +275,22 @@ def test_the_fsync_policy_decides_when_the_disk_is_asked(tmp_path, policy, count
     storage.flush()
 
     assert (before_flush, files.count) == counts
+
+
+def test_what_a_broker_keeps_is_its_owners_alone(tmp_path):
+    """Records, offsets, and what logins are checked by; whatever the umask is."""
+    before = os.umask(0)
+    try:
+        with EmbeddedBroker(tmp_path / "data") as broker, broker.serve("127.0.0.1:0", users={"alice": "x"}):
+            broker.create_topic("words")
+            broker.append(TopicPartition("words", 0), Block([None], [b"a"], [1]))
+            broker.delete_records(TopicPartition("words", 0), 1)
+    finally:
+        os.umask(before)
+
+    folder = tmp_path / "data"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {"topics.json", "broker.lock", "cluster.id", "login.secret"} < {path.name for path in files}
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in (folder / "logs").iterdir()} == {0o700}

@@ -13,7 +13,8 @@ from typing import Final, Protocol
 
 from attrs import define, field
 
-from streams.broker.tcp.users import SCRAM_HASHES, Users
+from streams.broker.limits import TOKEN_ATTRIBUTES, TOKEN_BYTES
+from streams.broker.tcp.users import SCRAM_HASHES, ScramKeys, Users
 from streams.core.errors import BrokerError
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.wire import Fields
@@ -55,7 +56,7 @@ class _Plain:
 
     def step(self, token: bytes) -> bytes:
         try:
-            for_whom, name, password = token.decode().split("\0")
+            for_whom, name, password = token.decode().split("\0", 3)
         except ValueError as error:
             raise AuthenticationError("no PLAIN token: expected an authorization id, a name and a password") from error
         if for_whom not in ("", name) or not self.users.has(name, password):
@@ -71,6 +72,7 @@ class _Scram:
     nonce: Callable[[], str]
     name: str = ""
     is_done: bool = False
+    _keys: ScramKeys | None = None
     _first: str = ""
     _answer: str = ""
     _binding: str = ""
@@ -90,7 +92,7 @@ class _Scram:
         name = attributes["n"].replace("=2C", ",").replace("=3D", "=")
         if for_whom not in ("", f"a={attributes['n']}"):
             raise AuthenticationError("nobody may come in under another name")
-        keys = self.users.scram(name, self.mechanism)
+        keys = self._keys = self.users.scram(name, self.mechanism)
         self.name, self._first, self._binding = name, first, f"{flag},{for_whom},"
         nonce = attributes["r"] + self.nonce()
         self._answer = f"r={nonce},s={b64encode(keys.salt).decode()},i={keys.iterations}"
@@ -103,7 +105,8 @@ class _Scram:
         is_ours = attributes["r"].endswith(_attributes(self._answer)["r"])
         if not is_ours or b64decode(attributes["c"]) != self._binding.encode():
             raise AuthenticationError("the nonce or the binding is not that of this exchange")
-        hash_name, keys = SCRAM_HASHES[self.mechanism], self.users.scram(self.name, self.mechanism)
+        hash_name, keys = SCRAM_HASHES[self.mechanism], self._keys
+        assert keys is not None
         message = f"{self._first},{self._answer},{unproved}".encode()
         signature = hmac.digest(keys.stored_key, message, hash_name)
         given = b64decode(proof, validate=True)
@@ -124,7 +127,10 @@ class _Attributes(dict[str, str]):
 
 
 def _attributes(text: str) -> _Attributes:
-    return _Attributes((part[0], part[2:]) for part in text.split(",") if part[1:2] == "=")
+    parts = text.split(",", TOKEN_ATTRIBUTES)
+    if len(parts) > TOKEN_ATTRIBUTES:
+        raise ValueError(f"more than {TOKEN_ATTRIBUTES} attributes")
+    return _Attributes((part[0], part[2:]) for part in parts if part[1:2] == "=")
 
 
 @define(eq=False)
@@ -170,6 +176,8 @@ class Authentication:
         """
         if self._exchange is None or self._exchange.is_done:
             raise AuthenticationError("a token without a handshake before it")
+        if len(token) > TOKEN_BYTES:
+            raise AuthenticationError(f"a token of {len(token)} bytes; up to {TOKEN_BYTES} are taken")
         answer = self._exchange.step(token)
         self.is_bare = self.is_bare and not self._exchange.is_done
         return answer

@@ -7,12 +7,12 @@ client sends after it, and nobody else.  What cannot be read closes this connect
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from streams.broker.driver import Driver
-from streams.broker.limits import Limits
+from streams.broker.limits import FETCH_BYTES, SCARCE_FETCH_BYTES, UNSENT_BYTES, Limits
 from streams.broker.tcp.address import Address
 from streams.broker.tcp.authentication import AUTHENTICATE, HANDSHAKE, Authentication, AuthenticationError
 from streams.broker.tcp.records import has_failed
@@ -34,6 +34,8 @@ _LOGGER = logging.getLogger(__name__)
 
 # Bytes of requests that wait for their turn, above which nothing more is read.
 _QUEUED_BYTES: Final = 1 << 20
+# Bytes that are handed to the transport at once; what it does not take it copies.
+_WRITE_BYTES: Final = 1 << 18
 # For so long a connection that is to be closed may still send what it has.
 _CLOSING_S: Final = 5.0
 _SIZE: Final = Struct(">i")
@@ -57,8 +59,20 @@ class Door(Protocol):
         """Who may come in; None = anybody."""
         ...
 
-    def came(self, connection: "ClientConnection") -> bool:
-        """Take a connection in; False where there is no room for it."""
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that all connections hold for clients that do not take them."""
+        ...
+
+    @unsent_bytes.setter
+    def unsent_bytes(self, count: int) -> None: ...
+
+    def let_in(self, connection: "ClientConnection") -> None:
+        """Note that a connection is in."""
+        ...
+
+    def penalty_s(self, host: str) -> float:
+        """Return for how long a failed login from a host is to wait for its answer."""
         ...
 
     def went(self, connection: "ClientConnection") -> None:
@@ -75,34 +89,48 @@ class Door(Protocol):
 
 
 class ClientConnection(asyncio.Protocol):
-    """A client's requests, answered in order."""
+    """A client's requests, answered in order.
 
-    def __init__(self, door: Door) -> None:
+    It exists from the moment that its socket is accepted.  It is *in* once the client has proved who it is, or, where
+    there are no users, has asked for anything.
+    """
+
+    def __init__(self, door: Door, peer: object) -> None:
         self._door = door
         self._host = door.behind
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader(door.limits.max_request_bytes)
+        limits = door.limits
+        most_bytes = limits.max_request_bytes
+        if door.users is not None:
+            most_bytes = min(most_bytes, limits.max_login_bytes)
+        self._reader = FrameReader(most_bytes)
         self._frames: deque[bytes] = deque()
         self._queued_bytes = 0
         self._pending: Exchange | None = None
         self._authentication = None if door.users is None else Authentication(door.users)
         self._is_choked = self._is_paused = self._is_closing = self._is_working = False
-        self._output: list[bytes] = []
-        self.peer = self._client_host = ""
+        self._is_in = self._is_turned_away = False
+        self._output: deque[bytes | memoryview] = deque()
+        self._unsent_bytes = self._counted_bytes = 0
+        self._arrival: asyncio.Task[Any] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._patience = self._loop.call_later(limits.login_ms / 1000, self._lose_patience)
+        self.peer = _text_of(peer)
+        # As Java writes an address that it has no name for; tools show it as it comes.
+        self._client_host = f"/{peer[0]}" if isinstance(peer, tuple) else ""
         #: When something last came, on the loop's clock.
         self.active_s = self._loop.time()
+
+    def begin(self, arrival: "asyncio.Task[Any]") -> None:
+        """Know what makes the transport."""
+        self._arrival = arrival
 
     # --- what the loop calls --------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take note of who it is."""
+        """Take note of where it has come to."""
         self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        self.peer = _text_of(peer)
-        # As Java writes an address that it has no name for; tools show it as it comes.
-        self._client_host = f"/{peer[0]}" if isinstance(peer, tuple) else ""
-        if not self._door.came(self):
-            self._is_closing = True
+        if self._is_closing:
             self._transport.abort()
             return
         local = transport.get_extra_info("sockname")
@@ -125,12 +153,16 @@ class ClientConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It does again."""
         self._is_choked = False
+        self.active_s = self._loop.time()
+        self._flush()
         self._work()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget the client, and what it waits for."""
         self._is_closing = True
         self._frames.clear()
+        self._output.clear()
+        self._note_unsent(0)
         self._door.went(self)
         pending, self._pending = self._pending, None
         waiting = None if pending is None else pending.waiting
@@ -148,19 +180,45 @@ class ClientConnection(asyncio.Protocol):
         """Whether nothing is being done for it."""
         return self._pending is None
 
+    @property
+    def is_made(self) -> bool:
+        """Whether it has a transport, whose end it will be told."""
+        return self._transport is not None
+
     def close(self) -> None:
         """Send what there is to send, and close."""
-        if not self._is_closing:
-            self._is_closing = True
-            self._frames.clear()
-            self._flush()
-            self._transport.close()
-            self._loop.call_later(_CLOSING_S, self._transport.abort)
+        if self._is_closing:
+            return
+        if self._transport is None:
+            self.abort()
+            return
+        self._is_closing = True
+        self._frames.clear()
+        self._flush()
+        self._loop.call_later(_CLOSING_S, self._transport.abort)
 
     def abort(self) -> None:
         """Close at once."""
         self._is_closing = True
-        self._transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
+        elif self._arrival is not None:
+            self._arrival.cancel()
+
+    def forget_timers(self) -> None:
+        """End waiting for the client to come in."""
+        self._patience.cancel()
+
+    def _lose_patience(self) -> None:
+        _LOGGER.info("client %s: not in after %d ms; its connection is closed", self.peer, self._door.limits.login_ms)
+        self.abort()
+
+    def _come_in(self) -> None:
+        """Note that the client may ask for what it likes from now on."""
+        self._is_in = True
+        self._patience.cancel()
+        self._reader.max_bytes = self._door.limits.max_request_bytes
+        self._door.let_in(self)
 
     # --- requests -------------------------------------------------------------------------
 
@@ -170,7 +228,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self._is_working = True
         try:
-            while self._frames and self._pending is None and not (self._is_choked or self._is_closing):
+            while self._frames and self._pending is None and self._may_work:
                 frame = self._frames.popleft()
                 self._queued_bytes -= len(frame)
                 self._take(frame)
@@ -178,16 +236,21 @@ class ClientConnection(asyncio.Protocol):
                     self._flush()
         finally:
             self._is_working = False
-        if self._reader.fault is not None and self._pending is None and not self._frames:
+        if self._reader.fault is not None and self._pending is None and not self._frames and self._may_work:
             # All that came before is answered.
             self._refuse("sends what is no request: %s", self._reader.fault)
         self._flush()
         self._hold_back()
 
+    @property
+    def _may_work(self) -> bool:
+        return not (self._is_choked or self._is_closing or self._is_turned_away)
+
     def _hold_back(self) -> None:
         """Read no more than what can be done soon."""
         is_enough = self._queued_bytes > _QUEUED_BYTES or self._reader.fault is not None
-        should_pause = is_enough and not self._is_closing
+        should_pause = (is_enough or self._is_turned_away) and not self._is_closing
+        assert self._transport is not None
         if should_pause != self._is_paused and not self._transport.is_closing():
             self._is_paused = should_pause
             if should_pause:
@@ -197,12 +260,14 @@ class ClientConnection(asyncio.Protocol):
 
     def _take(self, frame: bytes) -> None:
         try:
+            if not self._is_in and self._authentication is None:
+                self._come_in()
             if self._authentication is not None and self._authentication.is_bare:
                 self._take_token(self._authentication, frame)
                 return
             header, position = read_request_header(frame)
             if header.api_key == API_VERSIONS and header.api_version > VERSIONS[API_VERSIONS][1]:
-                self._output += refused_versions(header.correlation_id, VERSIONS)
+                self._put(refused_versions(header.correlation_id, VERSIONS))
                 return
             message = read_message(header, frame, position)
             exchange = Exchange(header, message, self._done_later)
@@ -215,14 +280,14 @@ class ClientConnection(asyncio.Protocol):
         except (MalformedError, UnsupportedVersionError, EncodingError) as error:
             self._refuse("asks for what cannot be answered: %s", error)
         except AuthenticationError as error:
-            self._refuse("authentication failed: %s", error)
+            self._turn_away(str(error), None)
         except Exception:
             # A fault of ours: it must not take the other clients along.
             _LOGGER.exception("client %s: its request could not be served; its connection is closed", self.peer)
             self.close()
 
     def _ask(self, exchange: Exchange) -> None:
-        ask = asking(exchange, self._serving, self._client_host)
+        ask = asking(exchange, self._serving, self._client_host, self._fetch_bytes())
         is_there = True
 
         def act(machine: object, now_ms: int) -> None:
@@ -235,6 +300,11 @@ class ClientConnection(asyncio.Protocol):
             self._reply(exchange)
         else:
             self._pending = exchange
+
+    def _fetch_bytes(self) -> int:
+        """Return with how many bytes a fetch may be answered now."""
+        room = UNSENT_BYTES - self._door.unsent_bytes
+        return min(FETCH_BYTES, max(room, SCARCE_FETCH_BYTES))
 
     def _done_later(self, exchange: Exchange) -> None:
         """The answer has come; called under the broker's lock, from any thread."""
@@ -256,7 +326,7 @@ class ClientConnection(asyncio.Protocol):
         if exchange.answer is None:
             exchange.complete()
         if exchange.is_answered:
-            self._output += exchange.encoded()
+            self._put(exchange.encoded())
         elif exchange.answer is not None and has_failed(exchange.answer):
             # Nobody waits for an answer: what tells the producer is that its connection ends, as in Kafka.
             self._refuse("records were refused that were sent with acks=0")
@@ -276,13 +346,32 @@ class ClientConnection(asyncio.Protocol):
         else:
             assert header.api_key == AUTHENTICATE
             exchange.answer = authentication.authenticate(exchange.message)
-        self._reply(exchange)
         if header.api_key == AUTHENTICATE and exchange.answer["error_code"]:
-            self._refuse("%s", exchange.answer["error_message"])
+            self._turn_away(exchange.answer["error_message"], exchange)
+            return
+        self._reply(exchange)
+        if authentication is not None and authentication.is_done and not self._is_in:
+            self._come_in()
 
     def _take_token(self, authentication: Authentication, token: bytes) -> None:
         answer = authentication.token(token)
-        self._output += (_SIZE.pack(len(answer)), answer)
+        self._put((_SIZE.pack(len(answer)), answer))
+        if authentication.is_done:
+            self._come_in()
+
+    def _turn_away(self, reason: str, exchange: Exchange | None) -> None:
+        """Answer a failed login, and close; not at once, so that passwords cannot be tried out quickly."""
+        self._is_turned_away = True
+        self._frames.clear()
+        _LOGGER.warning("client %s: %s; its connection is closed", self.peer, reason)
+        self._loop.call_later(self._door.penalty_s(self._client_host), self._end_login, exchange)
+
+    def _end_login(self, exchange: Exchange | None) -> None:
+        if self._is_closing:
+            return
+        if exchange is not None:
+            self._reply(exchange)
+        self.close()
 
     def _refuse(self, reason: str, *arguments: object) -> None:
         """Close the connection and say why."""
@@ -290,10 +379,43 @@ class ClientConnection(asyncio.Protocol):
             _LOGGER.warning("client %s: " + reason + "; its connection is closed", self.peer, *arguments)
             self.close()
 
+    # --- answers --------------------------------------------------------------------------
+
+    def _put(self, pieces: Iterable[bytes]) -> None:
+        """Have bytes sent; those of logs are not copied until the transport can take them."""
+        for piece in pieces:
+            self._output.append(piece)
+            self._unsent_bytes += len(piece)
+
     def _flush(self) -> None:
-        if self._output:
-            self._transport.writelines(self._output)
-            self._output = []
+        """Hand over what the client takes now, and end a connection that has nothing left to send."""
+        output, transport = self._output, self._transport
+        assert transport is not None
+        left = self._unsent_bytes
+        while output and not self._is_choked:
+            piece = output.popleft()
+            if len(piece) > _WRITE_BYTES:
+                view = memoryview(piece)
+                piece = view[:_WRITE_BYTES]
+                output.appendleft(view[_WRITE_BYTES:])
+            elif output:
+                pieces, size = [piece], len(piece)
+                while output and size + len(output[0]) <= _WRITE_BYTES:
+                    size += len(output[0])
+                    pieces.append(output.popleft())
+                piece = b"".join(pieces)
+            left -= len(piece)
+            transport.write(piece)
+        self._note_unsent(left)
+        if self._is_closing and not output:
+            transport.close()
+
+    def _note_unsent(self, count: int) -> None:
+        """Say to the door how many bytes wait here for a client that does not take them."""
+        self._unsent_bytes = count
+        if count != self._counted_bytes:
+            self._door.unsent_bytes += count - self._counted_bytes
+            self._counted_bytes = count
 
 
 def _text_of(address: object) -> str:

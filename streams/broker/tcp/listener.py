@@ -1,17 +1,22 @@
 """The loop's side of a server: takes connections in, bounds them, and drives the machine's timers.
 
 Everything here and in ``connection`` happens on one loop; other threads come in through ``later`` only.
+A connection counts from the moment it is accepted, so that TLS handshakes are bounded with all others.
 Under ``server``, which has the thread.
 """
 
 import asyncio
+import errno
 import logging
+import socket
 import ssl
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from attrs import define, field
 
+from streams.broker.descriptors import is_for_clients
 from streams.broker.driver import Driver
 from streams.broker.limits import Limits
 from streams.broker.tcp.address import WILDCARDS, Address
@@ -22,12 +27,17 @@ from streams.core.errors import BrokerError
 _LOGGER = logging.getLogger(__name__)
 
 _BACKLOG: Final = 512
-_HANDSHAKE_S: Final = 10.0
+#: Connections that are accepted before others have their turn.
+_AT_ONCE: Final = 32
+# For so long nobody is accepted after the system had no descriptor left.
+_REST_S: Final = 1.0
 # So often idle connections are looked for, and for so long clients may take what is left for them at the end.
 _SWEEP_S: Final = 10.0
 _FAREWELL_S: Final = 2.0
 # Turns of the loop within which a transport is made, or closed.
 _TURNS: Final = 5
+# Hosts whose failed logins are remembered before those that are over are forgotten.
+_PENALTIES: Final = 1_024
 
 
 @define(eq=False)
@@ -45,11 +55,19 @@ class Listener:
     tls: ssl.SSLContext | None
     advertise: Address | None
     connections: set[ClientConnection] = field(factory=set, init=False)
+    unsent_bytes: int = field(default=0, init=False)
+    # Of these, those that are not in yet, the oldest first.
+    _strangers: dict[ClientConnection, None] = field(factory=dict, init=False)
+    _sockets: list[socket.socket] = field(factory=list, init=False)
+    # Until when the next failed login from a host is to wait, on the loop's clock.
+    _penalties: dict[str, float] = field(factory=dict, init=False)
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
     _stopping: asyncio.Event = field(factory=asyncio.Event, init=False)
     _empty: asyncio.Event = field(factory=asyncio.Event, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    _rest: asyncio.TimerHandle | None = field(default=None, init=False)
     _is_nudged: bool = field(default=False, init=False)
+    _has_said_full: bool = field(default=False, init=False)
 
     async def run(self, on_start: Callable[[Address], None]) -> None:
         """Serve until ``stop``; ``on_start`` is told where.
@@ -58,38 +76,33 @@ class Listener:
             OSError: nobody can listen at that address.
         """
         loop = self._loop = asyncio.get_running_loop()
-        host, port = self.listen
-        server = await loop.create_server(
-            lambda: ClientConnection(self),
-            host or None,
-            port,
-            ssl=self.tls,
-            ssl_handshake_timeout=None if self.tls is None else _HANDSHAKE_S,
-            backlog=_BACKLOG,
-        )
+        self._sockets = await _listening(self.listen)
         try:
-            bound = server.sockets[0].getsockname()
-            self.listen = Address(host, bound[1])
+            self.listen = Address(self.listen.host, self._sockets[0].getsockname()[1])
             self.behind.keep_time(self)
-            self._tick()
-            self._sweep()
-            on_start(self.listen)
-            await self._stopping.wait()
+            try:
+                self._accept_from_now_on()
+                self._tick()
+                self._sweep(loop)
+                on_start(self.listen)
+                await self._stopping.wait()
+            finally:
+                self.behind.release(self)
+                await self._see_off(loop)
         finally:
-            self.behind.release(self)
-            await self._see_off(server)
+            for listening in self._sockets:
+                listening.close()
 
     def stop(self) -> None:
         """End ``run``; on the loop."""
         self._stopping.set()
 
-    async def _see_off(self, server: asyncio.Server) -> None:
-        # A server that is closed fails over what it accepted a moment ago, and leaves it open: so accepting ends
-        # first, and what is on its way comes in.
-        for socket in server.sockets:
-            asyncio.get_running_loop().remove_reader(socket.fileno())
+    async def _see_off(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+        for listening in self._sockets:
+            loop.remove_reader(listening)
         await _turns()
-        server.close()
         for connection in list(self.connections):
             connection.close()
         if self.connections:
@@ -100,24 +113,109 @@ class Listener:
                     connection.abort()
         await _turns()
 
+    # --- accepting ------------------------------------------------------------------------
+
+    def _accept_from_now_on(self) -> None:
+        assert self._loop is not None
+        self._rest = None
+        for listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Accept those who wait, as many as are given a turn."""
+        for _ in range(_AT_ONCE):
+            try:
+                sock, peer = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._take_rest(error)
+                return
+            self._has_said_full = False
+            self._admit(sock, peer)
+
+    def _take_rest(self, error: OSError) -> None:
+        """Accept nobody for a while: the system has no descriptor or memory for one more."""
+        assert self._loop is not None
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+        self._rest = self._loop.call_later(_REST_S, self._accept_from_now_on)
+        if not self._has_said_full:
+            self._has_said_full = True
+            _LOGGER.warning(
+                "no more connections are accepted until others end: %s; raise the limit of open files (ulimit -n)",
+                error.strerror or error,
+            )
+
+    def _admit(self, sock: socket.socket, peer: object) -> None:
+        assert self._loop is not None
+        connection = ClientConnection(self, peer)
+        is_full = len(self.connections) >= self.limits.max_connections
+        if (is_full or not is_for_clients(sock.fileno())) and not self._make_room():
+            if is_full:
+                reason = f"there are {self.limits.max_connections} connections already"
+            else:
+                reason = "the other descriptors of the process are left to files; raise the limit (ulimit -n)"
+            _LOGGER.warning("client %s: refused, for %s", connection.peer, reason)
+            sock.close()
+            return
+        sock.setblocking(False)
+        self.connections.add(connection)
+        self._strangers[connection] = None
+        arrival = self._loop.create_task(
+            self._loop.connect_accepted_socket(
+                lambda: connection,
+                sock,
+                ssl=self.tls,
+                ssl_handshake_timeout=None if self.tls is None else self.limits.login_ms / 1000,
+            )
+        )
+        arrival.add_done_callback(partial(self._arrived, connection, sock))
+        connection.begin(arrival)
+
+    def _arrived(self, connection: ClientConnection, sock: socket.socket, arrival: "asyncio.Task[Any]") -> None:
+        """Forget a connection whose transport was not made: no TLS, too late, or gone."""
+        assert self._loop is not None
+        error = None if arrival.cancelled() else arrival.exception()
+        if error is not None:
+            _LOGGER.info("client %s: no connection: %s", connection.peer, error)
+        if not connection.is_made:
+            self.went(connection)
+            self._loop.call_soon(sock.close)
+
+    def _make_room(self) -> bool:
+        """Close the connection that has been here longest without being in; whether there is one."""
+        oldest = next(iter(self._strangers), None)
+        if oldest is None:
+            return False
+        _LOGGER.info("client %s: not in yet, and there is no room for others; its connection is closed", oldest.peer)
+        oldest.abort()
+        self.went(oldest)
+        return True
+
     # --- the door of connections ----------------------------------------------------------
 
-    def came(self, connection: ClientConnection) -> bool:
-        """Take a connection in; False where there is no room for it."""
-        if self._stopping.is_set():
-            return False
-        if len(self.connections) >= self.limits.max_connections:
-            limit = self.limits.max_connections
-            _LOGGER.warning("client %s: refused, for there are %d connections already", connection.peer, limit)
-            return False
-        self.connections.add(connection)
-        return True
+    def let_in(self, connection: ClientConnection) -> None:
+        """Note that a connection is in."""
+        self._strangers.pop(connection, None)
 
     def went(self, connection: ClientConnection) -> None:
         """Forget a connection."""
+        self._strangers.pop(connection, None)
         self.connections.discard(connection)
+        connection.forget_timers()
         if not self.connections and self._stopping.is_set():
             self._empty.set()
+
+    def penalty_s(self, host: str) -> float:
+        """Return for how long a failed login from a host is to wait for its answer."""
+        assert self._loop is not None
+        now_s, most_s = self._loop.time(), self.limits.login_ms / 1000
+        if len(self._penalties) >= _PENALTIES:
+            self._penalties = {name: until_s for name, until_s in self._penalties.items() if until_s > now_s}
+        until_s = max(now_s, self._penalties.get(host, now_s)) + self.limits.failed_login_delay_ms / 1000
+        self._penalties[host] = min(until_s, now_s + most_s)
+        return self._penalties[host] - now_s
 
     def later(self, act: Callable[[], None]) -> None:
         """Call something on the loop; from any thread."""
@@ -156,18 +254,42 @@ class Listener:
             assert self._loop is not None
             self._timer = self._loop.call_later(wait_ms / 1000, self._tick)
 
-    def _sweep(self) -> None:
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close connections on which nothing has come for too long."""
-        assert self._loop is not None
         if self._stopping.is_set():
             return
         idle_s = self.limits.idle_ms / 1000
-        before_s = self._loop.time() - idle_s
+        before_s = loop.time() - idle_s
         for connection in list(self.connections):
             if connection.is_idle and connection.active_s < before_s:
                 _LOGGER.info("client %s: nothing has come for %d s; its connection is closed", connection.peer, idle_s)
                 connection.close()
-        self._loop.call_later(min(_SWEEP_S, max(idle_s / 2, 0.01)), self._sweep)
+        loop.call_later(min(_SWEEP_S, max(idle_s / 2, 0.01)), partial(self._sweep, loop))
+
+
+async def _listening(address: Address) -> list[socket.socket]:
+    """Return sockets that listen at all that a host stands for."""
+    host, port = address
+    loop = asyncio.get_running_loop()
+    places = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, place in places:
+            # A free port is chosen once, and is the same at all of them.
+            chosen = (place[0], port or (sockets[0].getsockname()[1] if sockets else 0), *place[2:])
+            try:
+                listening = socket.create_server(chosen, family=family, backlog=_BACKLOG)
+            except OSError as error:
+                if error.errno == errno.EAFNOSUPPORT and len(places) > 1:
+                    continue  # A machine without IPv6, say.
+                raise
+            listening.setblocking(False)
+            sockets.append(listening)
+    except OSError:
+        for listening in sockets:
+            listening.close()
+        raise
+    return sockets
 
 
 async def _turns() -> None:

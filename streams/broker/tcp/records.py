@@ -7,6 +7,7 @@ which these two pass by: it would make blocks of what is to leave as bytes.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from streams.broker.limits import FETCH_MIN_BYTES
 from streams.broker.reads import EncodedFetch, EncodedFetched, EncodedPartition
 from streams.broker.service import Broker
 from streams.core.errors import BrokerError
@@ -112,8 +113,8 @@ def _produced_row(
 # --- Fetch --------------------------------------------------------------------------------
 
 
-def fetch_of(message: Fields) -> EncodedFetch:
-    """Return what a consumer asks for."""
+def fetch_of(message: Fields, most_bytes: int) -> EncodedFetch:
+    """Return what a consumer asks for, but no more than ``most_bytes``."""
     positions: dict[TopicPartition, int] = {}
     limits: dict[TopicPartition, int] = {}
     for topic in message["topics"]:
@@ -126,8 +127,8 @@ def fetch_of(message: Fields) -> EncodedFetch:
         positions,
         limits,
         message["max_wait_ms"],
-        message["min_bytes"],
-        message["max_bytes"],
+        min(message["min_bytes"], FETCH_MIN_BYTES, most_bytes),
+        min(message["max_bytes"], most_bytes),
         message["isolation_level"],
     )
 

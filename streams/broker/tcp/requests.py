@@ -11,6 +11,7 @@ from typing import Any, Final
 from attrs import define, evolve, field
 
 from streams.broker.fetches import WaitingFetch
+from streams.broker.limits import FETCH_BYTES
 from streams.broker.service import Broker
 from streams.broker.tcp import administration, operations, records
 from streams.broker.tcp.authentication import AUTHENTICATE, HANDSHAKE
@@ -160,10 +161,12 @@ def versions_answer() -> Fields:
     return {"error_code": 0, "api_keys": api_ranges(VERSIONS)}
 
 
-def asking(exchange: Exchange, serving: Serving, host: str = "") -> Callable[[Broker, int], None]:
+def asking(
+    exchange: Exchange, serving: Serving, host: str = "", fetch_bytes: int = FETCH_BYTES
+) -> Callable[[Broker, int], None]:
     """Return what asks the machine; when it returns, the exchange has its answer or knows what it waits for.
 
-    ``host`` is where the client is, in Kafka's form: "/127.0.0.1".
+    ``host`` is where the client is, in Kafka's form: "/127.0.0.1"; ``fetch_bytes`` bounds the answer to a fetch.
 
     Raises:
         UnsupportedVersionError: the API has no message of ours in this version.
@@ -177,7 +180,7 @@ def asking(exchange: Exchange, serving: Serving, host: str = "") -> Callable[[Br
         exchange.answer = described_cluster(message, serving)
         return _ask_nothing
     if key == FETCH:
-        return partial(_ask_fetch, exchange)
+        return partial(_ask_fetch, exchange, fetch_bytes)
     action = _ACTIONS.get(key)
     if action is not None:
         return partial(_act, exchange, action)
@@ -202,14 +205,14 @@ def _act(exchange: Exchange, action: administration.Action, machine: Broker, now
     exchange.answer = action(machine, now_ms, exchange.message)
 
 
-def _ask_fetch(exchange: Exchange, machine: Broker, now_ms: int) -> None:
+def _ask_fetch(exchange: Exchange, most_bytes: int, machine: Broker, now_ms: int) -> None:
     message, version = exchange.message, exchange.header.api_version
     if records.names_session(message):
         exchange.answer = records.no_session()
         return
     isolation_level = message["isolation_level"]
     exchange.expect(1, lambda responses: records.fetch_answer(responses[0], isolation_level, version))
-    fetch = records.fetch_of(message)
+    fetch = records.fetch_of(message, most_bytes)
     # It may wait for long: what it asks for is kept once.
     exchange.message = {}
     exchange.waiting = machine.fetch_encoded(fetch, now_ms, partial(exchange.take, 0))

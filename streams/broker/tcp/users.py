@@ -22,6 +22,11 @@ SCRAM_HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-
 #: Rounds of the hash where we choose them; Kafka's default.
 ITERATIONS: Final = 4096
 _SALT_BYTES: Final = 16
+SECRET_BYTES: Final = 32
+#: By which a password is checked that came as it is.
+_USUAL_MECHANISM: Final = "SCRAM-SHA-256"
+#: More would keep the server from its other clients.
+_MOST_ITERATIONS: Final = 1_000_000
 
 
 @frozen
@@ -57,12 +62,13 @@ class Users:
     (True, False, False)
     """
 
-    passwords: Mapping[str, str] = field(factory=dict)
+    passwords: Mapping[str, str] = field(factory=dict, repr=False)
     #: By mechanism and name, for users whose passwords are not known.
-    keys: Mapping[tuple[str, str], ScramKeys] = field(factory=dict)
-    _derived: dict[tuple[str, str], ScramKeys] = field(factory=dict, init=False)
-    # Who is not known gets a salt as anybody else, always the same for a name: nobody learns from it which names are.
-    _secret: bytes = field(factory=lambda: os.urandom(_SALT_BYTES), init=False)
+    keys: Mapping[tuple[str, str], ScramKeys] = field(factory=dict, repr=False)
+    _derived: dict[tuple[str, str], ScramKeys] = field(factory=dict, init=False, repr=False)
+    #: What salts are made of that are not stored.  Random, for whatever came of a password would tell of it; kept
+    #: in the broker's data directory, so that they stay the same over restarts as stored ones do.
+    secret: bytes = field(factory=lambda: os.urandom(SECRET_BYTES), repr=False, kw_only=True)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
@@ -98,29 +104,44 @@ class Users:
         return cls(passwords, keys)
 
     def has(self, name: str, password: str) -> bool:
-        """Whether there is a user with this password."""
-        known = self.passwords.get(name)
-        if known is not None:
-            return hmac.compare_digest(known.encode(), password.encode())
-        for mechanism in SCRAM_HASHES:
-            keys = self.keys.get((mechanism, name))
-            if keys is not None:
-                given = ScramKeys.of(password, mechanism, keys.salt, keys.iterations)
-                return hmac.compare_digest(given.stored_key, keys.stored_key)
-        return False
+        """Whether there is a user with this password; it takes as long for a name that is not known."""
+        if not self.keys:
+            known = self.passwords.get(name)
+            return hmac.compare_digest((known or "").encode(), password.encode()) and known is not None
+        mechanism = next((one for one in SCRAM_HASHES if (one, name) in self.keys), _USUAL_MECHANISM)
+        keys = self.scram(name, mechanism)
+        given = ScramKeys.of(password, mechanism, keys.salt, keys.iterations)
+        return hmac.compare_digest(given.stored_key, keys.stored_key)
 
     def scram(self, name: str, mechanism: str) -> ScramKeys:
-        """Return the keys by which a user proves to have the password; of an unknown one, keys that nobody has."""
+        """Return the keys by which a user proves to have the password.
+
+        Of an unknown one they are keys that nobody has, with salt and iterations as somebody's: always the same for
+        a name, so that nobody learns from them which names are known.
+        """
         found = self.keys.get((mechanism, name)) or self._derived.get((mechanism, name))
         if found is not None:
             return found
-        salt = hmac.digest(self._secret, f"{mechanism}:{name}".encode(), "sha256")[:_SALT_BYTES]
         password = self.passwords.get(name)
-        if password is None:
-            size = hashlib.new(SCRAM_HASHES[mechanism]).digest_size
-            return ScramKeys(salt, ITERATIONS, os.urandom(size), os.urandom(size))
-        keys = self._derived[mechanism, name] = ScramKeys.of(password, mechanism, salt)
-        return keys
+        if password is not None:
+            keys = self._derived[mechanism, name] = ScramKeys.of(password, mechanism, self._salt(name, mechanism))
+            return keys
+        size = hashlib.new(SCRAM_HASHES[mechanism]).digest_size
+        salt_bytes, iterations = self._forms(mechanism)[self._number(name, mechanism)]
+        salt = self._salt(name, mechanism, salt_bytes)
+        return ScramKeys(salt, iterations, os.urandom(size), os.urandom(size))
+
+    def _forms(self, mechanism: str) -> list[tuple[int, int]]:
+        """Return length of the salt and iterations of everybody who is known."""
+        stored = [(len(keys.salt), keys.iterations) for (name, _), keys in self.keys.items() if name == mechanism]
+        return stored + [(_SALT_BYTES, ITERATIONS)] * (len(self.passwords) or not stored)
+
+    def _number(self, name: str, mechanism: str) -> int:
+        """Return whom a name that is not known looks like."""
+        return int.from_bytes(self._salt(name, f"{mechanism}:form")) % len(self._forms(mechanism))
+
+    def _salt(self, name: str, use: str, size: int = _SALT_BYTES) -> bytes:
+        return hashlib.shake_256(self.secret + f"{use}:{name}".encode()).digest(size)
 
 
 def _parsed(text: str, where: str) -> ScramKeys:
@@ -130,8 +151,8 @@ def _parsed(text: str, where: str) -> ScramKeys:
         iterations, salt = rounds.split(":")
         stored, server = (b64decode(part, validate=True) for part in pair.split(":"))
         size = hashlib.new(SCRAM_HASHES[mechanism]).digest_size
-        if int(iterations) < 1 or len(stored) != size or len(server) != size:
-            raise ValueError(f"a key of {mechanism} has {size} bytes, and iterations are at least 1")
+        if not 1 <= int(iterations) <= _MOST_ITERATIONS or len(stored) != size or len(server) != size:
+            raise ValueError(f"a key of {mechanism} has {size} bytes, and iterations are 1 to {_MOST_ITERATIONS}")
         return ScramKeys(b64decode(salt, validate=True), int(iterations), stored, server)
     except ValueError as error:
         raise ConfigError(f"{where}: expected MECHANISM$ITERATIONS:SALT$STOREDKEY:SERVERKEY ({error})") from error

@@ -23,6 +23,10 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 # Fewer say that somebody wants to try passwords out (RFC 5802).
 _MIN_ITERATIONS: Final = 4_096
+# More would keep the client busy for a broker that nobody has proved to be one yet; Kafka's own are 16,384 at most.
+_MAX_ITERATIONS: Final = 1_000_000
+# More digits are no number of iterations, and take time to be read as one.
+_MAX_DIGITS: Final = 9
 
 #: Gives the client's messages and takes the server's; ends when both are content.
 Exchange = Generator[bytes, bytes, None]
@@ -111,10 +115,13 @@ def _scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange
     server_first = (yield f"n,,{first}".encode()).decode()
     given = _attributes(server_first)
     combined, salt, iterations = given.get("r", ""), given.get("s", ""), given.get("i", "0")
-    if not combined.startswith(nonce) or combined == nonce or not iterations.isdigit():
+    if not combined.startswith(nonce) or combined == nonce or not (iterations.isascii() and iterations.isdigit()):
         raise AuthenticationError(f"SCRAM: {server_first!r} is no answer to what was asked")
-    if int(iterations) < _MIN_ITERATIONS:
-        raise AuthenticationError(f"SCRAM: {iterations} iterations are asked for, fewer than {_MIN_ITERATIONS}")
+    if len(iterations) > _MAX_DIGITS or not _MIN_ITERATIONS <= int(iterations) <= _MAX_ITERATIONS:
+        raise AuthenticationError(
+            f"SCRAM: {iterations[:_MAX_DIGITS]} iterations are asked for, {_MIN_ITERATIONS} to {_MAX_ITERATIONS} are "
+            "taken; have the password stored with a number between"
+        )
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), b64decode(salt), int(iterations))
     without_proof = f"c=biws,r={combined}"
     said = ",".join((first, server_first, without_proof)).encode()

@@ -18,9 +18,18 @@ class Client:
 
     def __init__(self, address: str, wrap: Callable[[socket.socket], socket.socket] | None = None) -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=10)
-        if wrap is not None:
-            self.socket = wrap(self.socket)
+        connected = socket.create_connection((host, int(port)), timeout=10)
+        self._begin(connected if wrap is None else wrap(connected))
+
+    @classmethod
+    def over(cls, connected: socket.socket) -> Self:
+        """Speak over a socket that is connected."""
+        client = cls.__new__(cls)
+        client._begin(connected)
+        return client
+
+    def _begin(self, connected: socket.socket) -> None:
+        self.socket = connected
         self._asked: dict[int, tuple[int, int]] = {}
         self._next = 0
 

@@ -1,6 +1,8 @@
 """A broker with a topic, served on a free port of the loopback, and connections to it."""
 
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +39,25 @@ def connect(server: BrokerServer) -> Iterator[Callable[[], Client]]:
 @pytest.fixture
 def client(connect: Callable[[], Client]) -> Client:
     return connect()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a certificate for the loopback and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    subprocess.run([*command, *subject, *files], check=True, capture_output=True)
+    return folder

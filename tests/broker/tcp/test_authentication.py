@@ -4,11 +4,11 @@ import hashlib
 import hmac
 import ssl
 import struct
-import subprocess
 from base64 import b64decode, b64encode
 
 import pytest
 
+from streams.broker import EmbeddedBroker
 from streams.broker.tcp import Users
 from streams.broker.tcp.authentication import Authentication, AuthenticationError
 from streams.broker.tcp.users import ScramKeys
@@ -170,6 +170,52 @@ def test_an_unknown_name_looks_like_any_other():
     assert len(salts) == 1
 
 
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_names_that_are_not_known_have_salts_and_iterations_as_those_that_are(mechanism):
+    """Else a name with 8,192 iterations, or a salt of 24 bytes, would be one that is known."""
+    stored = ScramKeys.of("secret", mechanism, bytes(24), 8_192)
+    users = Users({"bob": "secret"}, {(mechanism, "alice"): stored})
+
+    forms = {(len(keys.salt), keys.iterations) for keys in (users.scram(f"u{n}", mechanism) for n in range(100))}
+
+    assert forms == {(24, 8_192), (16, 4_096)}
+
+
+def test_salts_stay_the_same_over_restarts(tmp_path):
+    """Those of stored keys do: a salt that changes would tell that the name is not known."""
+
+    def challenge():
+        with EmbeddedBroker(tmp_path) as broker, broker.serve("127.0.0.1:0", users={"alice": "secret"}) as server:
+            with Client(server.bootstrap_servers) as client:
+                client.call(HANDSHAKE, 1, mechanism="SCRAM-SHA-256")
+                answer = client.call(AUTHENTICATE, 1, auth_bytes=b"n,,n=nobody,r=x")["auth_bytes"]
+                return answer.decode().split(",")[1:]
+
+    assert challenge() == challenge()
+
+
+def test_a_password_is_checked_against_stored_keys_and_passwords_alike():
+    stored = ScramKeys.of("kept", "SCRAM-SHA-512", bytes(16))
+    users = Users({"alice": "secret"}, {("SCRAM-SHA-512", "bob"): stored})
+
+    assert users.has("alice", "secret")
+    assert users.has("bob", "kept")
+    assert not (users.has("alice", "kept"))
+    assert not (users.has("bob", "secret"))
+    assert not (users.has("carol", "secret"))
+
+
+def test_users_do_not_show_their_secrets():
+    assert "secret" not in repr(Users({"alice": "secret"}))
+
+
+def test_keys_with_too_many_iterations_are_refused(tmp_path):
+    text = ScramKeys.of("secret", "SCRAM-SHA-256", bytes(16)).text("SCRAM-SHA-256").replace("4096", "2000000")
+
+    with pytest.raises(ConfigError, match="iterations are 1 to 1000000"):
+        Users.read(written(tmp_path, f"alice:{text}\n"))
+
+
 # --- over a connection --------------------------------------------------------------------
 
 
@@ -241,27 +287,6 @@ def test_a_listener_without_users_knows_no_authentication(broker):
 
 
 # --- TLS ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tls")
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    subprocess.run([*command, *subject, *files], check=True, capture_output=True)
-    return folder
 
 
 def test_tls_is_spoken(broker, certificate):

@@ -198,3 +198,14 @@ def test_server_that_cannot_prove_itself_is_refused(first: str, final: str):
     with pytest.raises(AuthenticationError, match="SCRAM"):
         exchange.send(first.encode())
         exchange.send(final.encode())
+
+
+@pytest.mark.parametrize("iterations", ["4095", "1000001", "9" * 5_000])
+def test_a_broker_that_asks_for_too_few_or_too_many_iterations_is_refused(iterations):
+    """Too few let it try passwords out, too many keep the client busy for as long as it likes."""
+    security = Security("sasl_plaintext", "SCRAM-SHA-256", "alice", "secret")
+    exchange = security.exchange("nonce")
+    next(exchange)
+
+    with pytest.raises(AuthenticationError, match="4096 to 1000000 are taken"):
+        exchange.send(f"r=nonceserver,s=AAAA,i={iterations}".encode())

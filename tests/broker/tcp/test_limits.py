@@ -1,0 +1,357 @@
+"""Bounds: who is not in yet gets little, who is idle keeps nobody out, who does not read costs nothing."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from streams.broker.limits import FETCH_BYTES, SCARCE_FETCH_BYTES, UNSENT_BYTES
+from streams.broker.tcp import Address, Limits
+from streams.broker.tcp.listener import Listener
+from streams.core.records import TopicPartition
+from streams.protocol.messages import ErrorCode
+from tests.broker.tcp.by_hand import API_VERSIONS, METADATA, Client, row_of, values_in
+
+HANDSHAKE, AUTHENTICATE, OFFSET_COMMIT = 17, 36, 8
+USERS = {"alice": "secret"}
+NEVER_MS = 600_000
+
+
+def log_in(client, password=b"secret"):
+    client.call(HANDSHAKE, 1, mechanism="PLAIN")
+    return client.call(AUTHENTICATE, 1, auth_bytes=b"\0alice\0" + password)
+
+
+def await_(condition):
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+
+
+# --- before a client is in ----------------------------------------------------------------
+
+
+def test_before_a_login_frames_are_small(broker):
+    with broker.serve("127.0.0.1:0", users=USERS, limits=Limits(max_login_bytes=2_000)) as server:
+        with Client(server.bootstrap_servers) as client:
+            client.raw(struct.pack(">i", 2_001))
+            assert client.is_closed
+        with Client(server.bootstrap_servers) as client:
+            log_in(client)
+            assert client.produce("words", bytes(100_000))["error_code"] == ErrorCode.NONE
+
+
+def test_the_bound_before_a_login_is_kafkas():
+    assert Limits().max_login_bytes == 524_288
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "token"),
+    [
+        ("PLAIN", b"\0" * 16_385),
+        ("SCRAM-SHA-256", b"n,,n=alice,r=x" + b"," * 20),
+        ("SCRAM-SHA-256", b"n,,n=alice,r=" + b"x" * 16_385),
+    ],
+    ids=["bytes", "attributes", "nonce"],
+)
+def test_a_token_is_short(broker, mechanism, token):
+    with broker.serve("127.0.0.1:0", users=USERS) as server, Client(server.bootstrap_servers) as client:
+        client.call(HANDSHAKE, 1, mechanism=mechanism)
+
+        answer = client.call(AUTHENTICATE, 1, auth_bytes=token)
+
+        assert answer["error_code"] == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.is_closed
+
+
+@pytest.mark.parametrize("users", [USERS, None])
+def test_who_is_not_in_in_time_is_put_out(broker, users):
+    with broker.serve("127.0.0.1:0", users=users, limits=Limits(login_ms=200)) as server:
+        with Client(server.bootstrap_servers) as silent:
+            assert silent.is_closed
+
+
+def test_with_users_who_has_logged_in_is_in(broker):
+    """What may be asked before does not count."""
+    with broker.serve("127.0.0.1:0", users=USERS) as server, Client(server.bootstrap_servers) as client:
+        client.call(API_VERSIONS, 0)
+        (connection,) = server._listener.connections
+        assert connection in server._listener._strangers
+        assert not connection._patience.cancelled()
+
+        log_in(client)
+        client.call(API_VERSIONS, 0)
+
+        assert not server._listener._strangers
+        assert connection._patience.cancelled()
+
+
+def test_without_users_who_has_asked_for_anything_is_in(broker):
+    with broker.serve("127.0.0.1:0") as server, Client(server.bootstrap_servers) as client:
+        client.call(API_VERSIONS, 0)
+
+        (connection,) = server._listener.connections
+        assert not server._listener._strangers
+        assert connection._patience.cancelled()
+
+
+def test_strangers_keep_nobody_out(broker):
+    """The one that is here longest without being in goes first."""
+    with broker.serve("127.0.0.1:0", users=USERS, limits=Limits(max_connections=3, login_ms=NEVER_MS)) as server:
+        strangers = [Client(server.bootstrap_servers) for _ in range(3)]
+        for stranger in strangers:
+            stranger.call(API_VERSIONS, 0)
+
+        with Client(server.bootstrap_servers) as client:
+            assert log_in(client)["error_code"] == ErrorCode.NONE
+            assert strangers[0].is_closed
+            assert strangers[1].call(API_VERSIONS, 0)["error_code"] == 0
+        for stranger in strangers:
+            stranger.socket.close()
+
+
+def test_who_is_in_is_not_put_out_for_others(broker):
+    with broker.serve("127.0.0.1:0", users=USERS, limits=Limits(max_connections=1)) as server:
+        with Client(server.bootstrap_servers) as client:
+            log_in(client)
+
+            with Client(server.bootstrap_servers) as other:
+                assert other.is_closed
+            assert client.produce("words", b"a")["error_code"] == ErrorCode.NONE
+
+
+def test_connections_count_while_they_shake_hands(broker, certificate):
+    """Silent ones of TLS too: bounded as all others, and they keep nobody out."""
+    files = {"tls_cert": certificate / "cert.pem", "tls_key": certificate / "key.pem"}
+    context = ssl.create_default_context(cafile=certificate / "cert.pem")
+    limits = Limits(max_connections=4, login_ms=NEVER_MS)
+    with broker.serve("localhost:0", **files, limits=limits) as server:
+        silent = [socket.create_connection((server.host, server.port), timeout=20) for _ in range(12)]
+        listener = server._listener
+        with Client(
+            server.bootstrap_servers, lambda plain: context.wrap_socket(plain, server_hostname="localhost")
+        ) as c:
+            assert c.call(API_VERSIONS, 0)["error_code"] == 0
+            assert len(listener.connections) <= 4
+        with contextlib.suppress(ConnectionResetError):
+            assert silent[0].recv(1) == b""
+        for one in silent:
+            one.close()
+        await_(lambda: not listener.connections)
+
+
+def test_a_handshake_that_takes_too_long_is_ended(broker, certificate):
+    files = {"tls_cert": certificate / "cert.pem", "tls_key": certificate / "key.pem"}
+    with broker.serve("127.0.0.1:0", **files, limits=Limits(login_ms=300)) as server:
+        with Client(server.bootstrap_servers) as silent:
+            assert silent.is_closed
+        await_(lambda: not server._listener.connections)
+
+
+def test_a_server_ends_with_connections_that_shake_hands(broker, certificate):
+    server = broker.serve("127.0.0.1:0", tls_cert=certificate / "cert.pem", tls_key=certificate / "key.pem")
+    with Client(server.bootstrap_servers) as silent:
+        await_(lambda: server._listener.connections)
+        server.close()
+        assert silent.is_closed
+    assert server.wait(0)
+
+
+# --- failed logins ------------------------------------------------------------------------
+
+
+def test_failed_logins_of_a_host_wait_one_behind_the_other():
+    listener = Listener(None, Address("h", 1), Limits(failed_login_delay_ms=10_000), None, None, None)
+    listener._loop = asyncio.new_event_loop()
+
+    first, second, other = listener.penalty_s("/1"), listener.penalty_s("/1"), listener.penalty_s("/2")
+    many = [listener.penalty_s("/1") for _ in range(100)]
+
+    assert first == other == pytest.approx(10, abs=0.001)
+    assert 10 < second <= 20
+    # Nobody waits longer than for a login at all.
+    assert max(many) <= 30
+    listener._loop.close()
+
+
+def test_a_failed_login_is_answered_late_and_delays_nobody_else(broker):
+    with broker.serve("127.0.0.1:0", users=USERS, limits=Limits(failed_login_delay_ms=400)) as server:
+        with Client(server.bootstrap_servers) as guessing, Client(server.bootstrap_servers) as other:
+            guessing.call(HANDSHAKE, 1, mechanism="PLAIN")
+            began = time.monotonic()
+            guessing.send(AUTHENTICATE, 1, auth_bytes=b"\0alice\0guess")
+            assert log_in(other)["error_code"] == ErrorCode.NONE
+
+            _, answer = guessing.receive()
+
+            assert time.monotonic() - began >= 0.4
+            assert answer["error_code"] == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert guessing.is_closed
+
+
+# --- who does not read --------------------------------------------------------------------
+
+
+@pytest.fixture
+def large(broker):
+    """A topic of 60 MB, in memory."""
+    value = os.urandom(900_000)
+    with broker.serve("127.0.0.1:0") as server, Client(server.bootstrap_servers) as client:
+        for _ in range(67):
+            client.produce("words", value)
+    return value
+
+
+ALL = 2**31 - 1
+
+
+def fetch_all(client):
+    row = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": ALL}
+    client.send(1, 11, max_wait_ms=0, min_bytes=1, max_bytes=ALL, topics=[{"topic": "words", "partitions": [row]}])
+
+
+def test_an_answer_that_nobody_takes_is_not_copied(broker, large):
+    with broker.serve("127.0.0.1:0") as server, Client(server.bootstrap_servers) as client:
+        fetch_all(client)
+        await_(lambda: server._listener.unsent_bytes)
+        (connection,) = server._listener.connections
+
+        kept = {id(getattr(piece, "obj", piece)) for piece in connection._output}
+        blocks = broker._machine.topics.logs[TopicPartition("words", 0)].storage._blocks
+        in_log = {id(block.data) for block in blocks}
+
+        assert connection._transport.get_write_buffer_size() < 1 << 20
+        assert len(kept & in_log) > len(kept) - 2
+        assert values_in(row_of(client.receive()[1])) == [large] * 64
+        await_(lambda: not server._listener.unsent_bytes)
+
+
+def test_a_fetch_is_bounded_whatever_it_asks_for(client, large):
+    fetch_all(client)
+
+    assert 50_000_000 < len(row_of(client.receive()[1])["records"]) <= FETCH_BYTES == 57_671_680
+
+
+def test_where_much_is_not_taken_fetches_get_little(broker, large):
+    with broker.serve("127.0.0.1:0") as server, Client(server.bootstrap_servers) as client:
+        server._listener.unsent_bytes += UNSENT_BYTES
+        fetch_all(client)
+
+        assert len(row_of(client.receive()[1])["records"]) <= SCARCE_FETCH_BYTES
+
+
+def test_who_is_gone_leaves_no_unsent_bytes(broker, large):
+    with broker.serve("127.0.0.1:0") as server:
+        with Client(server.bootstrap_servers) as client:
+            fetch_all(client)
+            await_(lambda: server._listener.unsent_bytes)
+        await_(lambda: not server._listener.connections)
+
+        assert server._listener.unsent_bytes == 0
+
+
+# --- descriptors --------------------------------------------------------------------------
+
+
+def started(*options, soft, hard):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "streams", "broker", "--listen", "127.0.0.1:0", *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
+    )
+    line = process.stderr.readline()
+    assert "listens on" in line, line
+    return process, line.split("listens on ")[1].split(",")[0]
+
+
+def ended(process):
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    return err
+
+
+def test_idle_clients_do_not_take_the_descriptors_of_files(tmp_path):
+    process, address = started("--data", str(tmp_path), "--partitions", "100", soft=128, hard=128)
+    idle = []
+    with Client(address) as client:
+        client.call(METADATA, 8, topics=[{"name": "words"}])
+        for _ in range(200):
+            one = Client(address)
+            with contextlib.suppress(OSError, EOFError):
+                one.call(API_VERSIONS, 0)
+            idle.append(one)
+
+        errors = [client.produce("words", b"a", partition=number)["error_code"] for number in range(100)]
+        rows = [
+            {"name": "words", "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}
+        ]
+        (topic,) = client.call(
+            OFFSET_COMMIT, 5, group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=rows
+        )["topics"]
+
+    err = ended(process)
+    for one in idle:
+        one.socket.close()
+    assert errors == [0] * 100
+    assert topic["partitions"][0]["error_code"] == ErrorCode.NONE
+    assert "left to files" in err
+    assert "Traceback" not in err
+
+
+def test_the_program_raises_its_limit_of_open_files():
+    process, _ = started(soft=128, hard=700)
+
+    limits = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+
+    ended(process)
+    assert limits == (700, 700)
+
+
+def test_without_any_descriptor_left_it_waits_and_says_so_once():
+    """A client connects while there is none; it is served when there is one again."""
+    script = """
+        import os, resource, socket, sys, time
+        from streams.broker import EmbeddedBroker
+        from tests.broker.tcp.by_hand import API_VERSIONS, Client
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+        with EmbeddedBroker() as broker, broker.serve("127.0.0.1:0") as server:
+            waiting = []
+            taken = []
+            plain = [socket.socket() for _ in range(3)]
+            try:
+                while True:
+                    taken.append(os.open("/dev/null", os.O_RDONLY))
+            except OSError:
+                pass
+            for one in plain:
+                one.settimeout(20)
+                one.connect((server.host, server.port))
+            until = time.monotonic() + 20
+            while not server._listener._has_said_full:
+                assert time.monotonic() < until
+            for descriptor in taken:
+                os.close(descriptor)
+            for one in plain:
+                client = Client.over(one)
+                assert client.call(API_VERSIONS, 0)["error_code"] == 0
+        print("served")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.stdout == "served\n", done.stderr
+    assert done.stderr.count("no more connections are accepted") == 1
+    assert "Traceback" not in done.stderr
