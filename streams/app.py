@@ -19,7 +19,7 @@ from streams.clients.tcp import TcpCluster
 from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ClientClosedError, ConfigError, StreamsError, TopologyError, TransactionError
-from streams.core.metrics import Metrics
+from streams.core.metrics import Dropped, Metrics
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.core.threads import SystemThreads, Threads
 from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
@@ -355,6 +355,10 @@ class BoundedRun:
                 node = key.node or "unknown node"
                 result[node] = result.get(node, 0) + count
         return result
+
+    def drops(self) -> list[Dropped]:
+        """Return which records were dropped: node, reason, count, and what the first of them was."""
+        return self.metrics.drops()
 
     def close(self) -> None:
         """Close the broker; a temporary one is gone."""

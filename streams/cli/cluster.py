@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streams.cli.mistakes import UsageError
-from streams.cli.options import settings_of
+from streams.cli.options import texts_of
 
 if TYPE_CHECKING:
     from streams.broker import EmbeddedBroker
@@ -54,7 +54,7 @@ def opened(options: argparse.Namespace, *, makes: bool = False) -> Iterator["Tcp
         StateLockedError: the embedded one runs elsewhere.
     """
     if options.bootstrap_servers:
-        yield cluster_at(options.bootstrap_servers, settings_of(options))
+        yield cluster_at(options.bootstrap_servers, texts_of(options))
         return
     from streams.broker import EmbeddedBroker
 

@@ -20,7 +20,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="settings",
-        help="a setting, by Kafka Streams' name (may be repeated)",
+        help="a setting, by Kafka Streams' name (may be repeated); a function as MODULE:FUNCTION, or :FUNCTION of the "
+        "script",
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks and more of what is going on")
 
@@ -71,13 +72,31 @@ def partition_count(text: str) -> int:
     return count
 
 
-def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings given by ``--set``.
+def texts_of(options: argparse.Namespace) -> dict[str, str]:
+    """Return the settings given by ``--set``, as they were typed.
 
     Raises:
         UsageError: one has no value, or is given twice.
     """
     return dict(pairs(options.settings, "--set", "NAME=VALUE"))
+
+
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings given by ``--set``; functions, given as MODULE:FUNCTION, are loaded.
+
+    Raises:
+        UsageError: one has no value, or is given twice.
+        ScriptError: a function cannot be loaded.
+        ConfigError: there is no setting of that name.
+    """
+    from streams.cli.scripts import Script, function_named
+    from streams.core.config import SETTINGS, setting_name
+
+    settings: dict[str, Any] = {}
+    for name, text in texts_of(options).items():
+        is_function = ":" in text and SETTINGS[setting_name(name)].takes_function
+        settings[name] = function_named(Script.parse(options.script), f"--set {name}", text) if is_function else text
+    return settings
 
 
 def pairs(texts: Iterable[str], option: str, form: str) -> list[tuple[str, str]]:

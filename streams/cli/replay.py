@@ -174,9 +174,8 @@ def _summarize(
     elapsed_ms: int,
 ) -> None:
     """Say what was dropped, always, and what was written, to a person."""
-    for node, count in result.dropped.items():
-        records = "record was" if count == 1 else "records were"
-        print(f"streams: {count:,} {records} dropped at {node}", file=sys.stderr)
+    for found in result.drops():
+        print(f"streams: {found}", file=sys.stderr)
     if result.slices_skipped:
         slices = "slice was" if result.slices_skipped == 1 else "slices were"
         print(f"streams: {result.slices_skipped:,} {slices} done before and skipped", file=sys.stderr)

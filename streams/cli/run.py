@@ -309,9 +309,8 @@ def _summarize(
     result: "BoundedRun", outputs: Mapping[str, "FileOutput"], written: Mapping[str, int], elapsed_ms: int
 ) -> None:
     """Say what was dropped, always, and what was written, to a person."""
-    for node, count in result.dropped.items():
-        records = "record was" if count == 1 else "records were"
-        print(f"streams: {count:,} {records} dropped at {node}", file=sys.stderr)
+    for found in result.drops():
+        print(f"streams: {found}", file=sys.stderr)
     if sys.stderr.isatty():
         for name, count in written.items():
             target = "standard output" if outputs[name].path == "-" else outputs[name].path

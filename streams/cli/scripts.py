@@ -22,6 +22,8 @@ from streams.topology.graph import Topology
 
 #: The function that makes the topology unless another is named.
 DEFAULT_FUNCTION = "topology"
+#: Scripts that ran for a function in the settings: they are not run again for their topology.
+_PRELOADED: dict[Path, ModuleType] = {}
 
 
 @frozen
@@ -61,7 +63,7 @@ def source(script: Script) -> TopologySource:
     Raises:
         ScriptError: it does not load, or has no such function.
     """
-    module = _run(script.path)
+    module = _PRELOADED.get(script.path.resolve()) or _run(script.path)
     made: TopologySource | None = getattr(module, script.function, None)
     if made is None:
         raise ScriptError(_no_function(module, script))
@@ -71,6 +73,30 @@ def source(script: Script) -> TopologySource:
             "a topology is a function of the builder, or a built Topology"
         )
     return made
+
+
+def function_named(script: Script, option: str, text: str) -> Any:
+    """Return the function that MODULE:FUNCTION names, from a module beside the script; :FUNCTION is the script's own.
+
+    Raises:
+        ScriptError: there is no such module or function, or it fails while it is loaded.
+    """
+    module_name, _, name = text.rpartition(":")
+    resolved = script.path.resolve()
+    if module_name in ("", script.path.stem):
+        if resolved not in _PRELOADED:
+            _PRELOADED[resolved] = _run(script.path)
+        module = _PRELOADED[resolved]
+    else:
+        _put_first(resolved)
+        try:
+            module = importlib.import_module(module_name)
+        except Exception as error:
+            raise ScriptError(f"{option}={text}: module {module_name!r} cannot be loaded: {_named(error)}") from error
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise ScriptError(f"{option}={text}: {module.__name__!r} has no function {name!r}")
+    return found
 
 
 def built(script: Script, made: TopologySource, config: StreamsConfig) -> Topology:
@@ -101,9 +127,7 @@ def _run(path: Path) -> ModuleType:
     if not path.is_file():
         raise ScriptError(f"{path}: there is no such script{_similar(path)}")
     resolved = path.resolve()
-    folder = str(resolved.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    _put_first(resolved)
     name = _module_name(resolved)
     spec = importlib.util.spec_from_file_location(name, resolved)
     if spec is None or spec.loader is None:
@@ -119,6 +143,12 @@ def _run(path: Path) -> ModuleType:
         what = f"it ended itself with status {error.code}" if isinstance(error, SystemExit) else _named(error)
         raise ScriptError(f"{_place(error, path)}: the script failed while it was loaded: {what}") from error
     return module
+
+
+def _put_first(script: Path) -> None:
+    """Let modules beside a script be found."""
+    if str(script.parent) not in sys.path:
+        sys.path.insert(0, str(script.parent))
 
 
 def _module_name(path: Path) -> str:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streams.cli.options import settings_of
+from streams.cli.options import texts_of
 
 if TYPE_CHECKING:
     from streams.broker import EmbeddedBroker
@@ -67,7 +67,7 @@ def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace
     """Return the command of each worker: what was given, but for what tells them apart."""
     from streams.core.config import setting_name
 
-    given = {setting_name(name): value for name, value in settings_of(options).items()}
+    given = {setting_name(name): value for name, value in texts_of(options).items()}
     for name in ("state_dir", "bootstrap_servers", "application_id", "group_instance_id"):
         given.pop(name, None)
     commands = []

@@ -16,10 +16,11 @@ from streams.clients.errors import (
 )
 from streams.clients.parallel import ParallelConsumer
 from streams.clients.producer import Producer
-from streams.clients.records import ConsumerRecord, GroupMetadata, OffsetAndTimestamp
+from streams.clients.records import GroupMetadata, OffsetAndTimestamp
 from streams.clients.session import RebalanceListener
 from streams.clients.tcp import Security, TcpCluster
 from streams.core.partitioning import Partitioner
+from streams.core.records import ConsumerRecord
 
 __all__ = [
     "Admin",

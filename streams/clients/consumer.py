@@ -18,7 +18,7 @@ from streams.clients.interest import Interest, Topics
 from streams.clients.network import Network, Patience
 from streams.clients.offsets import list_offsets, partitions_of, with_metadata
 from streams.clients.positions import Positions
-from streams.clients.records import BadRecord, ConsumerRecord, GroupMetadata, OffsetAndTimestamp, decode_block
+from streams.clients.records import BadRecord, GroupMetadata, OffsetAndTimestamp, decode_block
 from streams.clients.session import CommitCallback, GroupSession, RebalanceListener, checked_listener
 from streams.clients.settings import IsolationLevel, check_consumer, isolation_level_of, reset_policy_of
 from streams.clients.subscription import PartitionState, SubscriptionState
@@ -27,7 +27,7 @@ from streams.clients.unread import Unread
 from streams.clients.watch import TopicWatch
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError, StreamsError
-from streams.core.records import Block, TopicPartition
+from streams.core.records import Block, ConsumerRecord, TopicPartition
 from streams.core.threads import SystemThreads, Threads
 from streams.core.topic import Topic
 from streams.core.user_code import refuse_unawaited

@@ -20,7 +20,7 @@ from streams.clients.errors import WakeupError
 from streams.clients.interest import Topics
 from streams.clients.network import Backoff
 from streams.clients.producer import Producer
-from streams.clients.records import ConsumerRecord, decode_block
+from streams.clients.records import decode_block
 from streams.clients.session import RebalanceListener
 from streams.core.clock import Clock, SystemClock
 from streams.core.dead_letters import error_headers
@@ -32,7 +32,7 @@ from streams.core.errors import (
     StreamsError,
     UnawaitedError,
 )
-from streams.core.records import Block, TopicPartition
+from streams.core.records import Block, ConsumerRecord, TopicPartition
 from streams.core.threads import Signal, SystemThreads, Threads, Worker
 from streams.core.topic import Topic
 from streams.core.user_code import refuse_result, refuse_unawaited

@@ -1,26 +1,11 @@
 """Records as users of the consumer and the producer see them.  Imports core only."""
 
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from streams.core.errors import SerializationError
-from streams.core.records import Block, Headers, TopicPartition
+from streams.core.records import Block, ConsumerRecord, Headers, TopicPartition
 from streams.core.topic import Topic
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class ConsumerRecord(NamedTuple, Generic[K, V]):
-    """One record from a topic; key and value are bytes unless the topic was given with its types."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: K
-    value: V
-    headers: Headers
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -54,11 +39,15 @@ def decode_block(
     values: Sequence[Any] = block.values
     bad: BadRecord | None = None
     if topic is not None:
+        is_readable = True
         try:
             keys = topic.key_serde.deserialize_all(block.keys)
             values = topic.value_serde.deserialize_all(block.values)
         except SerializationError:
-            # Once more, record by record, to learn which one it is.
+            is_readable = False
+        if not is_readable:
+            # Once more, record by record, to learn which one it is; no longer within the handling of the block's
+            # error, which may be another record's.
             keys, values, bad = _decode_one_by_one(partition, block, topic)
     headers: Sequence[Headers] = block.headers or [()] * len(block)
     name, number = partition

@@ -4,8 +4,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from streams.clients.records import ConsumerRecord
-from streams.core.records import TopicPartition
+from streams.core.records import ConsumerRecord, TopicPartition
 
 
 class Unread:

@@ -13,6 +13,7 @@ import attrs
 from attrs import field, frozen
 
 from streams.core.errors import ConfigError
+from streams.core.handlers import check_handler
 from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
 
 _TRUE = ("true", "yes", "on", "1")
@@ -73,6 +74,8 @@ def _choice(default: str, choices: tuple[str, ...], doc: str, *, takes_function:
 
 
 _HANDLING = ("fail", "continue")
+#: Settings that take a function of (context, record, error).
+_HANDLERS = ("deserialization_handler", "processing_handler", "production_handler")
 _MIB = 1 << 20
 
 
@@ -400,7 +403,10 @@ def _parse_choice(setting: Setting, value: Any) -> Any:
                 return choice
     elif isinstance(value, int) and not isinstance(value, bool) and str(value) in setting.choices:
         return str(value)
-    elif setting.takes_function and (callable(value) or hasattr(value, "block")):
+    elif setting.name in _HANDLERS and callable(value):
+        check_handler(setting.name, value)
+        return value
+    elif setting.name == "default_timestamp_extractor" and (callable(value) or hasattr(value, "block")):
         refuse_unawaited(value, f"setting {setting.name!r}", error=ConfigError)
         refuse_unawaited_methods(value, ("block", "one"), f"setting {setting.name!r}", error=ConfigError)
         return value

@@ -14,17 +14,21 @@ STACKTRACE_HEADER = "__streams.errors.stacktrace"
 TOPIC_HEADER = "__streams.errors.topic"
 PARTITION_HEADER = "__streams.errors.partition"
 OFFSET_HEADER = "__streams.errors.offset"
+#: Of a row of a file that makes no record: the file, the line and why.  Ours; the others are Kafka Streams' own.
+ROW_HEADER = "__streams.errors.row"
 
 
-def error_headers(error: BaseException, topic: str, partition: int, offset: int) -> Headers:
-    """Return the headers that describe a failure and the record's origin."""
-    cause = error.__cause__ or error
+def error_headers(error: BaseException, topic: str | None, partition: int, offset: int) -> Headers:
+    """Return the headers that describe a failure and the source record: class, message and stack trace of one error.
+
+    ``topic`` None: there is no source record.
+    """
     values = {
-        EXCEPTION_HEADER: f"{type(cause).__module__}.{type(cause).__qualname__}",
+        EXCEPTION_HEADER: f"{type(error).__module__}.{type(error).__qualname__}",
         MESSAGE_HEADER: str(error),
         STACKTRACE_HEADER: "".join(traceback.format_exception(error)),
         TOPIC_HEADER: topic,
         PARTITION_HEADER: str(partition),
         OFFSET_HEADER: str(offset),
     }
-    return tuple((name, value.encode()) for name, value in values.items())
+    return tuple((name, None if value is None else value.encode()) for name, value in values.items())

@@ -3,6 +3,8 @@
 Each message says what is wrong, where, and what to do.  Imports nothing of ours.
 """
 
+from typing import Any
+
 
 class StreamsError(Exception):
     """Root of every error that this package raises on purpose."""
@@ -66,6 +68,18 @@ class ProcessingError(StreamsError):
         self.topic = topic
         self.partition = partition
         self.offset = offset
+
+
+class HandlerError(ProcessingError):
+    """A handler of failed records has failed itself, or has given an answer that is none.
+
+    Fields: those of ``ProcessingError``, and ``setting``, which names the handler.  The cause is what the handler
+    raised; what it was asked about is in the message.
+    """
+
+    def __init__(self, message: str, *, setting: str, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.setting = setting
 
 
 class UnawaitedError(StreamsError):

@@ -5,9 +5,13 @@ reads sees a recent value.  Names are Kafka Streams' own: ``process-total``, ``d
 ``commit-total``, ``punctuate-total``, ``restore-total`` ...  Imports nothing of ours.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from attrs import define, field
+from attrs import define, field, frozen
+
+#: Records that were dropped at a node: for all reasons together, and, with the reason behind a colon, for one.
+DROPPED = "dropped-records"
 
 
 class MetricKey(NamedTuple):
@@ -41,6 +45,7 @@ class Metrics:
     """
 
     _counters: dict[MetricKey, Counter] = field(factory=dict)
+    _examples: dict[MetricKey, str] = field(factory=dict)
 
     def counter(self, name: str, *, task: Any = None, node: str | None = None) -> Counter:
         """Return the counter, made at first use; take it out once and keep it."""
@@ -48,6 +53,23 @@ class Metrics:
         found = self._counters.get(key)
         # setdefault is atomic, should two threads meet here.
         return found if found is not None else self._counters.setdefault(key, Counter())
+
+    def drop(self, reason: str, count: int = 1, *, task: Any, node: str, example: str = "") -> None:
+        """Count dropped records; ``example`` says what the first of them was, and is kept."""
+        self.counter(DROPPED, task=task, node=node).value += count
+        name = f"{DROPPED}:{reason}"
+        self.counter(name, task=task, node=node).value += count
+        if example:
+            self._examples.setdefault(MetricKey(task, node, name), example)
+
+    def examples(self) -> dict[tuple[str, str], str]:
+        """Return what was told of the first record behind a counter, by its name and node."""
+        return {(key.name, key.node or ""): text for key, text in reversed(list(self._examples.items()))}
+
+    def drops(self) -> "list[Dropped]":
+        """Return what was dropped, by node and reason."""
+        counts = [(key.name, key.node or "", count) for key, count in self.snapshot().items()]
+        return dropped(counts, self.examples())
 
     def get(self, name: str, *, task: Any = None, node: str | None = None) -> int:
         """Return the value of exactly this counter; 0 if it was never raised."""
@@ -70,3 +92,33 @@ class Metrics:
         """Forget the counters of a task that has moved away."""
         for key in [key for key in list(self._counters) if key.task == task]:
             self._counters.pop(key, None)
+            self._examples.pop(key, None)
+
+
+@frozen
+class Dropped:
+    """Records that were dropped at one node for one reason; ``example`` says what the first was, if that is known."""
+
+    node: str
+    reason: str
+    count: int
+    example: str = ""
+
+    def __str__(self) -> str:
+        records = "record was" if self.count == 1 else "records were"
+        first = f" ({'' if self.count == 1 else 'the first: '}{self.example})" if self.example else ""
+        return f"{self.count:,} {records} dropped at {self.node}: {self.reason}{first}"
+
+
+def dropped(
+    counters: Iterable[tuple[str, str, int]], examples: Mapping[tuple[str, str], str] | None = None
+) -> list[Dropped]:
+    """Return what was dropped by node and reason, of counters as (name, node, count) and examples by (name, node)."""
+    found: dict[tuple[str, str], int] = {}
+    for name, node, count in counters:
+        if count and name.startswith(f"{DROPPED}:"):
+            found[name, node] = found.get((name, node), 0) + count
+    return [
+        Dropped(node or "unknown node", name.partition(":")[2], count, (examples or {}).get((name, node), ""))
+        for (name, node), count in found.items()
+    ]

@@ -88,6 +88,18 @@ class Record(Generic[K, V]):
     headers: Headers = ()
 
 
+class ConsumerRecord(NamedTuple, Generic[K, V]):
+    """One record from a topic; key and value are bytes unless the topic was given with its types."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: K
+    value: V
+    headers: Headers
+
+
 class ProducerStamp(NamedTuple):
     """Who wrote a block, and as which of its records (KIP-98).
 

@@ -18,6 +18,9 @@ from streams.core.serde_base import Serde, one_by_one, shown
 from streams.core.serde_types import JSON, serde_for
 from streams.core.serde_windows import session_windowed, time_windowed_ms
 
+#: Headers of internal records that carry the types of keys and values made by lambdas.
+KEY_TYPE_HEADER = "__streams_key_type"
+VALUE_TYPE_HEADER = "__streams_value_type"
 #: Objects whose contents JSON may change; they are written only if they read back equal.
 _CHECKED = (list, dict, tuple, set, frozenset)
 _JSON_KINDS = frozenset((dict, list))

@@ -13,6 +13,7 @@ import msgspec
 from attrs import define, frozen
 
 from streams.core.clock import Clock, SystemClock
+from streams.core.dead_letters import ROW_HEADER
 from streams.core.errors import InputError, InvalidTimestampError, SerializationError
 from streams.core.partitioning import partitions_for
 from streams.core.records import Block, Headers
@@ -126,9 +127,14 @@ class FileInput:
                 if self.on_bad_row == "fail":
                     hint = "mend the row, or skip such rows with --set deserialization_handler=continue"
                     return records, InputError(f"{message}; {hint}")
-                logger.warning("%s", message)
-                raw = self._unreadable(self.format.raw(row))
-                records.extend(_Records([None], [raw], [now_ms], [()], [number % partitions]))
+                raw, is_refused = self._unreadable(self.format.raw(row))
+                headers: Headers = ()
+                if is_refused:
+                    # Whoever drops it says so, once.
+                    headers = ((ROW_HEADER, message.encode()),)
+                else:
+                    logger.warning("%s; the row is taken as it is", message)
+                records.extend(_Records([None], [raw], [now_ms], [headers], [number % partitions]))
         return records, None
 
     def _columns(self, rows: Sequence[Any], first_row: int, partitions: int, now_ms: int) -> "_Records":
@@ -212,14 +218,14 @@ class FileInput:
     def _place(self, line: int) -> str:
         return f"{self.source}:{line}" if self.format.unit == "line" else f"{self.source}: {self.format.unit} {line}"
 
-    def _unreadable(self, raw: bytes) -> bytes:
-        """Return bytes that the serde refuses; a serde that takes any bytes gets them as they are."""
+    def _unreadable(self, raw: bytes) -> tuple[bytes, bool]:
+        """Return bytes that the serde refuses, and True; one that takes any bytes gets them as they are."""
         for data in (raw, b"\xff" + raw):
             try:
                 self.topic.value_serde.deserialize(data)
             except Exception:  # noqa: BLE001 - the serde may be the user's.
-                return data
-        return raw
+                return data, True
+        return raw, False
 
 
 @define

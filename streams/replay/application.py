@@ -176,7 +176,10 @@ def _by_value(thing: object) -> Iterator[None]:
     """Have cloudpickle take what the user's own modules define by value."""
     import cloudpickle
 
-    modules = [module for module in _modules_beside(thing) if module.__name__ != "__main__"]
+    # Settings are a dict of plain values and of the user's functions.
+    parts = thing.values() if isinstance(thing, dict) else (thing,)
+    found = {module.__name__: module for part in parts for module in _modules_beside(part)}
+    modules = [module for name, module in sorted(found.items()) if name != "__main__"]
     known = cloudpickle.list_registry_pickle_by_value()
     added = [module for module in modules if module.__name__ not in known]
     for module in added:

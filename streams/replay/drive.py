@@ -128,7 +128,7 @@ def run_global(work: GlobalWork, scratch: str | None = None) -> StageReport:
                     write_back(task)
         name = f"{work.folder}/{work.name}-{meter.attempt}.stores.parquet"
         contents = write_contents(work.root, name, {work.store: (stores[work.store], 0)})
-    report = TaskReport(TaskId(-1, 0), {}, {}, contents, (), {}, counters_of(metrics), count, 0)
+    report = TaskReport(TaskId(-1, 0), {}, {}, contents, (), {}, counters_of(metrics), count, 0, metrics.examples())
     return _stage_report(work, meter, (report,))
 
 

@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from streams.core.config import StreamsConfig
 from streams.core.errors import StreamsError
+from streams.core.metrics import Dropped, dropped
 from streams.core.records import Block, Record
 from streams.core.topic import Topic
 from streams.files.arrow import arrow_column
@@ -184,6 +185,12 @@ class ReplayResult:
             if name == "dropped-records":
                 result[node or "unknown node"] = result.get(node or "unknown node", 0) + count
         return result
+
+    def drops(self) -> list[Dropped]:
+        """Return which records were dropped: node, reason, count, and what the first of them was."""
+        session = self.session
+        counters = [*session.state.counters.items(), *session.global_counters.items()]
+        return dropped(((name, node, count) for (name, node), count in counters), session.state.examples)
 
     def read(self, topic: TopicLike) -> Iterator[tuple[int, Block]]:
         """Yield the records of an output topic as (partition, block), partition by partition, by offset."""

@@ -145,6 +145,7 @@ class ReplaySession:
             for report in (yield self.plan.global_works(folder)):
                 self.state.global_stores |= report.tasks[0].stores
                 self.global_counters |= report.tasks[0].counters
+                self.state.examples = {**report.tasks[0].examples, **self.state.examples}
         for step in self.passes:
             yield from self._run_pass(step)
 

@@ -375,6 +375,7 @@ class Snapshot:
             task: {lane: end for lane, end in ends.items() if lane[0] != "sink"} for task, ends in state.ends.items()
         }
         state.counters = {}
+        state.examples = {}
         return state
 
     # --- checks -------------------------------------------------------------------------------

@@ -43,6 +43,8 @@ class ReplayState:
     ends: dict[TaskId, dict[tuple[Kind, TopicPartition], int]] = field(factory=dict)
     counters: dict[tuple[str, str], int] = field(factory=dict)
     global_stores: dict[str, StoreRef] = field(factory=dict)
+    #: What the first record was that a counter of dropped records counts.
+    examples: dict[tuple[str, str], str] = field(factory=dict)
 
     def copy(self) -> "ReplayState":
         """Return a copy that can be changed without harm to this one."""
@@ -54,6 +56,7 @@ class ReplayState:
             {task: dict(found) for task, found in self.ends.items()},
             dict(self.counters),
             dict(self.global_stores),
+            dict(self.examples),
         )
 
     def take(self, report: StageReport, outputs: Outputs, plan: ApplicationPlan) -> None:
@@ -65,6 +68,7 @@ class ReplayState:
             self.ends[task.task_id] = dict(task.ends)
             for name, count in task.counters.items():
                 self.counters[name] = self.counters.get(name, 0) + count
+            self.examples = {**task.examples, **self.examples}
             for kind, partition, extent in task.written:
                 if kind != "repartition":
                     logical = logical_of(plan, partition)
@@ -92,6 +96,7 @@ class ReplayState:
             },
             "lanes": [[*lane, list(map(list, extents))] for lane, extents in sorted(self.lanes.items())],
             "counters": [[name, node, count] for (name, node), count in sorted(self.counters.items())],
+            "examples": [[name, node, text] for (name, node), text in sorted(self.examples.items())],
             "global_stores": {name: store_to_json(ref) for name, ref in self.global_stores.items()},
         }
 
@@ -108,6 +113,7 @@ class ReplayState:
         for topic, number, extents in data["lanes"]:
             state.lanes[TopicPartition(topic, number)] = [Extent(*extent) for extent in extents]
         state.counters = {(name, node): count for name, node, count in data["counters"]}
+        state.examples = {(name, node): text for name, node, text in data.get("examples", ())}
         state.global_stores = {name: store_from_json(ref) for name, ref in data["global_stores"].items()}
         return state
 

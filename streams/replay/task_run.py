@@ -250,6 +250,7 @@ def report_of(work: StageWork, run: TaskRun, attempt: str) -> TaskReport:
         counters_of(run.metrics),
         run.records_in,
         run.records_out,
+        run.metrics.examples(),
     )
 
 

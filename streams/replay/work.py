@@ -124,6 +124,8 @@ class TaskReport:
     counters: Mapping[tuple[str, str], int]
     records_in: int
     records_out: int
+    #: What the first record was that a counter of dropped records counts.
+    examples: Mapping[tuple[str, str], str] = field(factory=dict)
 
 
 @frozen

@@ -162,15 +162,7 @@ class TaskNodeContext:
 
     def drop(self, reason: str, count: int = 1) -> None:
         """Count records dropped at this node."""
-        self._task.metrics.counter("dropped-records", task=self.task_id, node=self.node).value += count
-        self._task.metrics.counter(f"dropped-records:{reason}", task=self.task_id, node=self.node).value += count
-
-    def punctuation_failed(self, error: Exception) -> bool:
-        """Count a failed punctuation and go on, if the processing handler says so."""
-        if self._task.skips_processing_errors:
-            self._task.dropped_counter(self.node).value += 1
-            return True
-        return False
+        self._task.metrics.drop(reason, count, task=self.task_id, node=self.node)
 
     def task_stream_time_ms(self) -> int:
         """Return the highest timestamp that the task has taken, the current record included."""

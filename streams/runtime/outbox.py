@@ -13,11 +13,12 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.errors import ProcessingError
+from streams.core.handlers import FailureOrigin, ProducerRecord
 from streams.core.loops import rows_by_number
 from streams.core.partitioning import partitions_for
 from streams.core.records import Block, Headers, RecordContext, TopicPartition
+from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.core.serdes import BYTES, PinnedSerde, Serde
-from streams.runtime.sources import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.topology.graph import SinkNode
 from streams.topology.operator import Process
 
@@ -95,10 +96,27 @@ class Outbox:
                 found.timestamps = _NotedColumn(partial(self._order.append, found))
         return found
 
-    def append(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers) -> None:
-        """Append a record as bytes to a topic that no sink writes."""
+    def append(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Headers,
+        partition: int | None = None,
+    ) -> None:
+        """Append a record as bytes, to a topic that no sink needs to write."""
         columns = self._columns_of(topic, BYTES, BYTES)
-        columns.headers[len(columns.timestamps)] = headers
+        index = len(columns.timestamps)
+        columns.headers[index] = headers
+        if partition is not None:
+            count = self._partitions_of(topic)
+            if not 0 <= partition < count:
+                raise ProcessingError(
+                    f"a handler gave a dead letter for partition {partition} of topic {topic!r}, which has partitions "
+                    f"0 to {count - 1}"
+                )
+            columns.partitions[index] = partition
         columns.keys.append(key)
         columns.values.append(value)
         columns.timestamps.append(timestamp_ms)
@@ -107,11 +125,11 @@ class Outbox:
         self,
         sink: SinkNode,
         record_context: Callable[[int, Headers | None], RecordContext],
-        drop: Callable[[Exception], None] | None,
+        skips: Callable[[ProducerRecord[Any, Any], Exception, FailureOrigin], bool] | None,
     ) -> Process:
-        """Return the process function of a sink that chooses topic or partition, or drops what it cannot write.
+        """Return the process function of a sink that chooses topic or partition, or may drop what it cannot write.
 
-        ``drop`` is told of records that cannot be serialized; None lets the error through.
+        ``skips`` is asked about records that cannot be serialized; None lets the error through.
         """
         serialize_key, serialize_value = sink.key_serde.serialize, sink.value_serde.serialize
 
@@ -124,13 +142,18 @@ class Outbox:
                         f"sink {sink.name!r}: its topic function must return a topic name, got {topic!r}",
                         node=sink.name,
                     )
+            origin: FailureOrigin = "key"
             try:
-                raw_key, raw_value = serialize_key(key), serialize_value(value)
+                raw_key = serialize_key(key)
+                origin = "value"
+                raw_value = serialize_value(value)
             except Exception as error:
                 # A value of another type is a mistake in the topology, not a bad record (RecordCollectorImpl).
-                if drop is None or isinstance(error.__cause__, TypeError):
+                if skips is None or isinstance(error.__cause__, TypeError):
                     raise
-                drop(error)
+                assert topic is not None
+                if not skips(ProducerRecord(topic, key, value, timestamp_ms, headers or ()), error, origin):
+                    raise
                 return
             columns = self.columns(sink, topic)
             index = len(columns.timestamps)

@@ -5,7 +5,6 @@ the drivers open tasks from it.  Imports core, topology, state.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -17,6 +16,7 @@ from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
 from streams.core.serdes import BYTES
 from streams.core.timestamps import Extractor, extractor_for
+from streams.runtime.handling import Handlers, HandlerSettings
 from streams.runtime.outbox import Outbox
 from streams.runtime.queues import TaskQueues
 from streams.runtime.sources import SourceReader
@@ -157,7 +157,15 @@ class ApplicationPlan:
             subs |= {sub.id for sub in self.subs if self._chooses_topics(sub)}
         return sorted(task for task in self.groups if task.sub_topology in subs)
 
+    @property
+    def handlers(self) -> HandlerSettings:
+        """What is asked about records that fail."""
+        return HandlerSettings.of(self.config)
+
     def _chooses_topics(self, sub: SubTopology) -> bool:
+        """Whether what a sub-topology writes to is known record by record only; dead letters of handlers count."""
+        if not sub.is_global and self.handlers.has_functions:
+            return True
         nodes = (self.topology.nodes.get(name) for name in sub.nodes)
         return any(isinstance(node, SinkNode) and node.topic_for is not None for node in nodes)
 
@@ -393,13 +401,14 @@ class ApplicationPlan:
             keeps_order=self.is_single_task,
         )
         program = self._program(task_id.sub_topology, has_cache=cache is not None)
+        handlers = Handlers(self.handlers, metrics, outbox)
         return Task(
             task_id,
             config.application_id,
             self.topology,
             program,
             inputs,
-            {item.partition: self._reader(task_id, item, metrics, outbox=outbox, program=program) for item in inputs},
+            {item.partition: self._reader(task_id, item, handlers, program=program) for item in inputs},
             queues,
             state,
             outbox,
@@ -408,9 +417,7 @@ class ApplicationPlan:
             follows_arrival=self.is_single_task,
             cache=cache,
             now_ms=self.clock.now_ms(),
-            skips_processing_errors=config.processing_handler != "fail",
-            skips_production_errors=config.production_handler != "fail",
-            dead_letter_topic=config.errors_dead_letter_queue_topic_name,
+            handlers=handlers,
         )
 
     def open_global(self, store: str, state: TaskState, metrics: Metrics) -> Task:
@@ -433,19 +440,21 @@ class ApplicationPlan:
             Outbox(0, lambda _: 1, TopicPartition, lambda _: False),
             metrics,
             now_ms=self.clock.now_ms(),
+            # Processors of global stores are asked about by nobody, as in Kafka Streams.
+            handlers=Handlers(self.handlers, metrics),
         )
         for topic in spec.source.topics:
             for number in range(self.partitions.get(topic, 1)):
-                self._attach(task, spec.source, topic, TopicPartition(topic, number), metrics)
+                self._attach(task, spec.source, topic, TopicPartition(topic, number))
         return task
 
-    def add_input(self, task: Task, node: SourceNode, topic: str, metrics: Metrics) -> None:
+    def add_input(self, task: Task, node: SourceNode, topic: str) -> None:
         """Let a task read its partition of a topic that a pattern source has just matched."""
-        self._attach(task, node, topic, TopicPartition(topic, task.task_id.partition), metrics)
+        self._attach(task, node, topic, TopicPartition(topic, task.task_id.partition))
 
-    def _attach(self, task: Task, node: SourceNode, topic: str, partition: TopicPartition, metrics: Metrics) -> None:
+    def _attach(self, task: Task, node: SourceNode, topic: str, partition: TopicPartition) -> None:
         item = TaskInput(partition, node.name, topic, partition.partition, topic)
-        task.attach(item, self._reader(task.task_id, item, metrics, node))
+        task.attach(item, self._reader(task.task_id, item, task.handlers, node))
 
     def _program(self, sub_id: int, *, has_cache: bool) -> CompiledSubTopology:
         compiled = self._compiled.get((sub_id, has_cache))
@@ -454,8 +463,8 @@ class ApplicationPlan:
             compiled = self._compiled[sub_id, has_cache] = compile_sub_topology(
                 self.topology,
                 sub,
-                isolate_errors=self.config.processing_handler != "fail",
-                guard_sinks=self.config.production_handler != "fail",
+                isolate_errors=self.handlers.may_skip("processing_handler"),
+                guard_sinks=self.handlers.may_skip("production_handler"),
                 has_cache=has_cache,
             )
         return compiled
@@ -464,25 +473,22 @@ class ApplicationPlan:
         self,
         task_id: TaskId,
         item: TaskInput,
-        metrics: Metrics,
+        handlers: Handlers,
         source: SourceNode | None = None,
-        outbox: Outbox | None = None,
         program: CompiledSubTopology | None = None,
     ) -> SourceReader:
-        dead_letters = self.config.errors_dead_letter_queue_topic_name
         node = source or self.topology.nodes[item.source]
         assert isinstance(node, SourceNode)
         # What the application has written itself can be read; where nobody does, it stays as it is.
         is_ignored = program is not None and self.is_internal(item.topic) and program.ignores_values(node.name)
         return SourceReader(
+            task_id,
             item.partition,
             node.name,
             node.key_serde,
             BYTES if is_ignored else node.value_serde,
             self.extractor(node, item.topic),
-            self.config.deserialization_handler != "fail",
-            metrics.counter("dropped-records", task=task_id, node=node.name),
-            partial(outbox.append, dead_letters) if dead_letters and outbox is not None else None,
+            handlers,
             TopicPartition(item.name, item.number),
         )
 

@@ -35,8 +35,8 @@ class Drop:
     """
 
     offset: int
-    #: Counts it, and sends it to the dead letter queue.
-    effect: Callable[[], None]
+    #: Has its handler asked and counts it; returns the error if the task must fail.
+    effect: Callable[[], Exception | None]
 
 
 @define(eq=False)
@@ -141,7 +141,13 @@ class PartitionQueue:
 
     def _drop(self, drops: Iterable[Drop]) -> None:
         for drop in drops:
-            drop.effect()
+            failure = drop.effect()
+            if failure is not None:
+                # As if nothing had been read beyond it.
+                self.failure, self.fetched = failure, drop.offset
+                self.batches.clear()
+                self.start = self.size = 0
+                return
             self.position = drop.offset + 1
 
 
@@ -202,12 +208,13 @@ class TaskQueues:
     def __iter__(self) -> Any:
         return iter(self._ordered)
 
-    def add(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Buffer a batch of one of the queues."""
+    def add(self, queue: PartitionQueue, batch: Batch) -> bool:
+        """Buffer a batch of one of the queues; return whether the task can go on behind it."""
         was_empty = not queue.size
         queue.add(batch)
         if was_empty and queue.size and self._arrival is not None:
             offer(self._arrival, queue, _head_ms)
+        return queue.failure is None
 
     def attach(self, partition: TopicPartition) -> None:
         """Add a partition behind the others."""

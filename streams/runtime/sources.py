@@ -6,26 +6,25 @@ internal records and are pinned here.  Imports core and topology.
 """
 
 import logging
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from attrs import define, field
 
-from streams.core.dead_letters import error_headers
-from streams.core.errors import ForeignFormatError, ProcessingError, StreamsError
+from streams.core.errors import ForeignFormatError, HandlerError, ProcessingError, StreamsError
+from streams.core.handlers import ErrorHandlerContext
 from streams.core.marks import REMEDY
-from streams.core.metrics import Counter
-from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition
+from streams.core.records import NO_TIMESTAMP, Block, ConsumerRecord, Headers, TaskId, TopicPartition
+from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.core.serdes import PinnedSerde, Serde
 from streams.core.timestamps import Extractor
+from streams.runtime.handling import Handlers
 from streams.runtime.queues import Batch, Drop
 
 logger = logging.getLogger(__name__)
-
-#: Headers of internal records that carry the types of keys and values made by lambdas.
-KEY_TYPE_HEADER = "__streams_key_type"
-VALUE_TYPE_HEADER = "__streams_value_type"
 
 
 def _empty(has_headers: bool) -> Batch:
@@ -36,20 +35,20 @@ def _empty(has_headers: bool) -> Batch:
 class SourceReader:
     """Turns the raw blocks of one input partition into batches."""
 
+    task_id: TaskId
     partition: TopicPartition
     node: str
     key_serde: Serde[Any]
     value_serde: Serde[Any]
     extractor: Extractor
-    skips_errors: bool
-    dropped: Counter
-    #: Takes the bytes of dropped records: (key, value, timestamp_ms, headers).
-    dead_letters: Callable[[bytes | None, bytes | None, int, Headers], None] | None = None
+    handlers: Handlers
     #: The partition as users know it, which that of a lane is not; itself if it is None.
     known_as: TopicPartition | None = None
     #: Highest event time read so far; extractors may ask for it.
     partition_time_ms: int = NO_TIMESTAMP
     _has_types: bool = field(init=False)
+    #: Blocks with records that are not processed yet, as they were read: kept where a handler may ask for the bytes.
+    _raw: deque[Block] = field(factory=deque, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._has_types = isinstance(self.key_serde, PinnedSerde) or isinstance(self.value_serde, PinnedSerde)
@@ -57,12 +56,18 @@ class SourceReader:
     def read(self, block: Block) -> tuple[list[Batch], Exception | None]:
         """Return the readable records with those to be dropped, and the error of the first that must fail the task."""
         headers = block.headers
+        if self.handlers.settings.may_ask:
+            self._raw.append(block)
         if self._has_types and headers is not None:
             headers = self._pin(headers)
+        is_readable = True
         try:
             keys = self.key_serde.deserialize_all(block.keys)
             values = self.value_serde.deserialize_all(block.values)
         except StreamsError:
+            is_readable = False
+        if not is_readable:
+            # No longer within the handling of the block's error: that may be another record's.
             return self._one_by_one(block, headers)
         timestamps = self.extractor.block(values, block.timestamps)
         if timestamps is None or (timestamps and min(timestamps) < 0):
@@ -81,16 +86,17 @@ class SourceReader:
                 value = self.value_serde.deserialize(raw_value)
             except StreamsError as error:
                 # A record that another program has put into an internal topic is not one bad record among good ones.
-                if self.skips_errors and not isinstance(error, ForeignFormatError):
-                    self._leave_out(batches[-1], f"cannot be read: {error}", block, index, error)
+                may_skip = self.handlers.settings.may_skip("deserialization_handler")
+                if may_skip and not isinstance(error, ForeignFormatError):
+                    self._leave_out(batches[-1], offset, partial(self._ask, block, index, error))
                     continue
-                return batches, self._failure(error, offset)
+                return batches, self._unreadable(error, offset)
             try:
                 time = self.extractor.one(key, value, timestamp, self.partition_time_ms)
             except StreamsError as error:
                 return batches, self._failure(error, offset)
             if time < 0:
-                self._leave_out(batches[-1], f"has the invalid timestamp {time}", block, index)
+                self._leave_out(batches[-1], offset, partial(self._drop_invalid, offset, time))
                 continue
             self.partition_time_ms = max(self.partition_time_ms, time)
             if batches[-1].drops:
@@ -104,40 +110,79 @@ class SourceReader:
                 batch.headers.append(headers[index])  # type: ignore[attr-defined]
         return batches, None
 
-    def _leave_out(self, batch: Batch, why: str, block: Block, index: int, error: Exception | None = None) -> None:
-        drop = Drop(block.offsets[index], partial(self._drop, why, block, index, error))
-        batch.drops = [*batch.drops, drop]
+    def _leave_out(self, batch: Batch, offset: int, effect: Callable[[], Exception | None]) -> None:
+        batch.drops = [*batch.drops, Drop(offset, effect)]
 
-    def _drop(self, why: str, block: Block, index: int, error: Exception | None = None) -> None:
-        self.dropped.value += 1
-        offset = block.offsets[index]
-        logger.warning("%s at offset %d %s; the record is dropped", self._known_as, offset, why)
-        if error is not None and self.dead_letters is not None:
-            own = () if block.headers is None else block.headers[index]
-            origin = error_headers(error, *self._known_as, offset)
-            self.dead_letters(block.keys[index], block.values[index], block.timestamps[index], own + origin)
+    def _ask(self, block: Block, index: int, error: Exception) -> Exception | None:
+        """Ask what becomes of a record that cannot be read; return the error if the task must fail."""
+        topic, number = self._known_as
+        offset, key, value, time = block.offsets[index], block.keys[index], block.values[index], block.timestamps[index]
+        headers = () if block.headers is None else block.headers[index]
+        context = ErrorHandlerContext(
+            self.node,
+            self.task_id,
+            topic,
+            number,
+            offset,
+            time,
+            headers,
+            key,
+            value,
+            dead_letter_topic=self.handlers.settings.dead_letter_topic,
+        )
+        record = ConsumerRecord(topic, number, offset, time, key, value, headers)
+        try:
+            if self.handlers.skips("deserialization_handler", context, record, error):
+                return None
+        except HandlerError as failure:
+            return failure
+        return self._unreadable(error, offset)
+
+    def _drop_invalid(self, offset: int, time: int) -> None:
+        where = f"{self._known_as} at offset {offset}"
+        logger.warning("%s has the invalid timestamp %d; the record is dropped", where, time)
+        self.handlers.metrics.drop(
+            "invalid timestamp", task=self.task_id, node=self.node, example=f"{where}: timestamp {time}"
+        )
+
+    def raw_record(self, offset: int) -> tuple[bytes | None, bytes | None]:
+        """Return key and value of a record that is not processed yet, as they were read."""
+        for block in self._raw:
+            if block.offsets[-1] >= offset:
+                index = bisect_left(block.offsets, offset)
+                if block.offsets[index] == offset:
+                    return block.keys[index], block.values[index]
+        return None, None
+
+    def forget_raw(self, position: int) -> None:
+        """Let go of the bytes of records before an offset, as far as whole blocks are."""
+        while self._raw and self._raw[0].offsets[-1] < position:
+            self._raw.popleft()
 
     @property
     def _known_as(self) -> TopicPartition:
         return self.known_as or self.partition
 
-    def _failure(self, error: StreamsError, offset: int) -> StreamsError:
-        failure: StreamsError
-        if isinstance(error, ForeignFormatError):
-            topic, partition = self._known_as
-            failure = ForeignFormatError(
-                f"{self._known_as} at offset {offset}, source {self.node!r}: {error}; {REMEDY}",
-                what=error.what,
-                topic=topic,
-                partition=partition,
-                offset=offset,
-            )
-            failure.__cause__ = error
-            return failure
+    def _unreadable(self, error: Exception, offset: int) -> StreamsError:
+        if not isinstance(error, ForeignFormatError):
+            hint = "; mend the record or set deserialization_handler=continue to drop and count such records"
+            return self._failure(error, offset, hint)
+        topic, partition = self._known_as
+        failure = ForeignFormatError(
+            f"{self._known_as} at offset {offset}, source {self.node!r}: {error}; {REMEDY}",
+            what=error.what,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+        )
+        failure.__cause__ = error
+        return failure
+
+    def _failure(self, error: Exception, offset: int, hint: str = "") -> ProcessingError:
         failure = ProcessingError(
-            f"{self._known_as} at offset {offset}, source {self.node!r}: {error}; "
-            "mend the record or set deserialization_handler=continue to drop and count such records",
+            f"{self._known_as} at offset {offset}, source {self.node!r}: {error}{hint}",
             node=self.node,
+            task_id=self.task_id,
             topic=self._known_as.topic,
             partition=self._known_as.partition,
             offset=offset,

@@ -10,13 +10,14 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from streams.core.dead_letters import error_headers
-from streams.core.errors import ProcessingError, StreamsError
-from streams.core.metrics import Counter, Metrics
+from streams.core.errors import ForeignFormatError, HandlerError, ProcessingError, StreamsError
+from streams.core.handlers import ErrorHandlerContext, FailureOrigin, ProducerRecord
+from streams.core.metrics import Metrics
 from streams.core.records import (
     NO_TIMESTAMP,
     Block,
     Headers,
+    Record,
     RecordContext,
     RecordMetadata,
     TaskId,
@@ -24,6 +25,7 @@ from streams.core.records import (
 )
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.context import TaskNodeContext
+from streams.runtime.handling import Handlers, HandlerSettings
 from streams.runtime.outbox import Outbox, TopicColumns
 from streams.runtime.punctuation import Punctuations, Timer
 from streams.runtime.queues import Run, TaskQueues
@@ -36,6 +38,8 @@ from streams.topology.graph import SinkNode, Topology
 from streams.topology.operator import Process, PunctuationType, StreamTime
 
 _NO_ORIGIN = ("", -1, -1)
+#: Reason of records that a store refuses.
+_TOO_OLD = "older than the store keeps"
 #: Metadata entry of a store: next changelog offset that the committed state already holds.
 CHANGELOG_POSITION = "changelog_position"
 
@@ -101,14 +105,10 @@ class Task:
         follows_arrival: bool = False,
         cache: RecordCache | None = None,
         now_ms: int = 0,
-        skips_processing_errors: bool = False,
-        skips_production_errors: bool = False,
-        dead_letter_topic: str = "",
+        handlers: Handlers | None = None,
     ) -> None:
-        self.dead_letter_topic = dead_letter_topic
-        self.skips_processing_errors = skips_processing_errors
-        self.skips_production_errors = skips_production_errors
         self.task_id = task_id
+        self.handlers = handlers or Handlers(HandlerSettings(), metrics, outbox)
         #: Its outputs meet those of its siblings in a repartition topic.
         self.regroups = regroups
         self.application_id = application_id
@@ -143,6 +143,10 @@ class Task:
         self._item: TaskInput | None = None
         self._override: RecordContext | None = None
         self._time_memo = (0, NO_TIMESTAMP)
+        #: Time of the punctuation that runs now, or ran last.
+        self._punctuated_ms = NO_TIMESTAMP
+        #: The failure that a handler has let through: nobody else is asked about it.
+        self._decided: Exception | None = None
         self._state = state
         self.queues.stream_time_ms = state.checkpoint.stream_time_ms
         for partition, time in state.checkpoint.partition_times.items():
@@ -152,7 +156,7 @@ class Task:
         for name, store in self.stores.items():
             # Records that a store refuses as too old are dropped records too.
             if hasattr(store, "on_expired"):
-                store.on_expired = partial(self.dropped_counter(name).add, 1)
+                store.on_expired = partial(metrics.drop, _TOO_OLD, task=task_id, node=name)
         self.program = compiled.bind(self)
         # Bound are children first; all else goes by the order of the graph: what a flush sends on must
         # not reach a node that has been flushed before.
@@ -196,19 +200,23 @@ class Task:
         queue = self.queues[partition]
         if queue.failure is not None or not len(block):
             return
-        batches, failure = self._readers[partition].read(block)
+        reader = self._readers[partition]
+        batches, failure = reader.read(block)
         if queue.position is None:
             queue.position = block.offsets[0]
+        reader.forget_raw(queue.position)
         before = queue.position
-        for batch in batches:
-            self.queues.add(queue, batch)
+        # A record at the head may be one that cannot be read, and its handler say fail: nothing is taken in behind it.
+        is_stopped = not all(self.queues.add(queue, batch) for batch in batches)
+        if is_stopped:
+            return
         if failure is None:
             queue.fetched = block.offsets[-1] + 1
+            if not queue.size:
+                queue.position = queue.fetched
         else:
             queue.fetched = failure.offset if isinstance(failure, ProcessingError) else queue.fetched
             queue.failure = failure
-        if not queue.size and failure is None:
-            queue.position = queue.fetched
         # Records that were dropped at once move the position on.
         self.is_dirty = self.is_dirty or queue.position != before
 
@@ -285,10 +293,10 @@ class Task:
                 else:
                     self.program.runs_with_headers[source](run.keys, values, run.timestamps, run.headers)
         except Exception as error:
-            index = self._index
-            failure = self._failure(error, run, index)
-            self.queues.done(run, index)
-            raise failure from error
+            self.queues.done(run, self._index)
+            if error is self._decided or isinstance(error, HandlerError):
+                raise
+            raise self._failure(error, self.program.failed_node(error)) from error
         finally:
             # How far the loop came is what its iterator over the values has left.
             count: int = size - values.__length_hint__()
@@ -297,11 +305,8 @@ class Task:
         self._processed.value += count
         return count
 
-    def _failure(self, error: Exception, run: Run, index: int) -> ProcessingError:
-        node = self.program.failed_node(error)
+    def _failure(self, error: Exception, node: str | None) -> ProcessingError:
         metadata = self.record_metadata()
-        if isinstance(error, ProcessingError) and error.offset is not None:
-            return error
         where = f" at {metadata.topic}-{metadata.partition} offset {metadata.offset}" if metadata else ""
         what = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
         return ProcessingError(
@@ -321,11 +326,15 @@ class Task:
         return fired
 
     def _run_timer(self, timer: Timer, now_ms: int) -> None:
+        self._punctuated_ms = now_ms
         try:
             timer.callback(now_ms)
         except Exception as error:
-            context = self._contexts.get(timer.node)
-            if context is not None and context.punctuation_failed(error):
+            if error is self._decided or isinstance(error, HandlerError):
+                raise
+            if self.handlers.settings.may_skip("processing_handler") and self.handlers.skips(
+                "processing_handler", self._error_context(timer.node), None, error
+            ):
                 return
             raise ProcessingError(
                 f"task {self.task_id}, node {timer.node!r}, punctuation at {now_ms}: {type(error).__name__}: {error}",
@@ -347,34 +356,57 @@ class Task:
 
     def sink_process(self, sink: SinkNode) -> Process:
         """Return the process function of a sink that decides or guards something per record."""
-        drop = partial(self._skip, sink.name) if self.skips_production_errors else None
-        return self.outbox.process(sink, self.record_context, drop)
-
-    def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
-        """Drop and count a record that failed at a node."""
-        self._skip(node, error)
-
-    def _skip(self, node: str, error: Exception) -> None:
-        """Count a record that a handler skips; the source record goes to the dead letter queue."""
-        self.dropped_counter(node).value += 1
-        if not self.dead_letter_topic or self._run is None:
-            return
-        index = self._index
-        run = self._run
-        item = self.inputs[run.queue_of(index).partition]
-        reader = self._readers[item.partition]
-        own = () if run.headers is None else run.headers[index]
-        self.outbox.append(
-            self.dead_letter_topic,
-            reader.key_serde.serialize(run.keys[index]),
-            reader.value_serde.serialize(run.values[index]),
-            run.timestamps[index],
-            (*own, *error_headers(error, item.name, item.number, run.offsets[index])),
+        may_skip = self.handlers.settings.may_skip("production_handler")
+        return self.outbox.process(
+            sink, self.record_context, partial(self._skips_unwritable, sink.name) if may_skip else None
         )
 
-    def dropped_counter(self, node: str) -> Counter:
-        """Return the counter of records dropped at a node."""
-        return self.metrics.counter("dropped-records", task=self.task_id, node=node)
+    def _skips_unwritable(
+        self, node: str, record: ProducerRecord[Any, Any], error: Exception, origin: FailureOrigin
+    ) -> bool:
+        return self.handlers.skips("production_handler", self._error_context(node, origin), record, error)
+
+    def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
+        """Ask what becomes of a record that failed at a node.
+
+        Raises:
+            ProcessingError: the task is to fail.
+        """
+        if error is self._decided or isinstance(error, HandlerError | ForeignFormatError):
+            # Bytes of another program in a store are not one bad record among good ones.
+            raise error
+        record = Record(key, value, timestamp_ms, headers or ())
+        if not self.handlers.skips("processing_handler", self._error_context(node), record, error):
+            self._decided = self._failure(error, node)
+            raise self._decided from error
+
+    def _error_context(self, node: str, origin: FailureOrigin | None = None) -> ErrorHandlerContext:
+        """Return what a handler is told of a failure at a node."""
+        topic, number, offset = self.origin()
+        key = value = None
+        headers: Headers = ()
+        timestamp_ms = self._punctuated_ms
+        run = self._run
+        if self._override is not None:
+            timestamp_ms, headers = self._override.timestamp_ms, self._override.headers
+        elif run is not None:
+            index = self._index
+            timestamp_ms = run.timestamps[index]
+            headers = () if run.headers is None else run.headers[index]
+            key, value = self._readers[run.queue_of(index).partition].raw_record(offset)
+        return ErrorHandlerContext(
+            node,
+            self.task_id,
+            topic or None,
+            number,
+            offset,
+            timestamp_ms,
+            headers,
+            key,
+            value,
+            origin,
+            self.handlers.settings.dead_letter_topic,
+        )
 
     # --- the record in work ----------------------------------------------------------------
 

@@ -576,11 +576,20 @@ class StreamThread:
 
     def _abandon(self) -> None:
         """Close after a failure, without a commit; the failure itself is what gets raised."""
-        for close in (self.committer.abort, self.task_set.close_all, self._close_clients):
+        steps = (self._send_last_words, self.committer.abort, self.task_set.close_all, self._close_clients)
+        for close in steps:
             try:
                 close()
             except Exception:
                 log.exception("%s: closing after a failure went wrong too", self.name)
+
+
+    def _send_last_words(self) -> None:
+        """Send the dead letters of a handler that has said fail; a transaction takes them back."""
+        for task in self.tasks.values():
+            if task.handlers.has_last_words and self.bounded is None:
+                self.committer.send(task)
+                self.committer.flush()
 
 
 class _Listener(RebalanceListener):

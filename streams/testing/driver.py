@@ -10,8 +10,8 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
-from streams.core.errors import StreamsError, UnknownTopicError
-from streams.core.metrics import Metrics
+from streams.core.errors import ProcessingError, StreamsError, UnknownTopicError
+from streams.core.metrics import Dropped, Metrics
 from streams.core.partitioning import partition_for
 from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
 from streams.core.topic import Source, Topic
@@ -201,6 +201,10 @@ class TopologyTestDriver:
         """Return a counter such as ``dropped-records``, summed over tasks and nodes or of one node."""
         return self.metrics.sum(name, node=node)
 
+    def drops(self) -> list[Dropped]:
+        """Return which records were dropped: node, reason, count, and what the first of them was."""
+        return self.metrics.drops()
+
     def close(self) -> None:
         """Close processors and stores."""
         for task in [*self._tasks, *self._globals.values()]:
@@ -262,7 +266,7 @@ class TopologyTestDriver:
                     if node.name in task.program.entries:
                         self._counts.setdefault(topic, self._default_partitions)
                         partition = TopicPartition(topic, task.task_id.partition)
-                        self._plan.add_input(task, node, topic, self.metrics)
+                        self._plan.add_input(task, node, topic)
                         task.note_end(partition, 0)
                         self._owner[partition] = task
                 return True
@@ -292,18 +296,30 @@ class TopologyTestDriver:
         while progressed:
             progressed = False
             for task in sorted(self._tasks, key=_head_ms):
-                if task.process(self.clock.now_ms(), 1):
+                if self._process(task):
                     self._commit(task)
                     progressed = True
                     break
         for task in self._tasks:
             self._commit(task)
 
-    def _commit(self, task: Task) -> None:
-        task.flush_caches()
+    def _process(self, task: Task) -> int:
+        try:
+            return task.process(self.clock.now_ms(), 1)
+        except ProcessingError:
+            if task.handlers.has_last_words:
+                task.handlers.has_last_words = False
+                self._send(task)
+            raise
+
+    def _send(self, task: Task) -> None:
         for partition, block in task.take_outputs():
             for _, key, value, time, headers in block.rows():
                 self._append(partition, (key, value, time, headers))
+
+    def _commit(self, task: Task) -> None:
+        task.flush_caches()
+        self._send(task)
         for store, block in task.take_changes():
             if store not in self.topology.source_changelogs:
                 log = self._logs.setdefault(TopicPartition(self._plan.changelog(store), task.task_id.partition), [])

@@ -1,0 +1,113 @@
+"""Handlers in runs over files, in replays and in simulated worlds: asked as in a live application."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from streams import ErrorHandlerContext, HandlerResponse, ProducerRecord, StreamsBuilder, Topic
+from streams.app import run_bounded
+from streams.core.records import Block
+from streams.replay import replay
+from streams.replay.application import pickled
+from streams.testing import simulate
+
+numbers = Topic("numbers", key=str, value=int)
+shares = Topic("shares", key=str, value=int)
+own = Topic("own", key=bytes, value=bytes)
+#: Keys and values; what cannot be read, and what cannot be divided by, between others.
+ROWS = [("a", 1), ("b", 0), ("c", None), ("d", 4), ("e", 0)]
+
+
+def topology(builder: StreamsBuilder) -> None:
+    builder.stream(numbers).map_values(lambda number: 100 // number, name="divide").to(shares)
+
+
+def told(context: ErrorHandlerContext, record: Any, error: Exception) -> HandlerResponse:
+    """Say in a dead letter of its own what it was asked."""
+    text = f"{context.node} {context.topic}-{context.partition}@{context.offset} {type(error).__name__}"
+    letter = ProducerRecord("own", context.source_raw_key, text.encode(), context.timestamp_ms)
+    return HandlerResponse.resume([letter])
+
+
+HANDLERS = {"processing_handler": told, "deserialization_handler": told}
+
+
+def _raw(value: int | None) -> bytes:
+    return b"short" if value is None else value.to_bytes(8, "big")
+
+
+def _rows(partitions: int, skip_rows: int = 0) -> Iterator[list[tuple[int, Block]]]:
+    keys = [key.encode() for key, _ in ROWS]
+    yield [(0, Block(keys, [_raw(value) for _, value in ROWS], [1, 2, 3, 4, 5], None, range(len(ROWS))))]
+
+
+def test_bounded_run_and_replay_ask_the_same(tmp_path: Path) -> None:
+    history = tmp_path / "numbers.records.jsonl"
+    lines = [
+        {"key": key, "value": "not a number" if value is None else value, "timestamp": 1 + index}
+        for index, (key, value) in enumerate(ROWS)
+    ]
+    history.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+
+    with run_bounded(topology, {"numbers": _rows}, application_id="handled", settings=HANDLERS) as run:
+        live = [value for _, block in run.read_output("own") for value in block.values]
+        drops = [(found.node, found.reason, found.count) for found in run.drops()]
+    with replay(topology, {numbers: history}, executor="local", processes=2, **HANDLERS) as result:
+        replayed = [record.value for record in result.rows(own)]
+        assert [(found.node, found.reason, found.count) for found in result.drops()] == drops
+        first = next(found for found in result.drops() if found.node == "divide").example
+
+    assert live == [
+        b"divide numbers-0@1 ZeroDivisionError",
+        b"KSTREAM-SOURCE-0000000000 numbers-0@2 SerializationError",
+        b"divide numbers-0@4 ZeroDivisionError",
+    ]
+    assert replayed == live
+    assert drops == [
+        ("divide", "cannot be processed, ZeroDivisionError", 2),
+        ("KSTREAM-SOURCE-0000000000", "cannot be read, SerializationError", 1),
+    ]
+    assert first.startswith("numbers-0 at offset 1: ZeroDivisionError")
+
+
+def test_simulated_worlds_ask() -> None:
+    asked: list[int] = []
+
+    def handler(context: ErrorHandlerContext, record: Any, error: Exception) -> str:
+        asked.append(context.offset)
+        return "continue"
+
+    rows = [(key, value, 1 + index) for index, (key, value) in enumerate(ROWS) if value is not None]
+    simulate(topology, {numbers: rows}, seeds=[1], partitions=1, storm_ms=2_000, processing_handler=handler)
+
+    assert set(asked) == {1, 3}
+
+
+def test_handler_of_a_module_beside_the_script_travels_by_value(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "own_handlers.py").write_text("ANSWER = 'continue'\ndef lenient(c, r, e):\n    return ANSWER\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import own_handlers  # type: ignore[import-not-found]
+
+    data = pickled({"processing_handler": own_handlers.lenient}, "the settings")
+
+    code = "import sys, cloudpickle; print(cloudpickle.loads(sys.stdin.buffer.read())['processing_handler'](1, 2, 3))"
+    done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, cwd="/", check=True)
+    assert done.stdout == b"continue\n"
+
+
+def test_bad_row_of_a_file_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    history = tmp_path / "numbers.records.jsonl"
+    history.write_text('{"key": "a", "value": "x", "timestamp": 1}\n{"key": "b", "value": 4, "timestamp": 2}\n')
+
+    with replay(
+        topology, {numbers: history}, executor="local", processes=1, deserialization_handler="continue"
+    ) as result:
+        (found,) = result.drops()
+
+    assert "numbers.records.jsonl:1: the row does not fit topic 'numbers'" in found.example
+    assert sum("numbers.records.jsonl:1" in message for message in caplog.messages) <= 1
