@@ -5,7 +5,7 @@ Imports everything below; nothing below imports it.
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -37,6 +37,8 @@ from streams.topology.subtopologies import PartitionGrouper, sub_topologies
 
 #: Reads the rows of a file as blocks by partition: (partition count, rows to skip) -> batches.
 RowReader = Callable[[int, int], Iterator[list[tuple[int, Block]]]]
+#: Tells where the rows of an input begin: the ends of its topic's partitions -> the offset of the first row in each.
+Begins = Callable[[Sequence[int]], Sequence[int]]
 
 #: How long a bounded run waits between two looks at its progress.
 _LOOK_MS = 50
@@ -381,7 +383,7 @@ def run_bounded(
     final_flush: bool = False,
     settings: Mapping[str, Any] | None = None,
     progress: Callable[[Progress], None] | None = None,
-    begins: Mapping[TopicPartition, int] | None = None,
+    begins: Mapping[str, Begins] | None = None,
 ) -> BoundedRun:
     """Run a topology over inputs that end, and end with them.
 
@@ -390,8 +392,8 @@ def run_bounded(
     that the application writes and reads may have an input too.
     Inputs of global tables are read whole before the first record of the others is processed.
     With ``state_dir`` everything is kept there, and a further run takes up where this one was; what
-    it writes goes behind what is there.  ``begins`` has the offset of the first row of an input, where
-    its topic had records from elsewhere before.
+    it writes goes behind what is there.  ``begins`` tells, for inputs whose topics have records from elsewhere
+    before, where their first rows lie; for others it is the beginning of the topic.
 
     Raises:
         StreamsError: an input cannot be read, user code failed, or the directory is in use.
@@ -420,7 +422,8 @@ def run_bounded(
         )
         globals_first = {topic for store in built.global_stores.values() for topic in store.source.topics}
         for topic in sorted(globals_first & set(inputs)):
-            for batch in _fresh_rows(broker, topic, inputs[topic], lambda partition: partition, begins or {}):
+            rows = _fresh_rows(broker, topic, inputs[topic], lambda partition: partition, (begins or {}).get(topic))
+            for batch in rows:
                 for partition, block in batch:
                     broker.append(partition, block)
         instance.start()
@@ -491,7 +494,7 @@ def _fresh_rows(
     topic: str,
     reader: RowReader,
     place: Callable[[TopicPartition], TopicPartition],
-    begins: Mapping[TopicPartition, int],
+    begins: Begins | None,
 ) -> Iterator[list[tuple[TopicPartition, Block]]]:
     """Yield the rows of an input that are not in its topic yet, with the partitions that ``place`` gives.
 
@@ -500,7 +503,9 @@ def _fresh_rows(
     """
     count = broker.topics()[topic]
     places = [place(TopicPartition(topic, number)) for number in range(count)]
-    have = [broker.end_offset(partition) - begins.get(partition, 0) for partition in places]
+    ends = [broker.end_offset(partition) for partition in places]
+    firsts = [0] * count if begins is None else begins(ends)
+    have = [end - first for end, first in zip(ends, firsts, strict=True)]
     for batch in reader(count, 0):
         fresh = []
         for number, block in batch:
@@ -521,7 +526,7 @@ class _Feeder:
         bounded: BoundedProgress,
         inputs: Mapping[str, RowReader],
         progress: Callable[[Progress], None] | None,
-        begins: Mapping[TopicPartition, int],
+        begins: Mapping[str, Begins],
     ) -> None:
         self._broker = broker
         self._instance = instance
@@ -538,7 +543,9 @@ class _Feeder:
         }
         #: Records in the sources, those of earlier runs included.
         self._written = sum(broker.end_offset(partition) for partition in self._sources)
-        self._open = {topic: _fresh_rows(broker, topic, reader, plan.feed, begins) for topic, reader in inputs.items()}
+        self._open = {
+            topic: _fresh_rows(broker, topic, reader, plan.feed, begins.get(topic)) for topic, reader in inputs.items()
+        }
         for topic in topics - set(inputs):
             bounded.end_topic(topic)
 

@@ -4,12 +4,12 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from streams.cli.mistakes import UsageError
 from streams.cli.options import add_common, pairs, partition_count, settings_of
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from streams.app import BoundedRun
     from streams.core.config import StreamsConfig
-    from streams.core.records import TopicPartition
-    from streams.files import FileInput, FileOutput
+    from streams.files import Continued, FileInput, FileOutput
     from streams.topology.graph import Topology
 
 _EXAMPLES = """\
@@ -47,6 +46,14 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     add_common(parser)
     parser.add_argument(
         "--input", metavar="TOPIC=FILE", action="append", default=[], help="file that a source topic is read from"
+    )
+    parser.add_argument(
+        "--next",
+        metavar="TOPIC=FILE",
+        action="append",
+        default=[],
+        help="an --input that follows what earlier runs over the same --state-dir have read, even if it has the name "
+        "or the contents of a file read before",
     )
     parser.add_argument(
         "--output",
@@ -118,33 +125,36 @@ def execute(options: argparse.Namespace) -> int:
     if config.bootstrap_servers:
         _state_folder(config)
         return run_on_cluster(topology, config, settings, options)
-    with _beginning(topology, config, options) as folder:
+    with _beginning(topology, files, config, options) as folder:
         if not files.inputs:
             return _run_live(topology, files, config, settings, options, folder)
+        assert folder is not None
         return _run_bounded(topology, files, config, settings, options, folder)
 
 
 @contextmanager
-def _beginning(topology: "Topology", config: "StreamsConfig", options: argparse.Namespace) -> Iterator[Path | None]:
-    """Give the folder of the run, laid down from a snapshot if one is named.
+def _beginning(
+    topology: "Topology", files: "Files", config: "StreamsConfig", options: argparse.Namespace
+) -> Iterator[Path | None]:
+    """Give the folder of the run, laid down from a snapshot if one is named; None for a live run in memory.
 
     Raises:
         UsageError: the folder cannot be made or written to.
         ReplayError: the snapshot is another application's, or the folder has a run of its own.
     """
     folder = _state_folder(config)
-    if not options.from_snapshot:
-        yield folder
-        return
-    from streams.replay import Snapshot, lay_down
-    from streams.replay.places import Place
-
-    snapshot = Snapshot.open(Place(options.from_snapshot))
-    snapshot.check_topology(topology, config)
     with ExitStack() as stack:
-        if folder is None:
+        # A run over files keeps its logs and stores on disk in any case, so that its memory does not grow with them.
+        if folder is None and (files.inputs or options.from_snapshot):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-run-")))
-        lay_down(snapshot, folder)
+        if options.from_snapshot:
+            from streams.replay import Snapshot, lay_down
+            from streams.replay.places import Place
+
+            snapshot = Snapshot.open(Place(options.from_snapshot))
+            snapshot.check_topology(topology, config)
+            assert folder is not None
+            lay_down(snapshot, folder)
         yield folder
 
 
@@ -159,6 +169,8 @@ def _check_live(files: "Files", config: "StreamsConfig", options: argparse.Names
             "--workers needs a live run: a run over files orders records by where they come from, which takes one "
             "process; leave --input out, or use `streams replay` to spread history over processes"
         )
+    if files.next_inputs and not (config.state_dir or options.from_snapshot):
+        raise UsageError("--next needs --state-dir: it says that a file follows what earlier runs have read")
     if not files.inputs and (files.outputs or options.final_flush):
         what = "--output" if files.outputs else "--final-flush"
         raise UsageError(f"{what} needs --input: without inputs a run has no end")
@@ -213,7 +225,7 @@ def _run_bounded(
     config: "StreamsConfig",
     settings: dict[str, Any],
     options: argparse.Namespace,
-    folder: Path | None,
+    folder: Path,
 ) -> int:
     from streams.app import Progress, run_bounded
     from streams.cli.interrupts import orderly
@@ -222,7 +234,7 @@ def _run_bounded(
 
     inputs = files.readers(topology, on_bad_row="continue" if config.deserialization_handler != "fail" else "fail")
     outputs = files.writers(topology, config)
-    inputs, begins = _continued(inputs, folder)
+    continued = _continued(files, inputs, folder)
     passed = {name: value for name, value in settings.items() if name not in ("application_id", "state_dir")}
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
@@ -235,14 +247,14 @@ def _run_bounded(
 
         result = run_bounded(
             topology,
-            inputs,
+            continued,
             application_id=config.application_id,
             partitions=options.partitions,
             state_dir=folder,
             final_flush=options.final_flush,
             settings=passed,
             progress=on_progress,
-            begins=begins,
+            begins={topic: reader.begins for topic, reader in continued.items()},
         )
     with result:
         written = {name: output.write(result.read_output(name)) for name, output in outputs.items()}
@@ -250,41 +262,50 @@ def _run_bounded(
     return 0
 
 
-def _continued(
-    inputs: "dict[str, FileInput]", folder: Path | None
-) -> "tuple[dict[str, FileInput], dict[TopicPartition, int]]":
-    """Return the inputs, and where those begin that follow on what a snapshot has read.
+def _continued(files: "Files", inputs: "dict[str, FileInput]", folder: Path) -> "dict[str, Continued]":
+    """Return readers that go on behind what earlier runs, or the snapshot of a replay, have read.
 
     A file that begins with all that was replayed is the same history, grown: what was read of it is
     skipped, as in any further run.  Any other file comes after it.
+
+    Raises:
+        InputError: a file was changed in what was read of it, or it cannot follow.
+        UsageError: a file is the history that a replay ended within.
     """
-    from streams.core.records import TopicPartition
+    from streams.files import Ledger
     from streams.replay.golive import origin_of
+
+    ledger = Ledger.open(folder, lambda text: print(f"streams: {text}", file=sys.stderr))
+    origin = origin_of(folder)
+    result: dict[str, Continued] = {}
+    for topic, reader in inputs.items():
+        known = None if origin is None else origin["inputs"].get(topic)
+        is_next = topic in files.next_inputs
+        if known is not None and _is_history(topic, reader, known) and not is_next:
+            result[topic] = ledger.grown(topic, reader, len(known["ends"]))
+        else:
+            rows_before = None if known is None else known["rows"]
+            result[topic] = ledger.follow(topic, reader, is_next=is_next, rows_before=rows_before)
+    return result
+
+
+def _is_history(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> bool:
+    """Whether a file is the one that a replay has read, as it was or grown.
+
+    Raises:
+        UsageError: the replay ended within it.
+    """
     from streams.replay.inputs import FileMark
 
-    origin = None if folder is None else origin_of(folder)
-    if origin is None:
-        return inputs, {}
-    result = dict(inputs)
-    begins: dict[TopicPartition, int] = {}
-    for topic, reader in inputs.items():
-        known = origin["inputs"].get(topic)
-        if known is None:
-            continue
-        marks = [FileMark(*mark) for mark in known["files"]]
-        is_history = bool(marks) and not known["rows_before"] and marks[0].is_in(str(reader.path))
-        if is_history and known["is_cut"]:
-            raise UsageError(
-                f"--input {topic}={reader.path}: is the history that the replay ended within; give a file of what "
-                "comes behind that end, or resume the replay"
-            )
-        if is_history and len(marks) == 1:
-            continue
-        result[topic] = evolve(reader, rows_before=known["rows"])
-        begins |= {TopicPartition(topic, int(number)): end for number, end in known["ends"].items()}
-        what = "records" if known["is_cut"] else "rows"
-        print(f"streams: {reader.path}: follows on {known['rows']:,} {what} of topic {topic!r}", file=sys.stderr)
-    return result, begins
+    marks = [FileMark(*mark) for mark in known["files"]]
+    if not marks or known["rows_before"] or not marks[0].is_in(str(reader.path)):
+        return False
+    if known["is_cut"]:
+        raise UsageError(
+            f"--input {topic}={reader.path}: is the history that the replay ended within; give a file of what "
+            "comes behind that end, or resume the replay"
+        )
+    return len(marks) == 1
 
 
 def _state_folder(config: "StreamsConfig") -> Path | None:
@@ -320,10 +341,11 @@ def _summarize(
 
 @frozen
 class Files:
-    """Topics and the files that the user named for them."""
+    """Topics and the files that the user named for them; ``next_inputs`` are topics of inputs given by ``--next``."""
 
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
+    next_inputs: Collection[str] = ()
 
     @classmethod
     def parse(cls, options: argparse.Namespace) -> "Files":
@@ -333,6 +355,10 @@ class Files:
             UsageError: an argument is malformed, or one file is named twice.
         """
         inputs = dict(pairs(options.input, "--input", "TOPIC=FILE"))
+        following = dict(pairs(options.next, "--next", "TOPIC=FILE"))
+        for topic in sorted(inputs.keys() & following.keys()):
+            raise UsageError(f"topic {topic!r} has an --input and a --next; give one file in a run, one run for each")
+        inputs |= following
         outputs = dict(pairs(options.output, "--output", "TOPIC=FILE"))
         taken = {os.path.realpath(path): f"--input {topic}" for topic, path in inputs.items()}
         for topic, path in outputs.items():
@@ -340,7 +366,7 @@ class Files:
             if place in taken:
                 raise UsageError(f"--output {topic}={path}: the file is already that of {taken[place]}; choose another")
             taken[place] = f"--output {topic}"
-        return cls(inputs, outputs)
+        return cls(inputs, outputs, frozenset(following))
 
     def readers(self, topology: "Topology", *, on_bad_row: Any) -> dict[str, "FileInput"]:
         """Open the inputs.

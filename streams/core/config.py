@@ -149,6 +149,12 @@ class StreamsConfig:
         "Event time of topics that declare none.",
         takes_function=True,
     )
+    max_cycle_rounds: int = _whole(
+        10_000,
+        "rounds",
+        "How often records may go round topics that the topology both reads and writes, after its inputs have ended, "
+        "before a bounded run, a replay or a test fails; 0 = any number. A live run has no such limit.",
+    )
     repartition_purge_interval_ms: int = _whole(
         30_000, "ms", "How often consumed records of repartition topics are deleted."
     )

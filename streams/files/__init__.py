@@ -2,12 +2,14 @@
 
 ``kinds`` tells a file's kind, ``lines`` and ``formats`` cut it into rows, ``forms`` turns keys and
 values from and into JSON, ``reader`` makes records of rows and ``writer`` files of records; ``parts``
-cuts a file for several readers, ``lake`` knows the folders of table formats.
+cuts a file for several readers, ``lake`` knows the folders of table formats, ``ledger`` what a state
+directory has read of its inputs.
 Imports core only.
 """
 
 from streams.files.kinds import STANDARD_OUTPUT, WHOLE, Part, Source, input_kind, kind_of
 from streams.files.lake import table_around
+from streams.files.ledger import Continued, Ledger
 from streams.files.parts import count_rows, cut_file
 from streams.files.reader import FileInput, OnBadRow, RowReader, open_input
 from streams.files.writer import FileOutput, OutputError, open_output
@@ -15,8 +17,10 @@ from streams.files.writer import FileOutput, OutputError, open_output
 __all__ = [
     "STANDARD_OUTPUT",
     "WHOLE",
+    "Continued",
     "FileInput",
     "FileOutput",
+    "Ledger",
     "OnBadRow",
     "OutputError",
     "Part",

@@ -55,6 +55,11 @@ class Format(Protocol):
         """What a place in the file is counted in."""
         ...
 
+    @property
+    def heading(self) -> bytes:
+        """What stands above the first row and decides what rows mean; known once a batch is there."""
+        ...
+
     def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield the rows of a part in file order, without the first ``skip_rows`` of the file."""
         ...
@@ -98,6 +103,7 @@ class JsonLines:
 
     value: Form
     unit: str = "line"
+    heading: bytes = b""
 
     def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield lines."""
@@ -118,6 +124,7 @@ class TextLines:
 
     value: Form
     unit: str = "line"
+    heading: bytes = b""
 
     def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield lines."""
@@ -156,6 +163,7 @@ class RecordLines:
     key: Form
     value: Form
     unit: str = "line"
+    heading: bytes = b""
 
     def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield lines."""
@@ -209,6 +217,11 @@ class CsvRows:
     value: Form
     unit: str = "line"
     _header: list[str] = field(factory=list)
+
+    @property
+    def heading(self) -> bytes:
+        """The names of the columns."""
+        return ",".join(self._header).encode(errors="surrogateescape") + b"\n"
 
     def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield (cells, text) of each row; blank lines are no rows.
@@ -303,6 +316,7 @@ class ParquetRows:
 
     value: Form
     unit: str = "row"
+    heading: bytes = b""
 
     def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield rows as dicts; row groups that are skipped whole are not read.

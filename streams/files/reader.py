@@ -6,11 +6,12 @@ exactly one record, so row i of a file is record i of its source.  Imports core 
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from hashlib import blake2b
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
-from attrs import define, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.core.clock import Clock, SystemClock
 from streams.core.dead_letters import ROW_HEADER
@@ -72,6 +73,26 @@ def open_input(
     )
 
 
+@define
+class RowDigest:
+    """Digest of the first rows of a file: the same rows give the same value, however they are cut into batches."""
+
+    rows: int = 0
+    _hash: Any = field(factory=lambda: blake2b(digest_size=16))
+
+    def add(self, rows: Collection[bytes], heading: bytes) -> None:
+        """Take further rows in; ``heading`` is what stands above the first row."""
+        if not self.rows:
+            self._hash.update(heading)
+        self.rows += len(rows)
+        self._hash.update(b"".join(b"%b\n" % row for row in rows))
+
+    @property
+    def value(self) -> str:
+        """The digest of the rows so far, in hexadecimal."""
+        return str(self._hash.hexdigest())
+
+
 class _BadRow(Exception):
     """A row that gives no record, and why."""
 
@@ -103,12 +124,56 @@ class FileInput:
             InputError: a row is bad and must not be, or the file cannot be read on; after the
                 rows before it.
         """
+        return self.read(partitions, None, skip_rows)
+
+    def read(self, partitions: int, digest: RowDigest | None, skip_rows: int = 0) -> Iterator[list[tuple[int, Block]]]:
+        """Yield the rows as by a call, taken into a digest before they are handed out.
+
+        Raises:
+            InputError: as by a call.
+        """
         for batch in self.format.batches(self.source, self.kind, skip_rows, self.part):
             columns, failure = self._records(batch, partitions)
             if columns.timestamps:
+                if digest is not None:
+                    self._digest(digest, batch.rows[: len(columns.timestamps)])
                 yield _blocks(columns, self.rows_before + batch.first_row, partitions)
             if failure is not None:
                 raise failure
+
+    def digests(self, counts: Iterable[int]) -> dict[int, str]:
+        """Return the digests of the first so many rows, without those counts that the file does not reach.
+
+        Raises:
+            InputError: the file cannot be read on.
+        """
+        result: dict[int, str] = {}
+        digest = RowDigest()
+        wanted = sorted(counts, reverse=True)
+        batches = self.format.batches(self.source, self.kind, 0, self.part) if wanted else iter(())
+        for batch in batches:
+            rows = batch.rows
+            while wanted and digest.rows + len(rows) >= wanted[-1]:
+                count = wanted.pop()
+                taken = count - digest.rows
+                self._digest(digest, rows[:taken])
+                rows = rows[taken:]
+                result[count] = digest.value
+            if not wanted:
+                break
+            self._digest(digest, rows)
+        return result
+
+    def has_rows(self, count: int) -> bool:
+        """Whether the file has more rows than so many."""
+        return next(iter(self.format.batches(self.source, self.kind, count, self.part)), None) is not None
+
+    def behind(self, rows: int) -> "FileInput":
+        """Return a reader of the same file for a topic that has so many rows from elsewhere."""
+        return evolve(self, rows_before=rows)
+
+    def _digest(self, digest: RowDigest, rows: Sequence[Any]) -> None:
+        digest.add(list(map(self.format.raw, rows)), self.format.heading)
 
     def _records(self, batch: Batch, partitions: int) -> tuple["_Records", InputError | None]:
         """Return a batch as records, up to a bad row if that ends the input."""

@@ -24,6 +24,7 @@ from streams.replay.task_run import TaskRun, counters_of, report_of
 from streams.replay.work import GlobalWork, StageReport, StageWork, TaskReport, TaskWork
 from streams.runtime import collector
 from streams.runtime.plan import ApplicationPlan
+from streams.runtime.rounds import Rounds
 from streams.runtime.task import TaskState
 
 #: Records of one run, at most, and of one turn between two looks at memory and progress.
@@ -65,7 +66,7 @@ def run_stage(work: StageWork, scratch: str | None = None) -> StageReport:
                 _open_task(work, plan, item, global_stores, folder, clock, meter.attempt, stack, writers)
                 for item in work.tasks
             ]
-            _Stage(runs, heartbeat, work.final_flush).run()
+            _Stage(runs, heartbeat, work.final_flush, Rounds(plan.config.max_cycle_rounds)).run()
         reports = tuple(report_of(work, run, meter.attempt) for run in runs)
     return _stage_report(work, meter, reports)
 
@@ -155,6 +156,7 @@ class _Stage:
     runs: Sequence[TaskRun]
     heartbeat: Heartbeat
     final_flush: bool
+    rounds: Rounds
     _owner: dict[TopicPartition, TaskRun] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -201,8 +203,19 @@ class _Stage:
             run = min(heads, key=lambda head: head[:2])[2]
             if run.process(1):
                 self._send(run)
+                self.rounds.note(1, self._left, self._topics)
                 return True
         return progressed
+
+    def _left(self) -> int:
+        """Return the records that wait for the cycle, 0 while its inputs go on."""
+        queues = [queue for run in self.runs for queue in run.task.queues]
+        if any(not queue.is_loop and not queue.is_ended for queue in queues):
+            return 0
+        return sum(queue.size for queue in queues)
+
+    def _topics(self) -> set[str]:
+        return {run.task.inputs[partition].topic for partition, run in self._owner.items()}
 
     def _feed(self, run: TaskRun) -> bool:
         progressed = run.feed()

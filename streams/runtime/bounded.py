@@ -6,13 +6,14 @@ ended.  The lanes within a cycle of sub-topologies end together, when nothing is
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from attrs import define, field
 
 from streams.core.records import TaskId, TopicPartition
 from streams.core.threads import Signal, SystemSignal
 from streams.runtime.plan import ApplicationPlan
+from streams.runtime.rounds import Rounds
 from streams.runtime.task import Task, TaskInput
 
 
@@ -31,9 +32,12 @@ class BoundedProgress:
     _quiet: dict[TaskId, dict[TopicPartition, int]] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock)
     _cycles: dict[int, tuple[int, ...]] = field(init=False)
+    #: By cycle.
+    _rounds: dict[tuple[int, ...], Rounds] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._cycles = self.plan.cycles()
+        self._rounds = {cycle: Rounds(self.plan.config.max_cycle_rounds) for cycle in self._cycles.values()}
 
     def end_topic(self, topic: str) -> None:
         """State that nothing more will come from outside to a source topic."""
@@ -59,6 +63,26 @@ class BoundedProgress:
             elif not (queue.is_ended and queue.is_caught_up):
                 return False
         return True
+
+    def note_rounds(self, cycle: tuple[int, ...], tasks: Sequence[Task], processed: int) -> None:
+        """Take note of records that the tasks of a cycle, all on one thread, have processed.
+
+        Raises:
+            TopologyError: the records go round without end.
+        """
+        queues = [queue for task in tasks for queue in task.queues]
+
+        def left() -> int:
+            if any(not queue.is_loop and not queue.is_ended for queue in queues):
+                return 0
+            return sum(self.end_offset(queue.partition) - (queue.position or 0) for queue in queues)
+
+        def topics() -> set[str]:
+            return {
+                item.topic for task in tasks for item in task.inputs.values() if task.queues[item.partition].is_loop
+            }
+
+        self._rounds[cycle].note(processed, left, topics)
 
     def is_loop(self, task_id: TaskId, item: TaskInput) -> bool:
         """Whether an input is a lane that is written within the cycle which its reader belongs to."""

@@ -300,13 +300,15 @@ class StreamThread:
         total = 0
         stages: dict[tuple[int, ...], list[Task]] = {}
         for task in self.tasks.values():
-            stage = bounded.cycle_of(task.task_id)
-            if stage is not None:
-                stages.setdefault(stage, []).append(task)
-        for tasks in stages.values():
+            cycle = bounded.cycle_of(task.task_id)
+            if cycle is not None:
+                stages.setdefault(cycle, []).append(task)
+        for stage, tasks in stages.items():
             if any(self.restorer.is_restoring(task.task_id) for task in tasks):
                 continue
-            total += self._process_cycle(bounded, tasks, now)
+            processed = self._process_cycle(bounded, tasks, now)
+            bounded.note_rounds(stage, tasks, processed)
+            total += processed
         return total
 
     def _process_cycle(self, bounded: BoundedProgress, tasks: Sequence[Task], now: int) -> int:

@@ -17,6 +17,7 @@ from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
 from streams.core.topic import Source, Topic
 from streams.dsl.builder import TopologySource, build_topology
 from streams.runtime.plan import ApplicationPlan
+from streams.runtime.rounds import Rounds
 from streams.runtime.task import Task, TaskState
 from streams.state import RecordCache, open_store
 from streams.topology.graph import Topology
@@ -291,17 +292,31 @@ class TopologyTestDriver:
             task.add(partition, block)
 
     def _settle(self) -> None:
-        """Process until nothing is left, always the task with the lowest head first."""
+        """Process until nothing is left, always the task with the lowest head first.
+
+        Raises:
+            TopologyError: records go round a cycle of topics without end.
+        """
+        rounds = Rounds(self.config.max_cycle_rounds)
         progressed = True
         while progressed:
             progressed = False
             for task in sorted(self._tasks, key=_head_ms):
                 if self._process(task):
                     self._commit(task)
+                    rounds.note(1, self._buffered, self._buffered_topics)
                     progressed = True
                     break
         for task in self._tasks:
             self._commit(task)
+
+    def _buffered(self) -> int:
+        return sum(queue.size for task in self._tasks for queue in task.queues)
+
+    def _buffered_topics(self) -> set[str]:
+        return {
+            item.topic for task in self._tasks for item in task.inputs.values() if task.queues[item.partition].size
+        }
 
     def _process(self, task: Task) -> int:
         try:

@@ -99,6 +99,97 @@ def test_a_run_with_a_state_directory_goes_on_where_it_was(streams: Program) -> 
     ]
 
 
+DAYS = ("--output", "counts=counts.records.jsonl", "--state-dir", "state")
+
+
+def _counted(streams: Program) -> list[tuple[str, int]]:
+    return [(record["key"], record["value"]) for record in streams.read("counts.records.jsonl")]
+
+
+def test_another_file_follows_what_was_read_as_a_whole(streams: Program) -> None:
+    streams.write("monday.csv", "word\na\nb\na\n")
+    streams.write("tuesday.csv", "word\nb\n")
+    assert streams("run", "counts.py", "--input", "words=monday.csv", *DAYS, "--partitions", "3").status == 0
+
+    result = streams("run", "counts.py", "--input", "words=tuesday.csv", *DAYS, "--partitions", "3")
+
+    assert (result.status, result.err) == (0, "streams: tuesday.csv: follows on 3 rows of topic 'words'\n")
+    assert sorted(_counted(streams)) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+
+
+def test_a_file_that_was_changed_in_what_was_read_is_refused(streams: Program) -> None:
+    streams.write("words.csv", "word\na\nb\n")
+    assert streams("run", "counts.py", "--input", "words=words.csv", *DAYS).status == 0
+    before = _counted(streams)
+    streams.write("words.csv", "word\nx\nb\n")
+
+    result = streams("run", "counts.py", "--input", "words=words.csv", *DAYS)
+
+    assert result.status == 2
+    assert "words.csv: its first 2 rows are not those that were read of it before" in result.err
+    assert "--next words=words.csv" in result.err
+    assert _counted(streams) == before
+
+
+def test_next_says_that_a_file_follows_whatever_its_name_and_contents(streams: Program) -> None:
+    streams.write("words.csv", "word\na\n")
+    assert streams("run", "counts.py", "--input", "words=words.csv", *DAYS).status == 0
+
+    assert streams("run", "counts.py", "--next", "words=words.csv", *DAYS).status == 0
+
+    assert _counted(streams) == [("a", 1), ("a", 2)]
+
+
+def test_next_needs_a_state_directory_and_one_file_a_topic(streams: Program) -> None:
+    streams.write("words.csv", "word\na\n")
+
+    alone = streams("run", "counts.py", "--next", "words=words.csv")
+    both = streams("run", "counts.py", "--next", "words=words.csv", "--input", "words=words.csv", *DAYS)
+
+    assert (alone.status, both.status) == (2, 2)
+    assert "--next needs --state-dir" in alone.err
+    assert "has an --input and a --next" in both.err
+
+
+def test_a_run_over_files_leaves_no_temporary_folder(streams: Program) -> None:
+    streams.write("numbers.jsonl", "1\n")
+    scratch = streams.folder / "tmp"
+    scratch.mkdir()
+    files = ("--input", "numbers=numbers.jsonl", "--output", "halves=-")
+
+    result = streams("run", "halves.py", *files, TMPDIR=str(scratch))
+
+    assert result.status == 0
+    assert list(scratch.iterdir()) == []
+
+
+ROUND = """\
+from streams import StreamsBuilder, Topic
+
+numbers = Topic("numbers", key=str, value=int)
+
+
+def topology(builder: StreamsBuilder) -> None:
+    builder.stream(numbers).map_values(lambda number: number + 1).to(numbers)
+"""
+
+
+@pytest.mark.parametrize("verb", ["run", "replay"])
+def test_records_that_go_round_for_ever_end_a_run_over_files(streams: Program, verb: str) -> None:
+    streams.write("round.py", ROUND)
+    streams.write("numbers.records.jsonl", '{"key": "a", "value": 1, "timestamp": 0}\n')
+    local = ("--executor", "local") if verb == "replay" else ()
+
+    result = streams(
+        verb, "round.py", "--input", "numbers=numbers.records.jsonl", "--output", "numbers=out.records.jsonl",
+        "--set", "max_cycle_rounds=20", *local,
+    )  # fmt: skip
+
+    assert result.status == 2
+    assert "the topology reads what it writes to 'numbers', and does not come to an end" in result.err
+    assert "set max_cycle_rounds" in result.err
+
+
 def test_an_input_that_is_not_given_stays_empty_and_is_said(streams: Program) -> None:
     streams.write(
         "merge.py",

@@ -1,0 +1,246 @@
+"""What the runs over one state directory have read of files.
+
+Between the readers of files and the source that appends their rows to partitions.  The files of a
+topic follow one another: the rows of one come behind those of the file before.  Of each file the
+number of rows read and a digest of them are kept, so that a further run tells the same file, grown,
+from another file, and from one that was changed.
+
+The ledger is an append-only file of JSON lines.  A batch is noted before it is handed out, so the
+ledger is never behind the topic's log.  Imports core and files only.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+
+from streams.core.errors import InputError
+from streams.core.records import Block
+from streams.files.reader import FileInput, RowDigest
+
+#: Name of the file within the state directory.
+LEDGER = "inputs.jsonl"
+
+
+@define
+class ReadFile:
+    """What was read of one file: the first ``rows`` rows, with their digest.
+
+    ``rows_before`` is the number of rows that the topic had before it; ``begins`` has, for each
+    partition, the offset of its first row, and is empty while no row is on its way to the topic.
+    """
+
+    file: str
+    rows_before: int = 0
+    begins: list[int] = field(factory=list)
+    rows: int = 0
+    digest: str = ""
+    #: Whether the file was read to its end.
+    is_whole: bool = False
+
+
+@frozen
+class Continued:
+    """A ``RowReader`` of a file whose rows go behind what a topic has, noted in the ledger."""
+
+    ledger: "Ledger"
+    topic: str
+    input: FileInput
+    read: ReadFile
+    #: Whether records that no file of the ledger brought may come before this file.
+    may_follow_others: bool = False
+
+    def begins(self, ends: Sequence[int]) -> Sequence[int]:
+        """Return the offset of the file's first row in each partition, given the ends of the partitions.
+
+        Raises:
+            InputError: the topic has records of unknown origin, or has lost some.
+        """
+        if not self.read.begins:
+            self._check_origin(ends)
+            self.read.begins = list(ends)
+            self.ledger.write(self.topic, self.read, is_new=True)
+        if any(end < begin for end, begin in zip(ends, self.read.begins, strict=True)):
+            raise InputError(
+                f"{self.input.path}: its rows follow others in topic {self.topic!r}, which the state directory has "
+                "no more; give another --state-dir and begin with the first file"
+            )
+        return self.read.begins
+
+    def __call__(self, partitions: int, skip_rows: int = 0) -> Iterator[list[tuple[int, Block]]]:
+        """Yield the rows of the file, each batch noted before it is handed out.
+
+        Raises:
+            InputError: a row is bad and must not be, or the file cannot be read on.
+        """
+        digest = RowDigest()
+        for batch in self.input.read(partitions, digest, skip_rows):
+            if digest.rows > self.read.rows:
+                self.read.rows, self.read.digest, self.read.is_whole = digest.rows, digest.value, False
+                self.ledger.write(self.topic, self.read)
+            yield batch
+        if not self.read.is_whole:
+            self.read.is_whole = True
+            self.ledger.write(self.topic, self.read)
+
+    def _check_origin(self, ends: Sequence[int]) -> None:
+        if any(ends) and not self.read.rows_before and not self.may_follow_others:
+            raise InputError(
+                f"{self.input.path}: topic {self.topic!r} has {sum(ends):,} records in the state directory that no "
+                f"file brought; --next {self.topic}={self.input.path} reads the file behind them, another --state-dir "
+                "begins anew"
+            )
+
+
+@define
+class Ledger:
+    """The files that were read into the topics of one state directory."""
+
+    path: Path
+    #: Told what is noteworthy about a file, for a person to read.
+    say: Callable[[str], None]
+    _topics: dict[str, list[ReadFile]] = field(factory=dict)
+    _is_rewritten: bool = False
+
+    @classmethod
+    def open(cls, folder: Path, say: Callable[[str], None]) -> "Ledger":
+        """Read the ledger of a state directory.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        ledger = cls(folder / LEDGER, say)
+        lines = ledger.path.read_bytes().splitlines() if ledger.path.exists() else []
+        for number, line in enumerate(lines, 1):
+            try:
+                ledger._take(json.loads(line))
+            except (ValueError, KeyError, TypeError, IndexError) as error:
+                if number == len(lines):
+                    break  # A power failure may tear the last line; its rows are compared with the topic's log.
+                raise InputError(
+                    f"{ledger.path}:{number}: is damaged ({error}): it says what was read of the inputs; restore it, "
+                    "or give another --state-dir and begin anew"
+                ) from error
+        return ledger
+
+    def has(self, topic: str) -> bool:
+        """Whether files were read into a topic."""
+        return bool(self._topics.get(topic))
+
+    def rows(self, topic: str) -> int:
+        """Return the number of rows that the files of a topic have brought."""
+        return sum(read.rows for read in self._topics.get(topic, ()))
+
+    def follow(
+        self, topic: str, given: FileInput, *, is_next: bool = False, rows_before: int | None = None
+    ) -> Continued:
+        """Return a reader that goes on with a file, or reads another one behind what was read.
+
+        The same file, grown, goes on behind the rows that were read.  Any other file comes behind
+        them as a whole; so does every file with ``is_next``.  ``rows_before`` is the number of rows that a
+        topic without files has from elsewhere.
+
+        Raises:
+            InputError: the file was changed in what was read of it, the one before it was not read to its end, or
+                one that others have followed has grown.
+        """
+        files = self._topics.setdefault(topic, [])
+        while files and not files[-1].rows and not files[-1].begins:
+            files.pop()  # Its run has ended before it had a row.
+        known = None if is_next else self._known(files, given)
+        if known is not None:
+            return self._go_on(topic, files, known, given)
+        if not is_next:
+            self._check_changed(files, given)
+        if files and not files[-1].is_whole:
+            raise InputError(
+                f"{given.path}: cannot follow {files[-1].file}, of which only {files[-1].rows:,} rows were read when "
+                f"its run was stopped; run with that file first, or give another --state-dir"
+            )
+        before = self.rows(topic) + (files[0].rows_before if files else rows_before or 0)
+        if files:
+            self.say(f"{given.path}: follows on {before:,} rows of topic {topic!r}")
+        read = ReadFile(_absolute(given.path), before)
+        files.append(read)
+        reader = given.behind(before)
+        return Continued(self, topic, reader, read, may_follow_others=is_next or rows_before is not None)
+
+    def grown(self, topic: str, given: FileInput, partitions: int) -> Continued:
+        """Return a reader of a file whose beginning a topic has from elsewhere, a snapshot say."""
+        read = ReadFile(_absolute(given.path), begins=[0] * partitions)
+        self._topics.setdefault(topic, []).append(read)
+        self.write(topic, read, is_new=True)
+        return Continued(self, topic, given, read)
+
+    def write(self, topic: str, read: ReadFile, *, is_new: bool = False) -> None:
+        """Note how far a file was read."""
+        if not self._is_rewritten:
+            self._rewrite()
+            return
+        with self.path.open("ab") as stream:
+            stream.write(_line(topic, read, is_new=is_new))
+
+    def _rewrite(self) -> None:
+        """Write what is known anew, a line for each file: without a torn line, and without earlier states."""
+        begun = [(topic, read) for topic, files in self._topics.items() for read in files if read.begins]
+        lines = [_line(topic, read, is_new=True) for topic, read in begun]
+        beside = self.path.with_suffix(".new")
+        beside.write_bytes(b"".join(lines))
+        beside.replace(self.path)
+        self._is_rewritten = True
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        files = self._topics.setdefault(entry["topic"], [])
+        if entry["is_new"]:
+            files.append(ReadFile(entry["file"], int(entry["rows_before"]), [int(at) for at in entry["begins"]]))
+        read = files[-1]
+        read.rows, read.digest, read.is_whole = int(entry["rows"]), str(entry["digest"]), bool(entry["is_whole"])
+
+    def _known(self, files: Sequence[ReadFile], given: FileInput) -> ReadFile | None:
+        """Return the file that this one is, grown or as it was; the last one that fits."""
+        digests = given.digests({read.rows for read in files if read.rows})
+        path = _absolute(given.path)
+        for read in reversed(files):
+            if digests.get(read.rows) == read.digest if read.rows else read.file == path:
+                return read
+        return None
+
+    def _go_on(self, topic: str, files: Sequence[ReadFile], known: ReadFile, given: FileInput) -> Continued:
+        has_grown = given.has_rows(known.rows)
+        if known.file != _absolute(given.path):
+            told = "its first" if has_grown else "nothing new: its"
+            self.say(
+                f"{given.path}: {told} {known.rows:,} rows are those that were read of {known.file}; "
+                f"--next {topic}={given.path} reads it as another file"
+            )
+        if known is not files[-1] and has_grown:
+            raise InputError(
+                f"{given.path}: has grown, but {files[-1].file} was read after it; give its new rows as a file of "
+                "their own"
+            )
+        return Continued(self, topic, given.behind(known.rows_before), known)
+
+    def _check_changed(self, files: Sequence[ReadFile], given: FileInput) -> None:
+        path = _absolute(given.path)
+        changed = next((read for read in files if read.file == path), None)
+        if changed is not None:
+            raise InputError(
+                f"{given.path}: its first {changed.rows:,} rows are not those that were read of it before. If it is "
+                f"another file under the same name, --next {given.topic.name}={given.path} reads it behind what was "
+                "read; if rows were corrected, give another --state-dir and begin anew"
+            )
+
+
+def _line(topic: str, read: ReadFile, *, is_new: bool) -> bytes:
+    entry: dict[str, Any] = {"topic": topic, "is_new": is_new}
+    entry |= {"rows": read.rows, "digest": read.digest, "is_whole": read.is_whole}
+    if is_new:
+        entry |= {"file": read.file, "rows_before": read.rows_before, "begins": read.begins}
+    return json.dumps(entry).encode() + b"\n"
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path)
