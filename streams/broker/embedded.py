@@ -37,6 +37,7 @@ from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.partitioning import Partitioner
 from streams.core.records import Block, TopicPartition
+from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.group.coordinator import Coordinator, CoordinatorConfig
 from streams.protocol.messages import TopicMetadata
@@ -195,7 +196,7 @@ class EmbeddedBroker:
 
     def create_topic(
         self,
-        name: str,
+        name: TopicLike,
         partitions: int | None = None,
         config: Mapping[str, str] | None = None,
         *,
@@ -204,7 +205,9 @@ class EmbeddedBroker:
         serialization: Serialization | None = None,
         ttl_ms: int | None = None,
     ) -> None:
-        """Create a topic; ``partitions`` None = the broker's default, ``config`` has Kafka's names.
+        """Create a topic, given by name or as ``Topic``; ``config`` has Kafka's names.
+
+        ``partitions`` None = as the ``Topic`` says, or the broker's default.
 
         - ``storage``: "array", "linked", "file", or a factory of the user's; None = the broker's.
         - ``partitioner``: how producers without one of their own choose: "default" (murmur2 of
@@ -222,6 +225,9 @@ class EmbeddedBroker:
                 or the user's storage failed.
             ConfigError: its storage cannot be had.
         """
+        if isinstance(name, Topic) and partitions is None:
+            partitions = name.partitions
+        name = topic_name(name, "create_topic()", ConfigError)
         given = dict(config or {})
         if partitioner is not None:
             given[PARTITIONER] = "custom" if callable(partitioner) else partitioner

@@ -14,6 +14,7 @@ from streams.clients.tcp import Security, TcpCluster, cluster_of
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError, OffsetOutOfRangeError
 from streams.core.records import TopicPartition
+from streams.core.topic import TopicLike, topic_name, topic_names
 from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
 from streams.protocol.messages import (
     EARLIEST_TIMESTAMP,
@@ -119,7 +120,11 @@ class Admin:
             TopicExistsError: one exists already, unless ``exist_ok``.
             BrokerError: its name, partition count or configuration is not legal.
         """
-        response = self._ask_controller(CreateTopics(tuple(topics)), CreateTopicsResponse)
+        specs = tuple(topics)
+        for spec in specs:
+            if not isinstance(spec, TopicSpec):
+                raise ConfigError(f"create_topics() needs TopicSpec(name, partitions), got {spec!r}")
+        response = self._ask_controller(CreateTopics(specs), CreateTopicsResponse)
         for name, (code, detail) in response.errors.items():
             if code is ErrorCode.TOPIC_ALREADY_EXISTS and exist_ok:
                 continue
@@ -133,29 +138,32 @@ class Admin:
             UnknownTopicError: a topic does not exist.
             BrokerError: a count is not above the present one.
         """
+        counts = {topic_name(topic, "create_partitions()", ConfigError): count for topic, count in counts.items()}
         response = self._ask_controller(CreatePartitions(counts), CreatePartitionsResponse)
         for name, (code, detail) in response.errors.items():
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"{counts[name]} partitions for topic {name!r}", detail)
 
-    def delete_topics(self, topics: Iterable[str]) -> None:
+    def delete_topics(self, topics: Iterable[TopicLike]) -> None:
         """Delete topics with their records.
 
         Raises:
             UnknownTopicError: a topic does not exist.
         """
-        response = self._ask_controller(DeleteTopics(tuple(topics)), DeleteTopicsResponse)
+        response = self._ask_controller(
+            DeleteTopics(tuple(topic_names(topics, "delete_topics()", ConfigError))), DeleteTopicsResponse
+        )
         for name, code in response.errors.items():
             if code is not ErrorCode.NONE:
                 raise error_for(code, f"deletion of topic {name!r}")
 
-    def describe_topics(self, topics: Iterable[str]) -> dict[str, TopicMetadata]:
+    def describe_topics(self, topics: Iterable[TopicLike]) -> dict[str, TopicMetadata]:
         """Return partitions, leaders and configuration of topics.
 
         Raises:
             UnknownTopicError: a topic does not exist.
         """
-        names = tuple(topics)
+        names = tuple(topic_names(topics, "describe_topics()", ConfigError))
         found = self._repeated(lambda: self._describe_topics(names))
         if isinstance(self._cluster, TcpCluster):
             configs = self._cluster.topic_configs(names)

@@ -8,7 +8,7 @@ from attrs import define, field
 
 from streams.clients.catalog import Catalog
 from streams.core.errors import ConfigError
-from streams.core.topic import Topic
+from streams.core.topic import Topic, topic_names
 
 #: What ``subscribe`` takes: names, topics with their types, or one regular expression.
 Topics: TypeAlias = Iterable[str | Topic[Any, Any]] | re.Pattern[str]
@@ -26,17 +26,18 @@ class Interest:
         """Replace what was subscribed to.
 
         Raises:
-            ConfigError: there is nothing.
+            ConfigError: there is nothing, or something that is neither a Topic nor a name.
         """
         if isinstance(topics, re.Pattern):
             self.pattern, self.names = topics, ()
             return
-        given = [topics] if isinstance(topics, (str, Topic)) else list(topics)
+        given = [topics] if not isinstance(topics, Iterable) or isinstance(topics, str) else list(topics)
         if not given:
             raise ConfigError("subscribe() got no topic; call unsubscribe() to give all up")
+        names = topic_names(given, "subscribe()", ConfigError)
         self.know(topic for topic in given if isinstance(topic, Topic))
         self.pattern = None
-        self.names = tuple(sorted({topic.name if isinstance(topic, Topic) else topic for topic in given}))
+        self.names = tuple(sorted(set(names)))
 
     def unsubscribe(self) -> None:
         """Want nothing; types are still known."""

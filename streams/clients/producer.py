@@ -40,7 +40,7 @@ from streams.core.errors import (
 from streams.core.partitioning import Partitioner, murmur2
 from streams.core.records import Block, TopicPartition
 from streams.core.threads import Signal, SystemThreads, Threads, Worker
-from streams.core.topic import Topic
+from streams.core.topic import Topic, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.compression import codec_number
 from streams.protocol.messages import ErrorCode, OffsetAndMetadata, TopicMetadata
@@ -215,6 +215,7 @@ class Producer:
 
         Raises:
             UnknownTopicError: the topic or the partition does not exist.
+            ConfigError: what is given is neither a Topic nor a name.
             SerializationError: key or value do not fit the topic.
             PartitionerError: the partitioner chose a partition that does not exist.
             RecordTooLargeError: it is above ``max_request_size``.
@@ -227,7 +228,7 @@ class Producer:
             name, suffix = topic.name, topic.key_serde.key_suffix
             key, value = topic.key_serde.serialize(key), topic.value_serde.serialize(value)
         else:
-            name, suffix = topic, 0
+            name, suffix = topic_name(topic, "send()", ConfigError), 0
             if not isinstance(key, (bytes, type(None))) or not isinstance(value, (bytes, type(None))):
                 raise SerializationError(
                     f"topic {name!r} is given by name: key and value must be bytes; pass a Topic for other types"

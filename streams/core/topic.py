@@ -4,14 +4,15 @@ Between user code and the graph; a topic is a value that may serve as dict key, 
 Imports serdes and errors.
 """
 
+import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from typing_extensions import TypeForm
 
-from streams.core.errors import TopologyError
+from streams.core.errors import StreamsError, TopologyError
 from streams.core.serdes import Serde, serde_for
 from streams.core.user_code import refuse_unawaited
 
@@ -190,6 +191,55 @@ class Topic(Sink[K, V | None], Source[K, V]):
             self.key_from,
             self.partitions,
         )
+
+
+#: A topic, or its name.
+TopicLike: TypeAlias = Topic[Any, Any] | str
+
+
+def topic_name(topic: TopicLike, what: str, error: type[StreamsError] = TopologyError) -> str:
+    """Return the name of a topic that is given as ``Topic`` or by name; ``what`` names who asks.
+
+    Raises:
+        StreamsError: it is neither; of the class ``error``.
+    """
+    if isinstance(topic, Topic):
+        return topic.name
+    if isinstance(topic, str):
+        return topic
+    raise error(f"{what} needs a Topic or a topic's name, got {topic!r} of type {type(topic).__qualname__}")
+
+
+def topic_names(topics: TopicLike | Iterable[TopicLike], what: str, error: type[StreamsError]) -> list[str]:
+    """Return the names of topics; a single one may be given as it is.
+
+    Raises:
+        StreamsError: one is neither a ``Topic`` nor a name; of the class ``error``.
+    """
+    if isinstance(topics, Topic | str):
+        return [topic_name(topics, what, error)]
+    if not isinstance(topics, Iterable):
+        raise error(f"{what} needs topics or their names, got {topics!r} of type {type(topics).__qualname__}")
+    return [topic_name(topic, what, error) for topic in topics]
+
+
+def typed_topic(topic: Any, what: str) -> Topic[Any, Any]:
+    """Return a topic that must be given as ``Topic``, for its types say how values become bytes.
+
+    Raises:
+        TopologyError: it is something else.
+    """
+    if isinstance(topic, Topic):
+        return topic
+    hint = f": Topic({topic!r}, key=..., value=...) has the types" if isinstance(topic, str) else ""
+    raise TopologyError(f"{what} needs a Topic, got {topic!r} of type {type(topic).__qualname__}{hint}")
+
+
+def meant(topic: str, known: Iterable[str]) -> str:
+    """Return the part of a message that says which topic was meant, or which there are."""
+    names = sorted(known)
+    close = difflib.get_close_matches(topic, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names) or 'none'}"
 
 
 def _remake(cls: type[Topic[Any, Any]], name: str, key: Any, value: Any, *rest: Any) -> Topic[Any, Any]:

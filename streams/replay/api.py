@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from streams.core.clock import SystemClock
 from streams.core.errors import ConfigError
-from streams.core.topic import Topic
+from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.dsl.builder import TopologySource
 from streams.replay.failures import explained_failure
@@ -17,7 +17,7 @@ from streams.replay.local import LocalExecutor
 from streams.replay.places import Place
 from streams.replay.plan import Options
 from streams.replay.progress import Listener, Reporter
-from streams.replay.result import Outputs, ReplayResult, Stores, TopicLike, arrow_table, topic_name
+from streams.replay.result import Outputs, ReplayResult, Stores, arrow_table
 from streams.replay.session import ReplaySession, Request
 
 
@@ -76,7 +76,7 @@ def replay(
         store = "in_memory" if given.get("default_store") == "in_memory" else "rocksdb"
     request = Request(
         topology,
-        {topic_name(topic): value for topic, value in inputs.items()},
+        {topic_name(topic, "an input of a replay"): value for topic, value in inputs.items()},
         partitions,
         given,
         slices,

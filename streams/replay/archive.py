@@ -20,6 +20,7 @@ from streams.broker import OfflineTopics
 from streams.clients import Admin, Consumer
 from streams.core.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
 from streams.core.records import Block, TopicPartition
+from streams.core.topic import TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.transport import Cluster
 from streams.replay.errors import ReplayError
@@ -83,7 +84,7 @@ def read_archive(folder: Place, topic: str) -> ArchivedTopic:
 
 def archive_topic(
     broker: Cluster,
-    topic: str,
+    topic: TopicLike,
     folder: str | os.PathLike[str],
     *,
     on_progress: Listener = lambda count: None,
@@ -100,6 +101,7 @@ def archive_topic(
             name or has other partitions; or nothing can be written.
     """
     refuse_unawaited(on_progress, "on_progress of archive_topic", error=ConfigError)
+    topic = topic_name(topic, "archive_topic()", ConfigError)
     with Admin(broker, client_id="archive") as admin:
         known = admin.list_topics(include_internal=True)
         if topic not in known:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from streams.clients import Admin, GroupMetadata, Producer
 from streams.core.errors import ConfigError
 from streams.core.records import Block, TopicPartition
+from streams.core.topic import TopicLike, topic_names
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.messages import OffsetAndMetadata, TopicSpec
 from streams.protocol.transport import Cluster
 from streams.replay.errors import ReplayError, SnapshotError
 from streams.replay.outputs import lanes_of, output_partitions, output_topics, read_output
 from streams.replay.places import Place
-from streams.replay.result import TopicLike, topic_name
 from streams.replay.snapshot import Snapshot
 
 #: Bytes of keys and values that are sent as one block; a cluster takes 1 MiB by default.
@@ -146,7 +146,7 @@ def _totals(snapshot: Snapshot, topics: "Iterable[TopicLike] | None") -> dict[st
         ReplayError: a topic is none of the outputs.
     """
     known = sorted({*snapshot.structure["sinks"], *output_topics(snapshot.outputs)})
-    names = known if topics is None else list(dict.fromkeys(map(topic_name, topics)))
+    names = known if topics is None else list(dict.fromkeys(topic_names(topics, "publish()", ReplayError)))
     for name in names:
         if name not in known:
             raise ReplayError(f"{snapshot.root}: has no output topic {name!r}; it has {', '.join(known) or 'none'}")

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from attrs import field, frozen
 
@@ -11,7 +11,7 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import StreamsError
 from streams.core.metrics import Dropped, dropped
 from streams.core.records import Block, Record
-from streams.core.topic import Topic
+from streams.core.topic import Topic, TopicLike, topic_name
 from streams.files.arrow import arrow_column
 from streams.replay.outputs import counts, output_topics, read_topic
 from streams.replay.places import Place
@@ -20,14 +20,6 @@ from streams.replay.session import ReplaySession
 from streams.replay.snapshot import Snapshot
 from streams.replay.stores import open_contents
 from streams.topology.graph import SinkNode, Topology
-
-#: A topic, or its name.
-TopicLike: TypeAlias = Topic[Any, Any] | str
-
-
-def topic_name(topic: TopicLike) -> str:
-    """Return the name of a topic."""
-    return topic if isinstance(topic, str) else topic.name
 
 
 def output_topic(topology: Topology, name: str) -> Topic[Any, Any] | None:
@@ -53,7 +45,7 @@ class Outputs(Mapping[TopicLike, Any]):
     _table: Callable[[str], Any]
 
     def __getitem__(self, topic: TopicLike) -> Any:
-        name = topic_name(topic)
+        name = topic_name(topic, "outputs of a replay")
         if name not in set(self):
             raise StreamsError(f"the replay has no output topic {name!r}; it has {', '.join(map(str, self)) or 'none'}")
         return self._table(name)
@@ -194,7 +186,7 @@ class ReplayResult:
 
     def read(self, topic: TopicLike) -> Iterator[tuple[int, Block]]:
         """Yield the records of an output topic as (partition, block), partition by partition, by offset."""
-        return read_topic(self.session.root, self.session.outputs, topic_name(topic))
+        return read_topic(self.session.root, self.session.outputs, topic_name(topic, "read()"))
 
     def rows(self, topic: TopicLike) -> list[Record[Any, Any]]:
         """Return the records of an output topic as objects, partition by partition.
@@ -202,7 +194,7 @@ class ReplayResult:
         Raises:
             StreamsError: the types of the topic are not known.
         """
-        name = topic_name(topic)
+        name = topic_name(topic, "read()")
         declared = topic if isinstance(topic, Topic) else output_topic(self.session.topology, name)
         if declared is None:
             raise StreamsError(f"topic {name!r} is not declared; pass the Topic")

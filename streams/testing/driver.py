@@ -14,7 +14,7 @@ from streams.core.errors import ProcessingError, StreamsError, UnknownTopicError
 from streams.core.metrics import Dropped, Metrics
 from streams.core.partitioning import partition_for
 from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
-from streams.core.topic import Source, Topic
+from streams.core.topic import Source, Topic, TopicLike, meant, topic_name, typed_topic
 from streams.dsl.builder import TopologySource, build_topology
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.rounds import Rounds
@@ -105,8 +105,10 @@ class TopologyTestDriver:
 
         Raises:
             UnknownTopicError: the topology does not read the topic.
+            TopologyError: it is given by name; ``pipe_bytes`` takes one.
             ProcessingError: user code failed.
         """
+        topic = typed_topic(topic, "pipe()")
         raw_key, raw_value = topic.key_serde.serialize(key), topic.value_serde.serialize(value)
         self.pipe_bytes(topic.name, raw_key, raw_value, timestamp_ms, headers, partition)
 
@@ -117,7 +119,7 @@ class TopologyTestDriver:
 
     def pipe_bytes(
         self,
-        topic: str,
+        topic: TopicLike,
         key: bytes | None,
         value: bytes | None,
         timestamp_ms: int | None = None,
@@ -125,9 +127,10 @@ class TopologyTestDriver:
         partition: int | None = None,
     ) -> None:
         """Send one record as raw bytes and process everything that follows from it."""
+        topic = topic_name(topic, "pipe_bytes()")
         if not self._reads(topic):
-            known = ", ".join(sorted({partition.topic for partition in self._owner} | set(self._global_topics())))
-            raise UnknownTopicError(f"the topology does not read topic {topic!r}; it reads: {known}")
+            known = {partition.topic for partition in self._owner} | set(self._global_topics())
+            raise UnknownTopicError(f"the topology does not read topic {topic!r}; {meant(topic, known)}")
         count = self._counts.get(topic, 1)
         if partition is None:
             partition = 0 if key is None else partition_for(key, count)
@@ -155,23 +158,29 @@ class TopologyTestDriver:
         """Return (key, value) of all records of a topic since the last read, partition by partition.
 
         The value of a tombstone is None; with ``tombstones=False`` they are left out.
+
+        Raises:
+            UnknownTopicError: the topology neither writes nor reads the topic.
+            TopologyError: it is given by name; ``read_bytes`` takes one.
         """
         pairs = [(record.key, record.value) for record in self.read_records(topic)]
         return pairs if tombstones else [pair for pair in pairs if pair[1] is not None]
 
     def read_records(self, topic: Topic[K, V]) -> list[Record[K, V | None]]:
-        """Return all records of a topic since the last read, with timestamps and headers."""
+        """Return all records of a topic since the last read, with timestamps and headers; raises as ``read``."""
+        topic = typed_topic(topic, "read()")
         return [
             Record(topic.key_serde.deserialize(key), topic.value_serde.deserialize(value), time, headers)  # type: ignore[arg-type]
             for _, (key, value, time, headers) in self._unread(topic.name)
         ]
 
-    def read_bytes(self, topic: str) -> list[Record[bytes | None, bytes | None]]:
-        """Return all records of a topic since the last read as raw bytes."""
-        return [Record(*row) for _, row in self._unread(topic)]
+    def read_bytes(self, topic: TopicLike) -> list[Record[bytes | None, bytes | None]]:
+        """Return all records of a topic since the last read as raw bytes; raises as ``read``."""
+        return [Record(*row) for _, row in self._unread(topic_name(topic, "read_bytes()"))]
 
     def read_partitions(self, topic: Topic[K, V]) -> dict[int, list[tuple[K, V | None]]]:
-        """Return (key, value) of all records since the last read, by partition."""
+        """Return (key, value) of all records since the last read, by partition; raises as ``read``."""
+        topic = typed_topic(topic, "read_partitions()")
         result: dict[int, list[tuple[K, V | None]]] = {}
         for partition, (key, value, _, _) in self._unread(topic.name):
             pair = (topic.key_serde.deserialize(key), topic.value_serde.deserialize(value))
@@ -341,7 +350,25 @@ class TopologyTestDriver:
                 log += [(key, value, time, headers) for _, key, value, time, headers in block.rows()]
         task.write_state({})
 
+    def _check_known(self, topic: str) -> None:
+        """Refuse a topic that the topology cannot have written, and does not read."""
+        known = {partition.topic for partition in self._logs} | set(self._global_topics())
+        known |= {self._plan.physical_topic(name) for name in self._counts}
+        known |= {self._plan.changelog(store) for store in self.topology.stores}
+        known |= {self.config.errors_dead_letter_queue_topic_name} - {""}
+        if topic in known or any(node.pattern and node.pattern.fullmatch(topic) for node in self.topology.sources()):
+            return
+        handlers = (
+            self.config.deserialization_handler,
+            self.config.processing_handler,
+            self.config.production_handler,
+        )
+        if any(sink.topic_for is not None for sink in self.topology.sinks()) or any(map(callable, handlers)):
+            return  # Any name may be chosen by a record.
+        raise UnknownTopicError(f"the topology neither writes nor reads topic {topic!r}; {meant(topic, known)}")
+
     def _unread(self, topic: str) -> Iterator[tuple[int, Row]]:
+        self._check_known(topic)
         for partition in sorted(partition for partition in self._logs if partition.topic == topic):
             log = self._logs[partition]
             start = self._read.get(partition, 0)

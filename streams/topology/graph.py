@@ -14,7 +14,7 @@ from attrs import Factory, define, frozen
 from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
 from streams.core.timestamps import Extractor, ExtractorName, FromValue
-from streams.core.topic import Sink, Topic
+from streams.core.topic import Sink, Topic, check_topic_name, topic_name
 from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
 from streams.state.specs import StoreSpec
 from streams.topology.inline import Inline
@@ -131,6 +131,8 @@ class Topology:
         if not topics or (patterns and len(topics) > 1):
             raise TopologyError(f"source {name!r}: give one or more topics, or one pattern")
         declared = [topic for topic in topics if isinstance(topic, Topic)]
+        named = (topic for topic in topics if not isinstance(topic, re.Pattern))
+        names = tuple(check_topic_name(topic_name(topic, f"source {name!r}")) for topic in named)
         for topic in declared:
             self.declare(topic)
         first = declared[0] if declared else None
@@ -141,9 +143,7 @@ class Topology:
         self.add_node(
             SourceNode(
                 name,
-                tuple(
-                    topic.name if isinstance(topic, Topic) else str(topic) for topic in topics if topic not in patterns
-                ),
+                names,
                 patterns[0] if patterns else None,
                 first.key_serde if first and key is UNSET else serde_of(key),
                 first.value_serde if first and value is UNSET else serde_of(value),
@@ -174,6 +174,12 @@ class Topology:
     ) -> "Topology":
         """Add a sink that writes the records of its parents to a topic."""
         declared = topic if isinstance(topic, Topic) else None
+        if not isinstance(topic, Topic) and not callable(topic):
+            if not isinstance(topic, str):
+                raise TopologyError(
+                    f"sink {name!r} needs a Topic, a topic's name or a function that chooses one, got {topic!r}"
+                )
+            check_topic_name(topic)
         refuse_unawaited(topic, f"topic of sink {name!r}")
         refuse_unawaited(partitioner, f"partitioner of sink {name!r}")
         if declared is not None:

@@ -55,7 +55,7 @@ def test_without_the_queue_records_are_only_counted():
     with TopologyTestDriver(topology, processing_handler="continue") as run:
         run.pipe(numbers, 0, key="a", timestamp_ms=1)
 
-        assert run.read_records(dead) == []
+        assert dead.name not in run.topics()
         assert run.metric("dropped-records") == 1
 
 

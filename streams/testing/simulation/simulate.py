@@ -7,8 +7,8 @@ from typing import Any
 from attrs import evolve, frozen
 
 from streams.core.config import StreamsConfig
-from streams.core.errors import ConfigError
-from streams.core.topic import Topic
+from streams.core.errors import ConfigError, TopologyError
+from streams.core.topic import Topic, meant, typed_topic
 from streams.dsl.builder import TopologySource, build_topology
 from streams.testing.simulation.faults import Fault
 from streams.testing.simulation.outcome import Expectation, Outcome
@@ -79,6 +79,7 @@ def simulate(
     Raises:
         SimulationError: a seed has shown a failure, or many seeds have not exercised everything.
         ConfigError: there is nothing to run.
+        TopologyError: an input is no Topic, or one that the topology does not read.
     """
     chosen = list(seeds)
     if not chosen:
@@ -108,6 +109,8 @@ def _prepared(
     storm_ms: int,
     settings: Mapping[str, Any],
 ) -> _Simulation:
+    for topic in inputs:
+        typed_topic(topic, "an input of simulate()")
     rows = [(topic, key, value, time_ms) for topic, records in inputs.items() for key, value, time_ms in records]
     if not rows:
         raise ConfigError(
@@ -122,7 +125,12 @@ def _prepared(
             if name not in built.internal_topics:
                 declared = built.topics.get(name)
                 counts[name] = (declared.partitions if declared is not None else None) or partitions
+    patterns = [node.pattern for node in built.sources() if node.pattern is not None]
+    read = {name for node in built.sources() for name in node.topics}
+    read |= {name for store in built.global_stores.values() for name in store.source.topics}
     for topic in inputs:
+        if topic.name not in read and not any(pattern.fullmatch(topic.name) for pattern in patterns):
+            raise TopologyError(f"the topology does not read topic {topic.name!r}; {meant(topic.name, read)}")
         counts.setdefault(topic.name, topic.partitions or partitions)
     growing = [topic.name for topic in inputs] if _may_grow(built) else []
     scenario = Scenario(topology, rows, dict(settings), counts, storm_ms, config.is_exactly_once, growing)
