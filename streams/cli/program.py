@@ -1,6 +1,7 @@
 """From the command line to a command and an exit status.
 
 0: done.  1: a record could not be processed, or the program failed.  2: the user's mistake.
+3: a run over history is done, but more records than ``--max-dropped`` were dropped as late.
 """
 
 import argparse

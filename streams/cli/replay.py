@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streams.cli.late import add_limit, limit_of, status_of
 from streams.cli.mistakes import UsageError
 from streams.cli.options import add_common, add_history, pairs, settings_of
 
@@ -53,6 +54,7 @@ def add_parser(commands: Any) -> None:
         metavar="DIR",
         help="folder to work in (default: below --snapshot; else .streams/replay/ID with --resume, or a temporary one)",
     )
+    add_limit(parser)
     parser.add_argument("--explain", action="store_true", help="print the plan: stages, tasks, inputs, shuffles")
     parser.set_defaults(execute=execute)
 
@@ -64,12 +66,13 @@ def execute(options: argparse.Namespace) -> int:
     from streams.core.clock import SystemClock
     from streams.core.config import StreamsConfig
     from streams.files import open_output
-    from streams.replay import replay
+    from streams.replay import LateRecordsError, replay
 
     script = Script.parse(options.script)
     settings = settings_of(options)
     settings.setdefault("application_id", options.application_id or script.application_id)
     config = StreamsConfig.of(**settings)
+    limit = limit_of(options)
     inputs = dict(pairs(options.input, "--input", "TOPIC=PATH"))
     outputs = dict(pairs(options.output, "--output", "TOPIC=PATH"))
     if not inputs:
@@ -88,23 +91,27 @@ def execute(options: argparse.Namespace) -> int:
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
     with _shown(config.application_id) as show:
-        result = replay(
-            made,
-            inputs,
-            executor=options.executor,
-            master=options.master,
-            partitions=options.partitions,
-            slices=options.slices,
-            until=options.until,
-            directory=_folder(options, config.application_id),
-            resume=options.resume,
-            state_from=options.state_from,
-            wall_clock=options.wall_clock,
-            final_flush=options.final_flush,
-            explain=options.explain,
-            progress=show,
-            **settings,
-        )
+        try:
+            result = replay(
+                made,
+                inputs,
+                executor=options.executor,
+                master=options.master,
+                partitions=options.partitions,
+                slices=options.slices,
+                until=options.until,
+                directory=_folder(options, config.application_id),
+                resume=options.resume,
+                state_from=options.state_from,
+                wall_clock=options.wall_clock,
+                final_flush=options.final_flush,
+                explain=options.explain,
+                max_dropped=limit.text,
+                progress=show,
+                **settings,
+            )
+        except LateRecordsError as error:
+            result = error.result  # It is whole; the status says the rest.
     with result:
         if options.explain:
             print("\n".join(result.session.explain()))
@@ -113,7 +120,7 @@ def execute(options: argparse.Namespace) -> int:
         if options.snapshot:
             result.save(options.snapshot)
         _summarize(result, writers, written, options.snapshot, clock.monotonic_ms() - started_ms)
-    return 0
+        return status_of(result.late, limit)
 
 
 def _folder(options: argparse.Namespace, application_id: str) -> str | None:
@@ -174,8 +181,11 @@ def _summarize(
     elapsed_ms: int,
 ) -> None:
     """Say what was dropped, always, and what was written, to a person."""
+    from streams.runtime.lateness import LATE_REASONS
+
     for found in result.drops():
-        print(f"streams: {found}", file=sys.stderr)
+        if found.reason not in LATE_REASONS:  # Told with their share and cause.
+            print(f"streams: {found}", file=sys.stderr)
     if result.slices_skipped:
         slices = "slice was" if result.slices_skipped == 1 else "slices were"
         print(f"streams: {result.slices_skipped:,} {slices} done before and skipped", file=sys.stderr)

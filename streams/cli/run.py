@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from streams.cli.late import add_limit, limit_of, status_of
 from streams.cli.mistakes import UsageError
 from streams.cli.options import add_common, pairs, partition_count, settings_of
 from streams.cli.sharing import run_on_cluster
@@ -88,6 +89,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
         default=1,
         help="processes that share the work of a live run, over the cluster or the embedded broker (default 1)",
     )
+    add_limit(parser)
     # Which of the workers this process is; given by the one that starts them.
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.set_defaults(execute=execute)
@@ -171,8 +173,8 @@ def _check_live(files: "Files", config: "StreamsConfig", options: argparse.Names
         )
     if files.next_inputs and not (config.state_dir or options.from_snapshot):
         raise UsageError("--next needs --state-dir: it says that a file follows what earlier runs have read")
-    if not files.inputs and (files.outputs or options.final_flush):
-        what = "--output" if files.outputs else "--final-flush"
+    if not files.inputs and (files.outputs or options.final_flush or options.max_dropped):
+        what = "--output" if files.outputs else "--final-flush" if options.final_flush else "--max-dropped"
         raise UsageError(f"{what} needs --input: without inputs a run has no end")
     if not config.bootstrap_servers:
         return
@@ -231,7 +233,9 @@ def _run_bounded(
     from streams.cli.interrupts import orderly
     from streams.cli.progress import shown
     from streams.core.clock import SystemClock
+    from streams.runtime.lateness import late_in
 
+    limit = limit_of(options)
     inputs = files.readers(topology, on_bad_row="continue" if config.deserialization_handler != "fail" else "fail")
     outputs = files.writers(topology, config)
     continued = _continued(files, inputs, folder)
@@ -259,7 +263,7 @@ def _run_bounded(
     with result:
         written = {name: output.write(result.read_output(name)) for name, output in outputs.items()}
         _summarize(result, outputs, written, clock.monotonic_ms() - started_ms)
-    return 0
+        return status_of(late_in(result.topology, result.metrics), limit)
 
 
 def _continued(files: "Files", inputs: "dict[str, FileInput]", folder: Path) -> "dict[str, Continued]":
@@ -330,8 +334,11 @@ def _summarize(
     result: "BoundedRun", outputs: Mapping[str, "FileOutput"], written: Mapping[str, int], elapsed_ms: int
 ) -> None:
     """Say what was dropped, always, and what was written, to a person."""
+    from streams.runtime.lateness import LATE_REASONS
+
     for found in result.drops():
-        print(f"streams: {found}", file=sys.stderr)
+        if found.reason not in LATE_REASONS:  # Told with their share and cause.
+            print(f"streams: {found}", file=sys.stderr)
     if sys.stderr.isatty():
         for name, count in written.items():
             target = "standard output" if outputs[name].path == "-" else outputs[name].path

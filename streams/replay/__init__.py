@@ -6,7 +6,7 @@ through the very tasks that run live; its result can be read, published, and gon
 
 from streams.replay.api import replay
 from streams.replay.archive import ArchivedTopic, archive_topic
-from streams.replay.errors import HandOverError, ReplayError, ReplayTaskError, SnapshotError
+from streams.replay.errors import HandOverError, LateRecordsError, ReplayError, ReplayTaskError, SnapshotError
 from streams.replay.golive import GoneLive, go_live, lay_down
 from streams.replay.inputs import Archive, Files, KafkaTopic
 from streams.replay.progress import ReplayProgress
@@ -21,6 +21,7 @@ __all__ = [
     "GoneLive",
     "HandOverError",
     "KafkaTopic",
+    "LateRecordsError",
     "ReplayError",
     "ReplayProgress",
     "ReplayResult",

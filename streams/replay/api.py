@@ -1,5 +1,6 @@
 """``replay``: the front door of the package."""
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from streams.core.errors import ConfigError
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.dsl.builder import TopologySource
+from streams.replay.errors import LateRecordsError
 from streams.replay.failures import explained_failure
 from streams.replay.local import LocalExecutor
 from streams.replay.places import Place
@@ -19,6 +21,9 @@ from streams.replay.plan import Options
 from streams.replay.progress import Listener, Reporter
 from streams.replay.result import Outputs, ReplayResult, Stores, arrow_table
 from streams.replay.session import ReplaySession, Request
+from streams.runtime.lateness import USUAL_LIMIT, DropLimit
+
+logger = logging.getLogger(__name__)
 
 
 def replay(
@@ -39,6 +44,7 @@ def replay(
     final_flush: bool = False,
     store: Literal["rocksdb", "in_memory"] | None = None,
     processes: int | None = None,
+    max_dropped: str | int | None = None,
     explain: bool = False,
     progress: Listener | None = None,
     **settings: Any,
@@ -58,10 +64,13 @@ def replay(
     ``wall_clock`` says what becomes of wall-clock time, which history does not have: "error" refuses
     whatever asks for it, "skip" never fires its punctuations, "append_time" drives it from the times at
     which records were appended.  ``final_flush`` closes open windows at the end.  Other settings are
-    those of ``StreamsConfig``.  ``explain`` only reads the inputs and makes the plan.
+    those of ``StreamsConfig``.  ``max_dropped`` is how many records may be dropped as late at
+    one node: a share of what its tasks read ("1%") or a number; by default more than 1 % is a warning.
+    ``explain`` only reads the inputs and makes the plan.
 
     Raises:
         ReplayTaskError: user code failed or a record cannot be read; says where.
+        LateRecordsError: more was dropped as late than ``max_dropped`` allows; it has the result.
         ReplayError: the replay cannot be planned, or files are missing, damaged or full.
         TopologyError, ConfigError, InputError: a mistake in what was given.
     """
@@ -70,6 +79,7 @@ def replay(
     if wall_clock not in ("error", "skip", "append_time"):
         raise ConfigError(f"wall_clock {wall_clock!r}: give 'error', 'skip' or 'append_time'")
     refuse_unawaited(progress, "progress of a replay", error=ConfigError)
+    limit = DropLimit.of(USUAL_LIMIT if max_dropped is None else max_dropped)
     given = dict(settings)
     given["application_id"] = application_id or _application_id(topology)
     if store is None:
@@ -106,7 +116,23 @@ def replay(
             table = lambda name: arrow_table(session, name)  # noqa: E731
         drive(session, runner, progress, only_plan=explain)
         closing = stack.pop_all()
-        return ReplayResult(session, Outputs(session, table), Stores(session), closing.close)
+        result = ReplayResult(session, Outputs(session, table), Stores(session), closing.close)
+    _check_late(result, limit, is_given=max_dropped is not None)
+    return result
+
+
+def _check_late(result: ReplayResult, limit: DropLimit, *, is_given: bool) -> None:
+    """Refuse, or warn of, more late records than a limit.
+
+    Raises:
+        LateRecordsError: there are, and the limit was given.
+    """
+    found = limit.exceeded(result.late)
+    if found and is_given:
+        told = "; ".join(map(str, found))
+        raise LateRecordsError(f"more than max_dropped {limit.text}: {told}", late=found, result=result)
+    for late in found:
+        logger.warning("%s", late)
 
 
 def drive(session: ReplaySession, executor: Any, progress: Listener | None = None, *, only_plan: bool = False) -> None:

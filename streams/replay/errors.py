@@ -1,6 +1,10 @@
 """Errors of replay and hand-over, one class per cause that a caller treats differently."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from streams.core.errors import StreamsError
+from streams.runtime.lateness import Late
 
 
 class ReplayError(StreamsError):
@@ -34,6 +38,18 @@ class ReplayTaskError(ReplayError):
         self.partition = partition
         self.offset = offset
         self.place = place
+
+
+class LateRecordsError(ReplayError):
+    """More records were dropped because they were late than ``max_dropped`` allows; else the replay is whole.
+
+    Fields: ``late`` says at which nodes, and which share; ``result`` is the ``ReplayResult``, to be closed.
+    """
+
+    def __init__(self, message: str, *, late: Sequence[Late], result: Any) -> None:
+        super().__init__(message)
+        self.late = tuple(late)
+        self.result = result
 
 
 class SnapshotError(ReplayError):

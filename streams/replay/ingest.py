@@ -5,8 +5,10 @@ some files or a part of one, and writes what it has of each partition with offse
 asked for the calls puts them behind each other (``intake``).  Imports files.
 """
 
+import os
 import resource
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -59,6 +61,8 @@ class IngestWork:
     counts_only: bool = False
     #: About how much is read, as it lies on disk.
     size_bytes: int = 0
+    #: Folder that paths are relative to: that of the driver, wherever the call runs.
+    base: str = field(factory=os.getcwd)
     stage: int = -2
 
     @property
@@ -92,29 +96,52 @@ class IngestReport(StageReport):
         return sum(extent.rows for _, extent in self.written)
 
 
-def source_of(path: str) -> Source:
-    """Return a file as readers take it, wherever it lies."""
+def source_of(path: str, base: str = "") -> Source:
+    """Return a file as readers take it, wherever it lies; its name stays as it was given."""
     place = Place(path)
-    return Source.local(place.path) if place.is_local else Source(path, place.open_input)
+    if not place.is_local:
+        return Source(path, place.open_input)
+    own = os.path.join(base, place.uri)
+    return Source(place.uri, lambda: open(own, "rb"))
 
 
-def run_ingest(work: IngestWork, opened: Callable[[str], Source] = source_of) -> IngestReport:
+def run_ingest(work: IngestWork, opened: Callable[[str], Source] | None = None) -> IngestReport:
     """Read or count the pieces of a call, which ``opened`` gives access to.
 
     Raises:
         ReplayError: nothing can be written, or the call needs Spark itself.
     """
+    import pyarrow as pa
+
     if not isinstance(work, IngestWork):
         raise ReplayError(f"{work.name}: can be read through Spark only; give executor='spark'")
     meter = _Meter()
+    opened = opened or partial(_seen, work.base)
     try:
         if work.counts_only:
             return meter.report(work, counts=tuple(_count(piece, opened(piece.file)) for piece in work.pieces))
         return _read(work, meter, opened)
-    except InputError as error:
+    except (InputError, pa.ArrowException) as error:
         if work.root.is_local:
             work.failures.child(str(work.number)).write(b"")
-        return meter.report(work, failure=str(error))
+        # What remote file systems raise while a file is read has no place in it.
+        files = "" if isinstance(error, InputError) else f"{', '.join(piece.file for piece in work.pieces)}: "
+        return meter.report(work, failure=f"{files}{error}")
+
+
+def _seen(base: str, path: str) -> Source:
+    """Return a file that the driver has seen.
+
+    Raises:
+        InputError: it is not there where this process runs.
+    """
+    place = Place(path)
+    if place.is_local and not os.path.exists(os.path.join(base, place.uri)):
+        raise InputError(
+            f"{path}: the driver sees this file, but a process that is to read it does not: on a cluster inputs must "
+            "lie in a folder that all executors see, or on a file system such as S3"
+        )
+    return source_of(path, base)
 
 
 def _count(piece: Piece, source: Source) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from streams.files import kind_of
 from streams.files.kinds import Kind
 from streams.files.lake import LakeTable, table_below
 from streams.replay.errors import ReplayError
-from streams.replay.places import Place, is_local
+from streams.replay.places import NoFileSystemError, Place, is_local
 from streams.replay.state import read_manifest
 from streams.topology.graph import SourceNode, Topology
 
@@ -30,6 +30,8 @@ from streams.topology.graph import SourceNode, Topology
 _LOOK = 1 << 16
 #: In the place of a digest: when the file was changed last, in epoch milliseconds.
 _MODIFIED = "modified "
+#: How tables of a catalog are named, such as ``lake.orders``.
+_TABLE = re.compile("(table:)?[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*){0,2}")
 _URI = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
@@ -141,8 +143,10 @@ class FileMark:
                 head = stream.read(min(_LOOK, end))
                 stream.seek(max(0, end - _LOOK))
                 tail = stream.read(min(_LOOK, end))
-        except (OSError, ReplayError) as error:
+        except OSError as error:
             raise InputError(f"{path}: cannot be read: {error}") from error
+        except ReplayError as error:
+            raise InputError(str(error)) from error
         return cls(path, end, blake2b(head, digest_size=16).hexdigest(), blake2b(tail, digest_size=16).hexdigest())
 
     @classmethod
@@ -191,7 +195,13 @@ def input_of(given: Any) -> Input:
         if not servers or not topic:
             raise InputError(f"{given}: give kafka://HOST:PORT/TOPIC")
         return KafkaTopic(servers, topic)
-    paths = [given] if isinstance(given, str | os.PathLike) else list(given)
+    paths = [given] if isinstance(given, str | os.PathLike) else given
+    if not isinstance(paths, Sequence) or not all(isinstance(path, str | os.PathLike) for path in paths):
+        kind = f"{type(given).__module__}.{type(given).__qualname__}"
+        raise InputError(
+            f"an input is a file, folder, pattern, a list of files, an Archive or a KafkaTopic, not a {kind}; write "
+            "the rows of a DataFrame or table to Parquet (df.write.parquet(FOLDER)), and give that folder"
+        )
     found: list[str] = []
     for path in paths:
         text = os.fspath(path)
@@ -216,7 +226,7 @@ def _needs_spark(path: str) -> bool:
         return False
     try:
         Place(path).exists()
-    except ReplayError:
+    except NoFileSystemError:
         return True
     return "://" not in path
 
@@ -237,8 +247,7 @@ def is_archive(path: str) -> bool:
 def _files(text: str) -> list[str]:
     """Return the files that a path, folder or pattern names, sorted by name."""
     if not is_local(text):
-        place = Place(text)
-        return [f"{text.rstrip('/')}/{name}" for name in _files_below(place) if not _is_hidden(name)] or [text]
+        return _remote_files(text)
     text = text.removeprefix("file://")
     if glob.has_magic(text) and not Path(text).exists():
         found = sorted(path for path in glob.glob(text, recursive=True) if Path(path).is_file())
@@ -256,7 +265,31 @@ def _files(text: str) -> list[str]:
         names = sorted(entry.name for entry in path.parent.iterdir())[:1000] if path.parent.is_dir() else []
         close = get_close_matches(path.name, names, n=1)
         meant = f"; did you mean {str(path.parent / close[0])!r}?" if close else ""
+        if not meant and _TABLE.fullmatch(text):
+            meant = "; a table of a catalog is no input: write its rows to Parquet, and give that folder"
         raise InputError(f"{text}: there is no such file{meant}")
+    _refuse_tables([text])
+    return [text]
+
+
+def _remote_files(text: str) -> list[str]:
+    """Return the files that the URI of a file or folder names.
+
+    Raises:
+        InputError: there are none, or it is a pattern.
+    """
+    place = Place(text)
+    if place.is_folder():
+        found = [f"{text.rstrip('/')}/{name}" for name in _files_below(place) if not _is_hidden(name)]
+        if not found:
+            raise InputError(f"{text}: this folder has no files")
+        return found
+    if not place.exists():
+        if glob.has_magic(text):
+            raise InputError(
+                f"{text}: patterns are for files of this machine; give the folder, or the files one by one"
+            )
+        raise InputError(f"{text}: there is no such file or folder")
     _refuse_tables([text])
     return [text]
 

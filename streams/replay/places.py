@@ -19,6 +19,12 @@ from attrs import field, frozen
 from streams.files.lake import LakeTable, table_around
 from streams.replay.errors import ReplayError
 
+#: File systems that pyarrow itself knows: what they say is wrong with them, not with us.
+_KNOWN = frozenset({"s3", "gs", "gcs", "abfs", "abfss"})
+#: How long Google's client tries to reach its service: 15 minutes by default, in which no signal is heard.
+_GS_PATIENCE = "retry_limit_seconds=20"
+#: Of a message of a file system, which may be pages, so much is told.
+_LONGEST_REASON = 300
 #: Names that Hadoop gives to file systems which pyarrow calls otherwise.
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 _CHUNK = 1 << 20
@@ -31,6 +37,10 @@ def is_local(text: str) -> bool:
     (True, False)
     """
     return "://" not in text or text.startswith("file://")
+
+
+class NoFileSystemError(ReplayError):
+    """Python has no file system for a URI; Spark may have one."""
 
 
 def _plain(given: str) -> str:
@@ -76,8 +86,7 @@ class Place:
         """Whether there is a file or folder."""
         if self.is_local:
             return self.path.exists()
-        system, path = self._system()
-        return bool(system.get_file_info(path).type)
+        return self._info() is not None
 
     def open_input(self) -> Any:
         """Open a file for reading as pyarrow does.
@@ -86,10 +95,8 @@ class Place:
             ReplayError: it cannot be read.
         """
         system, path = self._system()
-        try:
+        with self._edge("read"):
             return system.open_input_file(path)
-        except OSError as error:
-            raise ReplayError(f"{self}: cannot be read: {_reason(error)}") from error
 
     def read(self) -> bytes:
         """Return a file's bytes.
@@ -97,23 +104,66 @@ class Place:
         Raises:
             ReplayError: it cannot be read.
         """
-        with self.open_input() as stream:
+        with self.open_input() as stream, self._edge("read"):
             return bytes(stream.read())
 
     def digest(self) -> str:
         """Return the BLAKE2b digest of a file, 16 bytes in hexadecimal."""
         state = blake2b(digest_size=16)
-        with self.open_input() as stream:
+        with self.open_input() as stream, self._edge("read"):
             while chunk := stream.read(_CHUNK):
                 state.update(chunk)
         return state.hexdigest()
 
     def size(self) -> int:
-        """Return a file's size in bytes."""
+        """Return a file's size in bytes.
+
+        Raises:
+            ReplayError: it cannot be looked at, or is no file.
+        """
+        with self._edge("read"):
+            if self.is_local:
+                return self.path.stat().st_size
+        found = self._info()
+        if found is None or found.size is None:
+            raise ReplayError(f"{self}: {'there is no such file' if found is None else 'is no file'}")
+        return int(found.size)
+
+    def is_folder(self) -> bool:
+        """Whether there is a folder.
+
+        Raises:
+            ReplayError: it cannot be looked at.
+        """
+        from pyarrow.fs import FileType
+
         if self.is_local:
-            return self.path.stat().st_size
+            return self.path.is_dir()
+        found = self._info()
+        return found is not None and bool(found.type == FileType.Directory)
+
+    def _info(self) -> Any:
+        """Return what a remote file system knows of a file or folder, None if there is none."""
+        from pyarrow.fs import FileType
+
         system, path = self._system()
-        return int(system.get_file_info(path).size)
+        with self._edge("read"):
+            found = system.get_file_info(path)
+        return None if found.type == FileType.NotFound else found
+
+    @contextmanager
+    def _edge(self, verb: str, hint: str = "") -> Iterator[None]:
+        """Tell in our words what a file system refuses.
+
+        Raises:
+            ReplayError: it does.
+        """
+        import pyarrow as pa
+
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            raise ReplayError(f"{self}: cannot be {verb}: {_reason(error)}{hint}") from error
 
     def state(self) -> tuple[str, int, int]:
         """Return the name of a file, its size in bytes, and when it was changed last where that costs nothing.
@@ -123,10 +173,8 @@ class Place:
         """
         if not self.is_local:
             return self.uri, self.size(), 0
-        try:
+        with self._edge("read"):
             found = self.path.stat()
-        except OSError as error:
-            raise ReplayError(f"{self}: cannot be read: {_reason(error)}") from error
         return self.uri, found.st_size, found.st_mtime_ns
 
     def files(self) -> list[str]:
@@ -136,14 +184,28 @@ class Place:
         from pyarrow.fs import FileSelector, FileType
 
         system, base = self._system()
-        found = system.get_file_info(FileSelector(base, recursive=True, allow_not_found=True))
+        with self._edge("read"):
+            found = system.get_file_info(FileSelector(base, recursive=True, allow_not_found=True))
         return sorted(info.path.removeprefix(base.rstrip("/") + "/") for info in found if info.type == FileType.File)
 
     def table(self, known: "dict[str, LakeTable | None] | None" = None) -> LakeTable | None:
         """Return the table of a lake that this is or lies in; ``known`` as for ``table_around``."""
         if self.is_local:
             return table_around(self.uri, known=known)
-        return table_around(self.uri, _is_remote_folder, _remote_names, known)
+        self._system()  # What is wrong with the file system is wrong with this place, not with one around it.
+        return table_around(
+            self.uri,
+            lambda uri: Place(uri).is_folder(),
+            lambda uri: Place(uri)._names(),
+            known,
+        )
+
+    def _names(self) -> list[str]:
+        from pyarrow.fs import FileSelector
+
+        system, path = self._system()
+        with self._edge("read"):
+            return [info.base_name for info in system.get_file_info(FileSelector(path, allow_not_found=True))]
 
     # --- writing --------------------------------------------------------------------------
 
@@ -156,7 +218,7 @@ class Place:
         """
         system, path = self._system()
         part = f"{path}.{uuid4().hex}.part" if self.is_local else path
-        try:
+        with self._edge("written", "; make room or choose another place"):
             if self.is_local:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -170,10 +232,6 @@ class Place:
                 if self.is_local:
                     Path(part).unlink(missing_ok=True)
                 raise
-        except OSError as error:
-            raise ReplayError(
-                f"{self}: cannot be written: {_reason(error)}; make room or choose another place"
-            ) from error
 
     def write(self, data: bytes) -> None:
         """Write a file whole.
@@ -229,11 +287,12 @@ class Place:
         from pyarrow.fs import FileType
 
         system, path = self._system()
-        kind = system.get_file_info(path).type
-        if kind == FileType.Directory:
-            system.delete_dir(path)
-        elif kind == FileType.File:
-            system.delete_file(path)
+        with self._edge("deleted"):
+            kind = system.get_file_info(path).type
+            if kind == FileType.Directory:
+                system.delete_dir(path)
+            elif kind == FileType.File:
+                system.delete_file(path)
 
     def rename_to(self, other: "Place") -> None:
         """Give a file another name in the same folder.
@@ -241,15 +300,13 @@ class Place:
         Raises:
             ReplayError: that is not possible.
         """
-        try:
+        with self._edge(f"renamed to {other.name}"):
             if self.is_local:
                 self.path.replace(other.path)
                 _sync(str(other.path.parent))
             else:
                 system, path = self._system()
                 system.move(path, other._system()[1])
-        except OSError as error:
-            raise ReplayError(f"{self}: cannot be renamed to {other.name}: {_reason(error)}") from error
 
     def link_to(self, other: "Place") -> None:
         """Make the file appear at another place too, without copying it where the file system can."""
@@ -267,40 +324,47 @@ class Place:
                 target.write(chunk)
 
     def _system(self) -> tuple[Any, str]:
+        """Return the file system, and the path in it.
+
+        Raises:
+            NoFileSystemError: Python has none for it.
+            ReplayError: it has one, but that cannot be used.
+        """
+        import pyarrow as pa
         from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
 
         if self.is_local:
             return LocalFileSystem(), self.uri
         scheme, _, rest = self.uri.partition("://")
-        uri = f"{_ALIASES.get(scheme, scheme)}://{rest}"
+        scheme = _ALIASES.get(scheme, scheme)
+        uri = f"{scheme}://{rest}"
+        if scheme in ("gs", "gcs") and "retry_limit_seconds" not in rest:
+            uri += f"{'&' if '?' in rest else '?'}{_GS_PATIENCE}"
         try:
             system, path = FileSystem.from_uri(uri)
-        except (ValueError, OSError, ImportError) as error:
+        except (pa.ArrowException, OSError, ImportError) as error:
+            if scheme in _KNOWN and not isinstance(error, ImportError):
+                raise ReplayError(f"{self}: cannot be reached: {_reason(error)}") from error
             try:
                 import fsspec
-            except ImportError:
-                raise ReplayError(f"{self}: no file system is known for it: {error}; fsspec may know it") from error
-            found, path = fsspec.core.url_to_fs(uri)
+
+                found, path = fsspec.core.url_to_fs(uri)
+            except Exception as other:
+                why = _reason(error)
+                if scheme in ("hdfs", "viewfs"):
+                    why = f"libhdfs of a Hadoop installation is needed, by the driver and every worker ({why})"
+                raise NoFileSystemError(
+                    f"{self}: no file system is known for it: {why}; Spark or fsspec may know it"
+                ) from other
             system = PyFileSystem(FSSpecHandler(found))
         return system, path
 
 
-def _is_remote_folder(uri: str) -> bool:
-    from pyarrow.fs import FileType
-
-    system, path = Place(uri)._system()
-    return bool(system.get_file_info(path).type == FileType.Directory)
-
-
-def _remote_names(uri: str) -> list[str]:
-    from pyarrow.fs import FileSelector
-
-    system, path = Place(uri)._system()
-    return [info.base_name for info in system.get_file_info(FileSelector(path, allow_not_found=True))]
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+def _reason(error: Exception) -> str:
+    """Return what a file system says, in one line: some tell everything that they have tried."""
+    text = (isinstance(error, OSError) and error.strerror) or str(error)
+    line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."
 
 
 def _sync(path: str) -> None:

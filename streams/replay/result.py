@@ -19,6 +19,7 @@ from streams.replay.segments import headers_array, schema
 from streams.replay.session import ReplaySession
 from streams.replay.snapshot import Snapshot
 from streams.replay.stores import open_contents
+from streams.runtime.lateness import READ, Late, late_of
 from streams.topology.graph import SinkNode, Topology
 
 
@@ -183,6 +184,17 @@ class ReplayResult:
         session = self.session
         counters = [*session.state.counters.items(), *session.global_counters.items()]
         return dropped(((name, node, count) for (name, node), count in counters), session.state.examples)
+
+    @property
+    def late(self) -> list[Late]:
+        """What was dropped because it was late, by node, with its share and how far history is out of order."""
+        session = self.session
+        counters = [*session.state.counters.items(), *session.global_counters.items()]
+        counts = [
+            (name, node, int(node) if name == READ and node.isdecimal() else None, count)
+            for (name, node), count in counters
+        ]
+        return late_of(session.topology, counts)
 
     def read(self, topic: TopicLike) -> Iterator[tuple[int, Block]]:
         """Yield the records of an output topic as (partition, block), partition by partition, by offset."""

@@ -17,6 +17,7 @@ from streams.replay.errors import ReplayError
 from streams.replay.places import Place
 from streams.replay.segments import Extent, Kind
 from streams.replay.work import StageReport, StoreRef
+from streams.runtime.lateness import merged
 from streams.runtime.plan import ApplicationPlan
 
 #: Name of the file that makes a folder valid.
@@ -67,7 +68,7 @@ class ReplayState:
             self.stores[task.task_id] = dict(task.stores)
             self.ends[task.task_id] = dict(task.ends)
             for name, count in task.counters.items():
-                self.counters[name] = self.counters.get(name, 0) + count
+                self.counters[name] = merged(name[0], self.counters.get(name, 0), count)
             self.examples = {**task.examples, **self.examples}
             for kind, partition, extent in task.written:
                 if kind != "repartition":

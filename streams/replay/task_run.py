@@ -18,6 +18,7 @@ from streams.replay.segments import ExtentReader, Kind, SegmentWriter
 from streams.replay.stores import MAX_UNCOMMITTED_BYTES, write_back, write_contents
 from streams.replay.work import InputWork, StageWork, TaskReport, TaskWork
 from streams.runtime.checkpoint import Checkpoint
+from streams.runtime.lateness import DISORDER, READ, merged
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.task import Task, TaskState
 from streams.state.cache import RecordCache
@@ -255,10 +256,19 @@ def report_of(work: StageWork, run: TaskRun, attempt: str) -> TaskReport:
 
 
 def counters_of(metrics: Metrics) -> dict[tuple[str, str], int]:
-    """Return how many records were dropped, by counter and node."""
+    """Return the counters of a task that its replay keeps, by name and node: what was dropped, and of how many.
+
+    How many records it has read stands under the number of its sub-topology.
+    """
     result: dict[tuple[str, str], int] = {}
     for key, count in metrics.snapshot().items():
-        if count and key.name.startswith("dropped"):
+        if not count:
+            continue
+        if key.name == READ:
+            place = (key.name, str(key.task.sub_topology))
+        elif key.name.startswith("dropped") or key.name == DISORDER:
             place = (key.name, key.node or "")
-            result[place] = result.get(place, 0) + int(count)
+        else:
+            continue
+        result[place] = merged(key.name, result.get(place, 0), int(count))
     return result

@@ -17,6 +17,7 @@ from streams.core.records import TaskId, TopicPartition
 from streams.core.serdes import BYTES
 from streams.core.timestamps import Extractor, extractor_for
 from streams.runtime.handling import Handlers, HandlerSettings
+from streams.runtime.lateness import DISORDER, Disorder
 from streams.runtime.outbox import Outbox
 from streams.runtime.queues import TaskQueues
 from streams.runtime.sources import SourceReader
@@ -402,7 +403,7 @@ class ApplicationPlan:
         )
         program = self._program(task_id.sub_topology, has_cache=cache is not None)
         handlers = Handlers(self.handlers, metrics, outbox)
-        return Task(
+        task = Task(
             task_id,
             config.application_id,
             self.topology,
@@ -419,6 +420,12 @@ class ApplicationPlan:
             now_ms=self.clock.now_ms(),
             handlers=handlers,
         )
+        for item in inputs if is_bounded else ():
+            if not self.is_internal(item.topic):
+                queue = queues[item.partition]
+                counter = metrics.counter(DISORDER, task=task_id, node=item.name)
+                queue.disorder = Disorder(counter, queue.partition_time_ms)
+        return task
 
     def open_global(self, store: str, state: TaskState, metrics: Metrics) -> Task:
         """Make the task that fills a global store from all partitions of its topic."""

@@ -17,6 +17,7 @@ from attrs import define, field, frozen
 from streams.core.loops import head_places, rows_by_number
 from streams.core.records import NO_TIMESTAMP, Headers, TopicPartition
 from streams.runtime.arrival import offer, poll
+from streams.runtime.lateness import Disorder
 
 #: Records of one partition that are looked at for one mixed run: bounds the work of a take.
 _LOOK_AHEAD = 1024
@@ -82,6 +83,8 @@ class PartitionQueue:
     idle_deadline_ms: int | None = None
     #: Error of a record that could not be read, raised when all before it are taken.
     failure: Exception | None = None
+    #: Measures how far history is out of order, where a run is over history.
+    disorder: Disorder | None = None
 
     @property
     def head_ms(self) -> int:
@@ -212,6 +215,8 @@ class TaskQueues:
         """Buffer a batch of one of the queues; return whether the task can go on behind it."""
         was_empty = not queue.size
         queue.add(batch)
+        if queue.disorder is not None:
+            queue.disorder.observe(batch.timestamps)
         if was_empty and queue.size and self._arrival is not None:
             offer(self._arrival, queue, _head_ms)
         return queue.failure is None

@@ -26,6 +26,7 @@ from streams.core.records import (
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.context import TaskNodeContext
 from streams.runtime.handling import Handlers, HandlerSettings
+from streams.runtime.lateness import TOO_OLD
 from streams.runtime.outbox import Outbox, TopicColumns
 from streams.runtime.punctuation import Punctuations, Timer
 from streams.runtime.queues import Run, TaskQueues
@@ -38,8 +39,6 @@ from streams.topology.graph import SinkNode, Topology
 from streams.topology.operator import Process, PunctuationType, StreamTime
 
 _NO_ORIGIN = ("", -1, -1)
-#: Reason of records that a store refuses.
-_TOO_OLD = "older than the store keeps"
 #: Metadata entry of a store: next changelog offset that the committed state already holds.
 CHANGELOG_POSITION = "changelog_position"
 
@@ -156,7 +155,7 @@ class Task:
         for name, store in self.stores.items():
             # Records that a store refuses as too old are dropped records too.
             if hasattr(store, "on_expired"):
-                store.on_expired = partial(metrics.drop, _TOO_OLD, task=task_id, node=name)
+                store.on_expired = partial(metrics.drop, TOO_OLD, task=task_id, node=name)
         self.program = compiled.bind(self)
         # Bound are children first; all else goes by the order of the graph: what a flush sends on must
         # not reach a node that has been flushed before.

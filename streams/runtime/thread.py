@@ -585,7 +585,6 @@ class StreamThread:
             except Exception:
                 log.exception("%s: closing after a failure went wrong too", self.name)
 
-
     def _send_last_words(self) -> None:
         """Send the dead letters of a handler that has said fail; a transaction takes them back."""
         for task in self.tasks.values():

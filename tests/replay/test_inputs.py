@@ -11,9 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from streams import ConfigError, EmbeddedBroker, InputError, StreamsBuilder, Topic
-from streams.files import OutputError, open_output
+from streams.files import WHOLE, OutputError, open_output
 from streams.replay import Archive, Files, KafkaTopic, ReplayError, archive_topic, replay
+from streams.replay.application import Application
+from streams.replay.ingest import IngestWork, Piece, run_ingest
 from streams.replay.inputs import FileMark, input_of
+from streams.replay.places import NoFileSystemError, Place
 
 rows = Topic("rows", key=str, value=dict[str, Any], timestamp=lambda v: int(v["t"]), key_from=lambda v: v["k"] or None)
 out = Topic("out", key=str, value=dict[str, Any])
@@ -308,3 +311,59 @@ def test_nothing_is_written_into_a_table(tmp_path: Path):
 def test_options_of_spark_that_say_what_is_read_are_refused(option: str):
     with pytest.raises(ConfigError, match=f"KafkaTopic 'rows': option '{option}' is refused: .*; leave it out"):
         KafkaTopic("127.0.0.1:1", "rows", {"kafka.security.protocol": "SSL", option: "1"})
+
+
+# --- what cannot be an input, and other file systems ------------------------------------------
+
+
+class DataFrame:
+    """Stands for what has columns to iterate over."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["t", "k"])
+
+
+@pytest.mark.parametrize("given", [DataFrame(), 7, None, [1, 2], {"a": 1}])
+def test_dataframes_and_other_values_are_refused(given: Any):
+    said = refused(given)
+
+    assert "an input is a file, folder, pattern" in said
+    assert "df.write.parquet(FOLDER)" in said
+
+
+def test_name_of_a_table_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+    for name in ("lake.orders", "table:lake.orders", "main.lake.orders"):
+        assert "a table of a catalog is no input: write its rows to Parquet" in refused(name)
+
+
+def test_remote_file_that_is_missing_is_told_and_so_is_a_pattern():
+    assert refused("mock://bucket/rows.jsonl") == "mock://bucket/rows.jsonl: there is no such file or folder"
+    assert "patterns are for files of this machine; give the folder" in refused("mock://bucket/rows/*.jsonl")
+    with pytest.raises(ReplayError, match=r"mock://bucket/rows\.jsonl: there is no such file"):
+        Place("mock://bucket/rows.jsonl").size()
+
+
+def test_what_a_file_system_says_is_one_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("JAVA_HOME", "/nonexistent")
+    with pytest.raises(NoFileSystemError) as caught:
+        Place("hdfs://127.0.0.1:1/replay").exists()
+    assert "libhdfs of a Hadoop installation is needed, by the driver and every worker" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert refused("abfs://box/rows").startswith("abfs://box/rows: cannot be reached: ")
+
+
+def test_relative_inputs_are_those_of_the_driver_wherever_a_call_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As executors of a cluster work in folders of their own."""
+    for name in ("driver", "executor"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "driver" / "rows.jsonl").write_text(lines(5))
+    monkeypatch.chdir(tmp_path / "driver")
+    application = Application.of(topology, {"application_id": "app"}, {"rows": 1, "out": 1})
+    work = IngestWork(application, "rows", (Piece("rows.jsonl", WHOLE),), 1, Place(str(tmp_path / "work")), "inputs")
+    monkeypatch.chdir(tmp_path / "executor")
+
+    assert run_ingest(work).records_in == 5
+    (tmp_path / "driver" / "rows.jsonl").unlink()
+    assert "the driver sees this file, but a process that is to read it does not" in (run_ingest(work).failure or "")

@@ -1,0 +1,48 @@
+"""What a run over history says of records that came too late, and its exit status."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streams.runtime.lateness import DropLimit, Late
+
+#: Exit status of a run that is whole, but dropped more records as late than was allowed.
+TOO_MANY_LATE = 3
+
+
+def add_limit(parser: argparse.ArgumentParser) -> None:
+    """Add ``--max-dropped``."""
+    from streams.runtime.lateness import USUAL_LIMIT
+
+    parser.add_argument(
+        "--max-dropped",
+        metavar="SHARE|N",
+        help="records that may be dropped as late at one node, as a share of what it gets or a number; above it the "
+        f"exit status is {TOO_MANY_LATE}, outputs are written nevertheless (default {USUAL_LIMIT}%)",
+    )
+
+
+def limit_of(options: argparse.Namespace) -> "DropLimit":
+    """Return the limit that was given, or the usual one.
+
+    Raises:
+        ConfigError: it is neither a share nor a number.
+    """
+    from streams.runtime.lateness import USUAL_LIMIT, DropLimit
+
+    return DropLimit.of(options.max_dropped or USUAL_LIMIT)
+
+
+def status_of(late: "Sequence[Late]", limit: "DropLimit") -> int:
+    """Say what was dropped as late; return the exit status of a run that has done everything else."""
+    for one in late:
+        print(f"streams: {one}", file=sys.stderr)
+    if not limit.exceeded(late):
+        return 0
+    print(
+        f"streams: more than --max-dropped {limit.text}: the outputs are written, but exit status is {TOO_MANY_LATE}",
+        file=sys.stderr,
+    )
+    return TOO_MANY_LATE

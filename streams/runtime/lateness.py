@@ -1,0 +1,170 @@
+"""Records that came too late in a run over history: how many, where, and how far history is out of order.
+
+Live a late record is a fact.  In files it mostly says how they were written: a job that writes a day in no order of
+time makes all of it late but what comes first.  Who runs over history is told which share was dropped and why.
+Pure; imports core and topology.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from operator import sub
+from typing import TypeAlias
+
+from attrs import define, frozen
+
+from streams.core.errors import ConfigError
+from streams.core.metrics import DROPPED, Counter, Metrics
+from streams.core.records import NO_TIMESTAMP
+from streams.topology.graph import Topology
+from streams.topology.subtopologies import sub_topologies
+
+#: Why a store refuses a record.
+TOO_OLD = "older than the store keeps"
+#: Reasons for which a record is dropped because it is late: in the words of windowed operators, stores and tables.
+LATE_REASONS = ("expired window", TOO_OLD, "late record of a versioned table")
+#: Counter of an input topic: by how many milliseconds its partitions are out of order, at most.
+DISORDER = "disorder-ms"
+#: Counter of a task: how many records it has read.
+READ = "process-total"
+#: Share that is dropped as late without being an error, unless said otherwise.
+USUAL_LIMIT = "1%"
+
+#: A counter: its name, the node (or topic) that it is of, the sub-topology if it is of a task, and its value.
+Count: TypeAlias = tuple[str, str, int | None, int]
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
+
+
+@define(eq=False)
+class Disorder:
+    """How far one partition is out of order: the most by which a record is older than one before it."""
+
+    counter: Counter
+    _highest_ms: int = NO_TIMESTAMP
+
+    def observe(self, times: Sequence[int]) -> None:
+        """Take in the times of the next records."""
+        if not times:
+            return
+        ordered = sorted(times)  # Of times in order that is quicker than to look for the least.
+        lowest, highest = ordered[0], ordered[-1]
+        # No record is looked at where none can change the answer: the span is known, or all are in order.
+        if max(highest, self._highest_ms) - lowest > self.counter.value and (
+            lowest < self._highest_ms or ordered != times
+        ):
+            reached = accumulate(times, max, initial=self._highest_ms)
+            next(reached)
+            self.counter.value = max(self.counter.value, *map(sub, reached, times))
+        self._highest_ms = max(self._highest_ms, highest)
+
+
+@frozen
+class Late:
+    """Records that were dropped at one node because they were late.
+
+    ``read`` is how many its tasks have read.  A record counts for each window that it is too late for, as in Kafka
+    Streams, so there may be more.
+    """
+
+    node: str
+    count: int
+    read: int
+    #: The input topic that is out of order most, and by how many milliseconds; "" and 0 if none is.
+    topic: str = ""
+    disorder_ms: int = 0
+
+    @property
+    def share(self) -> float:
+        """What part of the records it is."""
+        return self.count / self.read if self.read else 1.0
+
+    def __str__(self) -> str:
+        share = f"{self.share:.0%}" if self.share >= 0.1 else f"{self.share:.2%}"
+        many = f"{self.count:,} of {self.read:,} records" if self.count <= self.read else f"{self.count:,} records"
+        text = f"{self.node}: {many} dropped as late ({share})"
+        if not self.disorder_ms:
+            return f"{text}: their windows were closed when they came; give more grace"
+        return (
+            f"{text}: history of topic {self.topic!r} is out of order by up to {span_text(self.disorder_ms)}; "
+            "sort it by time, or give that much grace"
+        )
+
+
+@frozen
+class DropLimit:
+    """How many records may be dropped as late at one node: a share of what is read there, or a count."""
+
+    text: str
+    share: float | None = None
+    count: int = 0
+
+    @classmethod
+    def of(cls, given: str | int) -> "DropLimit":
+        """Return what a user means by ``1%`` or ``1000``.
+
+        Raises:
+            ConfigError: it is neither.
+        """
+        text = str(given).strip()
+        try:
+            if not text.endswith("%"):
+                limit = cls(text, None, int(text))
+            else:
+                limit = cls(text, float(text[:-1]) / 100)
+        except ValueError:
+            limit = cls(text, -1.0)
+        if isinstance(given, bool) or limit.count < 0 or not (limit.share is None or 0 <= limit.share < float("inf")):
+            raise ConfigError(f"max_dropped {given!r}: give a share such as 1%, or a number of records")
+        return limit
+
+    def exceeded(self, late: Iterable[Late]) -> list[Late]:
+        """Return what is above the limit."""
+        return [one for one in late if (one.share > self.share if self.share is not None else one.count > self.count)]
+
+
+def merged(name: str, one: int, other: int) -> int:
+    """Return the value of two counters of a name as one."""
+    return max(one, other) if name == DISORDER else one + other
+
+
+def late_of(topology: Topology, counts: Iterable[Count]) -> list[Late]:
+    """Return what was dropped as late, by node, of the counters of tasks; the most first."""
+    place_of = {name: sub.id for sub in sub_topologies(topology) for name in (*sub.nodes, *sub.stores)}
+    late: dict[str, int] = {}
+    read: dict[int | None, int] = {}
+    disorder: dict[str, int] = {}
+    for name, node, sub_id, value in counts:
+        kind, _, reason = name.partition(":")
+        if kind == DROPPED and reason in LATE_REASONS and value:
+            late[node] = late.get(node, 0) + value
+        elif kind == READ:
+            read[sub_id] = read.get(sub_id, 0) + value
+        elif kind == DISORDER:
+            disorder[node] = max(value, disorder.get(node, 0))
+    topic, most = max(disorder.items(), key=lambda item: item[1], default=("", 0))
+    found = [Late(node, count, read.get(place_of.get(node), 0), topic, most) for node, count in late.items()]
+    return sorted(found, key=lambda one: (-one.count, one.node))
+
+
+def late_in(topology: Topology, metrics: Metrics) -> list[Late]:
+    """Return what was dropped as late by the tasks of an instance."""
+    counts = metrics.snapshot().items()
+    return late_of(
+        topology, ((key.name, key.node or "", key.task and key.task.sub_topology, count) for key, count in counts)
+    )
+
+
+def span_text(span_ms: int) -> str:
+    """Return a length of time in its two largest units.
+
+    >>> span_text(350), span_text(86_399_000), span_text(3_600_000)
+    ('350 ms', '23 h 59 min', '1 h')
+    """
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        if span_ms >= size and len(parts) < 2:
+            parts.append(f"{span_ms // size} {unit}")
+            span_ms %= size
+        elif parts:
+            break
+    return " ".join(parts) or "0 ms"

@@ -1,0 +1,84 @@
+"""History that is in no order of time: what is dropped as late is told, with its share and the disorder."""
+
+import json
+import logging
+import random
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams import StreamsBuilder, TimeWindows, Topic
+from streams.app import run_bounded
+from streams.files import open_input
+from streams.replay import LateRecordsError, replay
+from streams.runtime.lateness import late_in
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+rows = Topic("rows", key=str, value=dict[str, int], timestamp=lambda row: row["at"])
+hours = Topic("hours", key=str, value=int)
+LOCAL: dict[str, Any] = {"executor": "local", "processes": 1, "application_id": "app", "partitions": 2}
+
+
+def topology(builder: StreamsBuilder) -> None:
+    stream = builder.stream(rows).select_key(lambda _, row: f"k{row['n'] % 5}").repartition("by-key", partitions=2)
+    windows = TimeWindows.of(timedelta(hours=1), grace=timedelta(minutes=5))
+    counted = stream.group_by_key().windowed_by(windows).count("by-hour")
+    counted.to_stream().map(lambda key, count: (key.key, count)).to(hours)
+
+
+def write(folder: Path, *, shuffled: bool, days: int = 3, of_day: int = 400) -> Path:
+    """Days of records, each in no order within itself, as a Spark job writes them."""
+    chance = random.Random(7)
+    path = folder / "rows.jsonl"
+    with path.open("w") as file:
+        for day in range(days):
+            times = [day * DAY + chance.randrange(DAY) for _ in range(of_day)]
+            for at in times if shuffled else sorted(times):
+                file.write(json.dumps({"n": chance.randrange(100), "at": at}) + "\n")
+    return path
+
+
+def told(late: Any) -> list[tuple[str, int, int, str, int]]:
+    return [(one.node, one.count, one.read, one.topic, one.disorder_ms) for one in late]
+
+
+def test_share_and_disorder_are_those_of_a_bounded_run_in_slices_too(tmp_path: Path):
+    path = write(tmp_path, shuffled=True)
+    with run_bounded(topology, {"rows": open_input(rows, path)}, application_id="app", partitions=2) as run:
+        expected = told(late_in(run.topology, run.metrics))
+    ((node, count, read, topic, disorder_ms),) = expected
+
+    assert (node, read, topic) == ("by-hour", 1200, "rows")
+    assert count > 1000
+    assert 22 * HOUR < disorder_ms < DAY
+    for slices in (None, 4):
+        with replay(topology, {rows: path}, slices=slices, **LOCAL) as result:
+            assert told(result.late) == expected
+
+
+def test_too_many_late_records_are_an_error_that_has_the_result(tmp_path: Path):
+    path = write(tmp_path, shuffled=True)
+
+    with pytest.raises(
+        LateRecordsError, match=r"more than max_dropped 5%: by-hour: .* out of order by up to 23 h"
+    ) as caught:
+        replay(topology, {rows: path}, max_dropped="5%", **LOCAL)
+
+    with caught.value.result as result:
+        assert result.records["hours"] == 1200 - caught.value.late[0].count
+    with replay(topology, {rows: path}, max_dropped="100%", **LOCAL) as result:
+        assert result.late
+
+
+def test_without_a_limit_they_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING), replay(topology, {rows: write(tmp_path, shuffled=True)}, **LOCAL):
+        assert "dropped as late" in caplog.text
+
+
+def test_history_in_order_is_not_late(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    with replay(topology, {rows: write(tmp_path, shuffled=False)}, max_dropped=0, **LOCAL) as result:
+        assert result.late == []
+        assert result.records["hours"] == 1200
