@@ -5,6 +5,7 @@ or under way; partitions with different pace therefore do not wait for each othe
 position moves when records are handed out, not when they arrive.  Imports protocol and core.
 """
 
+import logging
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -30,6 +31,8 @@ from streams.protocol.messages import (
     Response,
 )
 from streams.protocol.wire import EncodedBlock
+
+log = logging.getLogger(__name__)
 
 #: Wait of a fetch while other partitions have records.
 _SHORT_WAIT_MS = 5
@@ -268,6 +271,9 @@ class Fetcher:
                 self._news.add(partition)
         elif fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._reset_policy is not None:
+                log.warning(
+                    "the log of %s does not hold offset %s; the reset policy says where to go on", partition, position
+                )
                 state.request_reset(self._reset_policy)
             else:
                 error = error_for(fetched.error, f"fetch of {partition} at {position}")

@@ -130,6 +130,12 @@ class StreamsConfig:
     cache_max_bytes: int = _whole(
         10 * _MIB, "bytes", "Memory of the record caches of all threads (statestore.cache.max.bytes); 0 = none."
     )
+    lost_records: str = _choice(
+        "fail",
+        ("fail", "rebuild", "accept"),
+        "What to do at the start when a changelog or repartition topic has lost records that were committed: rebuild "
+        "writes a changelog anew from the store in the state directory, accept goes on with what is left.",
+    )
     task_timeout_ms: int = _whole(300_000, "ms", "How long a task may fail for lack of a broker before it is an error.")
     deserialization_handler: Any = _choice(
         "fail", _HANDLING, "What to do with a record that cannot be read.", takes_function=True

@@ -105,6 +105,33 @@ class StoreError(StreamsError):
     """A state store that cannot be opened, read or written."""
 
 
+class LostRecordsError(StoreError):
+    """A log of the application's own ends before what its last commit, or a store, had of it.
+
+    Fields: ``topic``, ``partition``, ``expected`` and ``end`` (the offset at which it should end at least, and
+    does), ``task_id``, and ``store`` where it is a changelog.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str,
+        partition: int,
+        expected: int,
+        end: int,
+        task_id: object,
+        store: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.expected = expected
+        self.end = end
+        self.task_id = task_id
+        self.store = store
+
+
 class StoreClosedError(StoreError):
     """A store was used after its task gave it up."""
 

@@ -56,6 +56,8 @@ class Checkpoint:
     timers: dict[TimerPlace, CarriedTimer] = field(factory=dict)
     #: What the changelog of each store holds.  Not in manifests: a snapshot says so itself.
     contents: dict[str, Content] = field(factory=dict)
+    #: Where the changelog of a store ended with the commit, as far as that is known.
+    changelog_ends: dict[str, int] = field(factory=dict)
 
     def notes(self, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
         """Return the commit note of each partition; the first one also carries what is the task's.
@@ -63,7 +65,8 @@ class Checkpoint:
         What changelogs hold goes to all of them, as far as there is room.
         """
         result = {}
-        contents = {name: content.to_json() for name, content in self.contents.items()}
+        ends = self.changelog_ends
+        contents = {name: [ends.get(name), *content.to_json()] for name, content in self.contents.items()}
         for index, partition in enumerate(partitions):
             note: dict[str, object] = {"v": _VERSION, "p": self.partition_times.get(partition, NO_TIMESTAMP)}
             if self.group is not None:
@@ -93,10 +96,12 @@ class Checkpoint:
             checkpoint.stream_time_ms = max(checkpoint.stream_time_ms, int(read.get("s", NO_TIMESTAMP)))
             for name, time in read.get("o", {}).items():
                 checkpoint.operator_times[name] = max(int(time), checkpoint.operator_times.get(name, NO_TIMESTAMP))
-            for name, row in read.get("c", {}).items():
+            for name, (end, *row) in read.get("c", {}).items():
                 content = Content.from_json(row)
                 if content is not None:
                     checkpoint.contents[name] = content
+                if end is not None:
+                    checkpoint.changelog_ends[name] = max(end, checkpoint.changelog_ends.get(name, 0))
             for place, timer in _timers(read.get("t", ())):
                 known = timers.get(place)
                 if known is None or known.due_ms is None or (timer.due_ms or NO_TIMESTAMP) > known.due_ms:

@@ -17,6 +17,7 @@ from streams.core.records import TaskId, TopicPartition
 from streams.protocol.messages import OffsetAndMetadata
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.purge import Purger
+from streams.runtime.restore import changelog_position
 from streams.runtime.task import Task
 
 
@@ -83,14 +84,15 @@ class Committer:
             task.flush_caches()
             self.send(task)
             self._send_changes(task)
-        offsets = _offsets_of(tasks)
         if self.is_exactly_once:
             self._begin()
+            offsets = self._offsets_of(tasks)
             self.producer.send_offsets_to_transaction(offsets, self._consumer.group_metadata)
             self.producer.commit_transaction()
             self._has_begun = False
         else:
             self.producer.flush()
+            offsets = self._offsets_of(tasks)
             self._consumer.commit_sync(offsets)
         self._purge(offsets)
         for task in tasks:
@@ -175,11 +177,26 @@ class Committer:
             if store in task.stores and topic in by_topic and by_topic[topic] in positions
         }
 
+    def _offsets_of(self, tasks: Iterable[Task]) -> dict[TopicPartition, OffsetAndMetadata]:
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        for task in tasks:
+            positions = task.positions()
+            checkpoint = task.checkpoint()
+            checkpoint.changelog_ends = self._changelog_ends(task)
+            notes = checkpoint.notes(list(positions))
+            offsets |= {item: OffsetAndMetadata(offset, notes[item]) for item, offset in positions.items()}
+        return offsets
 
-def _offsets_of(tasks: Iterable[Task]) -> dict[TopicPartition, OffsetAndMetadata]:
-    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-    for task in tasks:
-        positions = task.positions()
-        notes = task.checkpoint().notes(list(positions))
-        offsets |= {partition: OffsetAndMetadata(offset, notes[partition]) for partition, offset in positions.items()}
-    return offsets
+    def _changelog_ends(self, task: Task) -> dict[str, int]:
+        """Return where a task's changelogs end with this commit; a log that ends earlier some day has lost records."""
+        sources = self._plan().topology.source_changelogs
+        ends = {
+            name: changelog_position(store)
+            for name, store in task.stores.items()
+            if store.spec.has_changelog and name not in sources
+        }
+        for name, (delivery, size) in self._changes[task.task_id].items():
+            # What has failed is said by the commit itself; without acknowledgements no offset is known.
+            if delivery.exception() is None and delivery.base_offset() >= 0:
+                ends[name] = delivery.base_offset() + size
+        return ends

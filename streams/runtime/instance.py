@@ -32,6 +32,7 @@ from streams.runtime.committing import Committer
 from streams.runtime.globals import GlobalStores
 from streams.runtime.homes import MemoryHome, StateHome
 from streams.runtime.layout import Plans, check_groups
+from streams.runtime.losses import LossGuard, check_inputs
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.provisioning import Provisioner
 from streams.runtime.purge import Purger
@@ -303,6 +304,7 @@ class Instance:
             config,
             consumer,
             restorer,
+            LossGuard(name, config, restorer, lambda: self._producer(f"{name}-rebuild", None)),
             self.home,
             self._views,
             self.metrics,
@@ -380,8 +382,10 @@ class Instance:
             clock=self.clock,
         )
 
-    def _producer(self, name: str, number: int) -> Producer:
+    def _producer(self, name: str, number: int | None) -> Producer:
+        """Return a producer; with exactly-once it has transactions, as the thread of that number, unless it is None."""
         config = self.config
+        is_transactional = config.is_exactly_once and number is not None
         transactional_id = f"{config.application_id}-{self.home.process_id}-{number}"
         return Producer(
             self.cluster,
@@ -398,7 +402,7 @@ class Instance:
             delivery_timeout_ms=config.delivery_timeout_ms,
             retry_backoff_ms=config.retry_backoff_ms,
             retry_backoff_max_ms=config.retry_backoff_max_ms,
-            transactional_id=transactional_id if config.is_exactly_once else None,
+            transactional_id=transactional_id if is_transactional else None,
             transaction_timeout_ms=config.transaction_timeout_ms,
             clock=self.clock,
         )
@@ -428,8 +432,10 @@ class Instance:
         layout = self._plans.layout(known)
         plan = self._plans.of(layout)
         self._provisioner.provide(plan.internal_topics(), known)
+        committed = self._provisioner.committed()
+        check_inputs(plan, committed, self._provisioner.ends)
         if not self.is_bounded:
-            check_groups(plan, self._provisioner.committed())
+            check_groups(plan, committed)
         return Blueprint(layout, plan.bundles(), plan.stateful())
 
     def _client(self, role: str) -> str:

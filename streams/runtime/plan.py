@@ -276,6 +276,10 @@ class ApplicationPlan:
 
     # --- inputs -------------------------------------------------------------------------
 
+    def is_own(self, item: TaskInput) -> bool:
+        """Whether only the application's tasks write a partition: that of a repartition topic, or a lane of a task."""
+        return self.is_internal(item.topic) or self.producer_of(item.topic, item.partition) is not None
+
     def inputs(self, task_id: TaskId) -> list[TaskInput]:
         """Return what a task reads, in the order that decides ties."""
         sources = self._sources(task_id.sub_topology)

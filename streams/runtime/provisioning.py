@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import define, field
 
-from streams.clients.admin import Admin
+from streams.clients.admin import LATEST, Admin
 from streams.clients.network import ANY_NODE, Network
 from streams.clients.tcp import TcpCluster
 from streams.core.clock import Clock
@@ -90,6 +90,11 @@ class Provisioner:
         """Return all committed offsets of the application's group, as they are now."""
         with self._admin() as admin:
             return admin.committed_offsets(self._config.application_id)
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return where logs end, open transactions included."""
+        with self._admin() as admin:
+            return admin.list_offsets(dict.fromkeys(partitions, LATEST))
 
     def remove_members(self) -> None:
         """Let members of an earlier bounded run leave, which was killed before it could say so itself.

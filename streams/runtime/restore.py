@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 #: Restored state that waits to be written, above which it is.
 _MAX_UNCOMMITTED_BYTES = 64 << 20
+#: How long a poll waits that reads a changelog to its end.
+_READ_POLL_MS = 100
 #: A store that is so many records behind is prepared for it.
 _LONG = 50_000
 
@@ -62,19 +64,39 @@ class Restorer:
     #: Over all stores that are restored at a time.
     max_uncommitted_bytes: int = _MAX_UNCOMMITTED_BYTES
 
-    def stale(self, stores: Mapping[str, Store], partitions: Mapping[str, TopicPartition]) -> list[str]:
-        """Return the stores that claim to hold more than their changelog has: it is not theirs any more."""
-        kept = {name: changelog_position(stores[name]) for name in partitions}
-        if not any(kept.values()):
-            return []
-        ends = self._ends(partitions.values())
-        return [name for name, partition in partitions.items() if kept[name] > ends[partition]]
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where logs end; what an open transaction has written counts too: who restores waits for its end."""
+        wanted = list(partitions)
+        return self._consumer.end_offsets(wanted, isolation_level=READ_UNCOMMITTED) if wanted else {}
+
+    def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where logs begin."""
+        wanted = list(partitions)
+        return self._consumer.beginning_offsets(wanted) if wanted else {}
+
+    def live_keys(self, partition: TopicPartition) -> dict[bytes, int]:
+        """Read a changelog to its end; return the keys that have a value, each with the time of its last record."""
+        keys: dict[bytes, int] = {}
+        position, end = self.starts([partition])[partition], self.ends([partition])[partition]
+        self._read = (partition,)
+        self._consumer.assign([partition])
+        self._consumer.seek(partition, position)
+        while position < end:
+            for block in self._consumer.poll_blocks(_READ_POLL_MS, self._max_records).get(partition, ()):
+                for key, value, time_ms in zip(block.keys, block.values, block.timestamps, strict=True):
+                    if key is not None and value is None:
+                        keys.pop(key, None)
+                    elif key is not None:
+                        keys[key] = time_ms
+            position = self._consumer.known_position(partition) or 0
+        self._assign()
+        return keys
 
     def without_records(self, partitions: Mapping[str, TopicPartition]) -> list[str]:
         """Return the stores whose changelogs have no record."""
         if not partitions:
             return []
-        starts, ends = self._consumer.beginning_offsets(partitions.values()), self._ends(partitions.values())
+        starts, ends = self.starts(partitions.values()), self.ends(partitions.values())
         return [name for name, partition in partitions.items() if starts[partition] == ends[partition]]
 
     def begin(
@@ -89,10 +111,7 @@ class Restorer:
         ``limits`` names stores that must not be read beyond an offset (their changelog is a
         source topic).
         """
-        if not partitions:
-            return
-        ends = self._ends(partitions.values())
-        starts = self._consumer.beginning_offsets(partitions.values())
+        starts, ends = self.starts(partitions.values()), self.ends(partitions.values())
         for name, partition in partitions.items():
             end = min(ends[partition], limits.get(name, ends[partition]))
             start = max(changelog_position(stores[name]), starts[partition])
@@ -103,7 +122,7 @@ class Restorer:
 
     def follow(self, task_id: TaskId, stores: Mapping[str, Store], partitions: Mapping[str, TopicPartition]) -> None:
         """Keep copies of a task's stores up to date until ``forget``."""
-        starts = self._consumer.beginning_offsets(partitions.values()) if partitions else {}
+        starts = self.starts(partitions.values())
         for name, partition in partitions.items():
             start = max(changelog_position(stores[name]), starts[partition])
             # It may come from a task that was given up while it was restored.
@@ -221,10 +240,6 @@ class Restorer:
                 item.task_id, item.store.spec.name, item.position - item.start, item.end - item.start
             )
             refuse_result(answer, "on_restore")
-
-    def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        # What an open transaction has written counts too: who restores waits for its end.
-        return self._consumer.end_offsets(partitions, isolation_level=READ_UNCOMMITTED)
 
     def _assign(self) -> None:
         """Read the changelogs of tasks that restore; with none, those of the standby copies."""

@@ -23,6 +23,7 @@ from streams.runtime.checkpoint import Checkpoint, is_of_others
 from streams.runtime.facts import Directive
 from streams.runtime.fitting import check_changelogs, misfit
 from streams.runtime.homes import StateHome
+from streams.runtime.losses import LossGuard, lost_changelogs, without_sources
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.restore import Restorer, changelog_position
 from streams.runtime.task import Task, TaskState
@@ -43,6 +44,7 @@ class TaskSet:
     config: StreamsConfig
     consumer: Consumer
     restorer: Restorer
+    losses: LossGuard
     home: StateHome
     global_stores: Mapping[str, Any]
     metrics: Metrics
@@ -110,14 +112,15 @@ class TaskSet:
             self.metrics.counter("standby-takeover-total").value += 1
         try:
             changelogs = plan.changelogs(task_id, stores)
-            if copied is None:
-                self._drop_misfits(task_id, stores)
-            self._drop_stale(task_id, stores, changelogs)
             partitions = [item.partition for item in plan.inputs(task_id)]
             committed = self.consumer.committed(partitions)
             checkpoint = self._checkpoint(committed)
+            # Folders are made anew from changelogs, and read as what the topology says, only if nothing is lost.
+            has_lost = self._check_losses(task_id, stores, changelogs, checkpoint, has_offsets=bool(committed))
+            if copied is None:
+                self._drop_misfits(task_id, stores)
             self._check_changelogs(task_id, stores, changelogs, checkpoint)
-            starts = {tp: self._start_position(tp) for tp in partitions if tp not in committed}
+            starts = self._positions(task_id, committed)
             limits = {
                 name: committed[tp].offset if tp in committed else 0
                 for name, tp in changelogs.items()
@@ -143,12 +146,13 @@ class TaskSet:
             self._release(task_id, stores)
             raise
         for item in plan.inputs(task_id):
-            found = committed.get(item.partition)
-            position = starts[item.partition] if found is None else found.offset
+            position = starts[item.partition]
             task.seek(item.partition, position)
             self.consumer.seek(item.partition, position)
             task.queues[item.partition].is_loop = self.bounded is not None and self.bounded.is_loop(task_id, item)
             self.owner_of[item.partition] = task
+        # What was accepted or mended counts with the next commit.
+        task.is_dirty = task.wants_commit = has_lost
         self.active[task_id] = task
 
     def _drop_misfits(self, task_id: TaskId, stores: dict[str, Any]) -> None:
@@ -197,16 +201,55 @@ class TaskSet:
         for message in found.values():
             raise StoreError(message)
 
-    def _drop_stale(self, task_id: TaskId, stores: dict[str, Any], changelogs: Mapping[str, TopicPartition]) -> None:
-        for name in self.restorer.stale(stores, changelogs):
-            log.warning(
-                "%s: store %r of task %s is ahead of its changelog, which was made anew: its content is dropped",
-                self.name,
-                name,
-                task_id,
-            )
-            stores[name].close()
-            stores[name] = self.home.renew_store(task_id, self.plan.topology.stores[name])
+    def _check_losses(
+        self,
+        task_id: TaskId,
+        stores: dict[str, Any],
+        changelogs: Mapping[str, TopicPartition],
+        checkpoint: Checkpoint,
+        *,
+        has_offsets: bool,
+        is_copy: bool = False,
+    ) -> bool:
+        """Check that changelogs have all that was committed; return whether something was lost, and dealt with.
+
+        Raises:
+            LostRecordsError: one has not, and the setting does not allow to go on.
+        """
+        own = without_sources(changelogs, self.plan.topology.source_changelogs)
+        ends = self.restorer.ends(own.values())
+        lost = lost_changelogs(task_id, stores, own, checkpoint.changelog_ends, ends)
+        for loss in lost:
+            spec = self.plan.topology.stores[loss.store]
+            if self.losses.keeps_store(loss, stores[loss.store], has_offsets=has_offsets, is_copy=is_copy):
+                continue
+            stores[loss.store].close()
+            stores[loss.store] = self.home.renew_store(task_id, spec)
+        return bool(lost)
+
+    def _positions(
+        self, task_id: TaskId, committed: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, int]:
+        """Return where a task goes on in each of its inputs.
+
+        Raises:
+            LostRecordsError: a log that the application writes itself does not hold its committed offset.
+        """
+        plan = self.plan
+        inputs = plan.inputs(task_id)
+        own = [item.partition for item in inputs if item.partition in committed and plan.is_own(item)]
+        starts, ends = self.restorer.starts(own), self.restorer.ends(own)
+        result = {}
+        for item in inputs:
+            partition = item.partition
+            if partition in ends:
+                found = committed[partition]
+                result[partition] = self.losses.position(task_id, partition, found, starts[partition], ends[partition])
+            elif partition in committed:
+                result[partition] = committed[partition].offset
+            else:
+                result[partition] = self._start_position(partition)
+        return result
 
     def _start_position(self, partition: TopicPartition) -> int:
         """Return where to begin without a committed offset.
@@ -225,21 +268,21 @@ class TaskSet:
             return
         stores = self.home.open_task(task_id, self.plan.stores_of(task_id), self)
         try:
-            self._drop_misfits(task_id, stores)
             committed = self.consumer.committed([item.partition for item in self.plan.inputs(task_id)])
-            checkpoint = self._checkpoint(committed)
-            self._check_changelogs(task_id, stores, self.plan.changelogs(task_id, stores), checkpoint)
+            checkpoint, changelogs = self._checkpoint(committed), self.plan.changelogs(task_id, stores)
+            has_offsets = bool(committed)
+            self._check_losses(task_id, stores, changelogs, checkpoint, has_offsets=has_offsets, is_copy=True)
+            self._drop_misfits(task_id, stores)
+            self._check_changelogs(task_id, stores, changelogs, checkpoint)
             self._follow(task_id, stores)
         except BaseException:
             self._release(task_id, stores)
             raise
 
     def _follow(self, task_id: TaskId, stores: dict[str, Any]) -> None:
-        changelogs = self.plan.changelogs(task_id, stores)
-        self._drop_stale(task_id, stores, changelogs)
         # A store whose changelog is a source topic must not run ahead of the commits: it is restored at take-over.
-        own = {name: tp for name, tp in changelogs.items() if name not in self.plan.topology.source_changelogs}
-        self.restorer.follow(task_id, stores, own)
+        changelogs = self.plan.changelogs(task_id, stores)
+        self.restorer.follow(task_id, stores, without_sources(changelogs, self.plan.topology.source_changelogs))
         self.copies[task_id] = stores
 
     def close(self, task: Task, *, keeps_stores: bool = False) -> None:

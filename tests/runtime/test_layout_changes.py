@@ -15,6 +15,7 @@ import pytest
 from streams import (
     Admin,
     EmbeddedBroker,
+    LostRecordsError,
     SessionWindows,
     StoreError,
     StreamsBuilder,
@@ -201,7 +202,11 @@ def test_a_changelog_that_was_deleted_holds_nothing_to_be_misread(life):
     with Admin(life.broker) as admin:
         admin.delete_topics(["app-sums-changelog"])
 
-    assert life.run(adding(0.5, float), (clicks, "ann", 1, 1)) == {"sums": {"ann": 1.5}}
+    with pytest.raises(LostRecordsError, match="app-sums-changelog-0 of store 'sums' of task 0_0 ends at offset 0"):
+        life.run(adding(0.5, float))
+    given = {"lost_records": "accept"}
+    assert life.run(adding(0.5, float), (clicks, "ann", 1, 1), **given) == {"sums": {"ann": 1.5}}
+    assert life.run(adding(0.5, float), (clicks, "ann", 1, 2)) == {"sums": {"ann": 2.5}}
 
 
 def test_a_type_that_is_declared_later_fits_what_lambdas_made(life):

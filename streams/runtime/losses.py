@@ -1,0 +1,236 @@
+"""Records that a log of the application's own has lost, found out when a task opens.
+
+A log's end never goes back: deletion and compaction take records from its beginning.  So a changelog
+that ends before what the last commit had written, or before what a store on disk holds, has lost
+records, and so has a repartition topic that ends before the committed offset.  That is an error: what
+is left would give wrong results.  A store that is ahead of its changelog is evidence, and may be all
+that is left; it is only dropped where nothing is committed, for then the application begins anew.
+Imports clients and state.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from attrs import frozen
+
+from streams.clients.producer import Producer
+from streams.core.config import StreamsConfig
+from streams.core.errors import LostRecordsError
+from streams.core.records import Block, TaskId, TopicPartition
+from streams.protocol.messages import OffsetAndMetadata
+from streams.runtime.fitting import misfit
+from streams.runtime.plan import ApplicationPlan
+from streams.runtime.restore import Restorer, changelog_position
+from streams.runtime.task import CHANGELOG_POSITION
+from streams.state.lifecycle import Store
+from streams.state.specs import StoreKind
+
+log = logging.getLogger(__name__)
+
+_BEGIN_ANEW = (
+    "begin anew with another application id, or by deleting the group with its offsets, its internal topics and its "
+    "state directory"
+)
+
+
+@frozen
+class Loss:
+    """A changelog that ends before ``committed``, which the last commit had written, or ``kept``, which a store has."""
+
+    task_id: TaskId
+    store: str
+    partition: TopicPartition
+    end: int
+    #: None if the last commit does not say.
+    committed: int | None
+    #: 0 without a store that outlived its task.
+    kept: int
+
+    @property
+    def is_in_store(self) -> bool:
+        """Whether the store has all that was committed, as far as that is known."""
+        return self.kept > 0 and self.kept >= (self.committed or 0)
+
+    def error(self, advice: str = "") -> LostRecordsError:
+        """Return the error, which says what was lost and what can be done."""
+        expected = max(self.committed or 0, self.kept)
+        whose = "the last commit had written it" if (self.committed or 0) >= self.kept else "the store on disk has it"
+        if self.is_in_store:
+            here = (
+                "; or start once with lost_records=rebuild to write the changelog anew from the store in the state "
+                "directory, which has all of it"
+            )
+        elif self.kept:
+            here = f" (the store in the state directory cannot stand in: it ends at {self.kept})"
+        else:
+            here = " (the state directory of this instance has no copy of the store)"
+        return LostRecordsError(
+            f"changelog {self.partition} of store {self.store!r} of task {self.task_id} ends at offset {self.end}, but "
+            f"{whose} up to {expected}: records are lost, by damage, a broker's folder of another day or a deleted "
+            f"topic; {advice}restore the broker's data{here}; or start once with lost_records=accept to go on with "
+            f"what is left, where results will be wrong by what is not; or {_BEGIN_ANEW}",
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            expected=expected,
+            end=self.end,
+            task_id=self.task_id,
+            store=self.store,
+        )
+
+
+def lost_changelogs(
+    task_id: TaskId,
+    stores: Mapping[str, Store],
+    changelogs: Mapping[str, TopicPartition],
+    committed: Mapping[str, int],
+    ends: Mapping[TopicPartition, int],
+) -> list[Loss]:
+    """Return the changelogs that have lost records; ``committed`` has their ends as of the last commit."""
+    found = []
+    for name, partition in changelogs.items():
+        loss = Loss(task_id, name, partition, ends[partition], committed.get(name), changelog_position(stores[name]))
+        if loss.end < max(loss.committed or 0, loss.kept):
+            found.append(loss)
+    return found
+
+
+@frozen
+class LossGuard:
+    """What one thread does about lost records, by the setting ``lost_records``.
+
+    ``new_producer`` makes a producer without transactions, to write a changelog anew.
+    """
+
+    name: str
+    config: StreamsConfig
+    restorer: Restorer
+    new_producer: Callable[[], Producer]
+
+    def keeps_store(self, loss: Loss, store: Store, *, has_offsets: bool, is_copy: bool = False) -> bool:
+        """Deal with one loss; return whether the store stays, or else is to be dropped.
+
+        ``has_offsets``: the group has committed offsets for the task, so that it goes on where it was.
+        ``is_copy``: the task runs elsewhere, and with it what is to be done about its changelog.
+
+        Raises:
+            LostRecordsError: the setting does not allow to go on.
+        """
+        policy = self.config.lost_records
+        if not has_offsets:
+            self._warn(loss, "nothing is committed, so the application begins anew: the store's content is dropped")
+            return False
+        if policy == "accept" or (is_copy and policy == "rebuild"):
+            self._warn(loss, "accepted: it goes on with what is left in the changelog")
+            return loss.kept <= loss.end
+        if policy == "rebuild" and loss.is_in_store:
+            why = misfit(loss.task_id, store)
+            if why is not None:
+                raise loss.error(
+                    f"it cannot be written anew from the store by this version of the topology, for {why}; "
+                )
+            count = self._rebuild(loss.partition, store)
+            self._warn(loss, f"rebuilt: {count} records were written from the store; delete other copies of it")
+            return True
+        raise loss.error()
+
+    def _warn(self, loss: Loss, what: str) -> None:
+        log.warning(
+            "%s: changelog %s of store %r of task %s ends at offset %s, before %s: %s",
+            self.name,
+            loss.partition,
+            loss.store,
+            loss.task_id,
+            loss.end,
+            max(loss.committed or 0, loss.kept),
+            what,
+        )
+
+    def _rebuild(self, partition: TopicPartition, store: Store) -> int:
+        """Append the whole content of a store to its changelog, and a tombstone for all else that is in there.
+
+        Harmless when it is broken off and repeated: only the commit that follows makes it count.
+        """
+        others, count = self.restorer.live_keys(partition), 0
+        with self.new_producer() as producer:
+            for block in store.snapshot_blocks():
+                producer.send_block(partition, block)
+                producer.flush()
+                count += len(block)
+                for key in block.keys:
+                    others.pop(key or b"", None)
+            # Records of a versioned store are versions; one of them does not end the others.
+            if others and store.spec.kind is not StoreKind.VERSIONED:
+                keys = list(others)
+                deleted = Block(keys, [None] * len(keys), list(others.values()), None, range(len(keys)))
+                producer.send_block(partition, deleted)
+                producer.flush()
+                count += len(deleted)
+        end = self.restorer.ends([partition])[partition]
+        store.commit({CHANGELOG_POSITION: str(end).encode()})
+        return count
+
+    def position(
+        self, task_id: TaskId, partition: TopicPartition, committed: OffsetAndMetadata, start: int, end: int
+    ) -> int:
+        """Return where to go on in a repartition topic of the application's own.
+
+        Raises:
+            LostRecordsError: the log does not hold the committed offset, and the setting does not accept it.
+        """
+        offset = committed.offset
+        if start <= offset <= end:
+            return offset
+        if self.config.lost_records == "accept":
+            position = min(max(offset, start), end)
+            log.warning(
+                "%s: %s has the offsets %s to %s, not the committed %s; accepted: task %s goes on at %s",
+                self.name, partition, start, end, offset, task_id, position,
+            )  # fmt: skip
+            return position
+        raise _lost_input(task_id, partition, offset, f"from {start} to {end}", end)
+
+
+def check_inputs(
+    plan: ApplicationPlan,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    ends_of: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]],
+) -> None:
+    """Check before anybody writes that topics of the application's own hold the committed offsets of all tasks.
+
+    A task that writes one would bring its end beyond the committed offset again.
+
+    Raises:
+        LostRecordsError: one does not.
+    """
+    own = {
+        item.partition: task_id
+        for task_id in plan.groups
+        for item in plan.inputs(task_id)
+        if item.partition in committed and plan.is_own(item)
+    }
+    if not own or plan.config.lost_records == "accept":
+        return
+    for partition, end in ends_of(list(own)).items():
+        offset = committed[partition].offset
+        if offset > end:
+            raise _lost_input(own[partition], partition, offset, f"up to {end}", end)
+
+
+def _lost_input(task_id: TaskId, partition: TopicPartition, offset: int, extent: str, end: int) -> LostRecordsError:
+    return LostRecordsError(
+        f"{partition}, which the application itself writes, has offsets {extent}, but task {task_id} has committed "
+        f"{offset}: records are lost, by damage, a broker's folder of another day or a deleted topic; restore the "
+        "broker's data; or start once with lost_records=accept to go on with what is left, where results will lack "
+        f"what is not; or {_BEGIN_ANEW}",
+        topic=partition.topic,
+        partition=partition.partition,
+        expected=offset,
+        end=end,
+        task_id=task_id,
+    )
+
+
+def without_sources(changelogs: Mapping[str, TopicPartition], sources: Iterable[str]) -> dict[str, TopicPartition]:
+    """Return the changelogs that the application writes itself."""
+    others = set(sources)
+    return {name: partition for name, partition in changelogs.items() if name not in others}

@@ -1,0 +1,179 @@
+"""Logs of the application's own that have lost records: never wrong totals without a word.
+
+A log loses its end by damage, or because an older copy of the broker's folder was put back; here the topic is made
+anew with the first of its records.
+"""
+
+import logging
+import shutil
+
+import pytest
+from attrs import evolve
+
+from streams import Admin, EmbeddedBroker, LostRecordsError, StreamsBuilder, TopicPartition
+from tests.replay.takeover_cases import Life, clicks
+
+GUARANTEES = ["at_least_once", "exactly_once_v2"]
+CHANGELOG = "app-sums-changelog"
+TEN = [(clicks, key, 1, minute) for minute in range(5) for key in ("ann", "ben")]
+
+
+@pytest.fixture
+def life(tmp_path):
+    with EmbeddedBroker() as broker:
+        yield Life(broker, tmp_path / "state")
+
+
+def counting(builder: StreamsBuilder) -> None:
+    builder.stream(clicks).group_by_key().count("sums")
+
+
+def regrouped(builder: StreamsBuilder) -> None:
+    builder.stream(clicks).select_key(lambda key, value: key[0]).group_by_key().count("sums")
+
+
+def latest(builder: StreamsBuilder) -> None:
+    builder.table(clicks, "sums").filter(lambda key, value: value > 0)
+
+
+def cut(broker: EmbeddedBroker, topic: str, kept: int) -> None:
+    """Make a topic anew with the first records that are left of it."""
+    at = TopicPartition(topic, 0)
+    blocks = broker.read(at, broker.start_offset(at), 1_000_000)
+    with Admin(broker) as admin:
+        (config,) = [found.config for found in admin.all_topics() if found.name == topic]
+        committed = admin.committed_offsets("app")
+        admin.delete_topics([topic])
+        broker.create_topic(topic, 1, dict(config))
+        # Those of a deleted topic go with it, those of a damaged one do not.
+        admin.alter_offsets("app", committed)
+    for block in blocks:
+        part = block.slice(0, max(0, min(len(block), kept)))
+        kept -= len(part)
+        if len(part):
+            # Its transaction has ended where it was.
+            broker.append(at, evolve(part, producer=None))
+
+
+def each_alone(life: Life, topology, **settings):
+    """Run every record in a run of its own, so that the changelog has all of them."""
+    for record in TEN:
+        life.run(topology, record, **settings)
+
+
+def said(caplog) -> str:
+    return "\n".join(record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_store_that_is_ahead_of_its_changelog_is_kept_and_the_application_does_not_start(life, guarantee):
+    given = {"processing_guarantee": guarantee}
+    each_alone(life, counting, **given)
+    end = life.broker.end_offset(TopicPartition(CHANGELOG, 0))
+    cut(life.broker, CHANGELOG, 4)
+
+    for _ in range(2):
+        with pytest.raises(LostRecordsError) as caught:
+            life.run(counting, (clicks, "ann", 1, 9), **given)
+        error = caught.value
+        assert (error.topic, error.partition, error.store, error.end) == (CHANGELOG, 0, "sums", 4)
+        assert end - 1 <= error.expected <= end
+        for part in ("ends at offset 4", "restore the broker's data", "lost_records=rebuild", "lost_records=accept"):
+            assert part in str(error)
+    assert list(life.state_dir.glob("app/*/sums"))
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_changelog_is_written_anew_from_the_store(life, caplog, guarantee):
+    given = {"processing_guarantee": guarantee}
+    each_alone(life, counting, **given)
+    cut(life.broker, CHANGELOG, 4)
+
+    assert life.run(counting, **given, lost_records="rebuild") == {"sums": {"ann": 5, "ben": 5}}
+    assert "rebuilt: 2 records were written from the store" in said(caplog)
+    assert life.run(counting, (clicks, "ann", 1, 9), **given) == {"sums": {"ann": 6, "ben": 5}}
+    life.forget_all_folders()
+    assert life.run(counting, (clicks, "ann", 1, 10), **given) == {"sums": {"ann": 7, "ben": 5}}
+
+
+def test_what_was_deleted_after_the_cut_does_not_come_back_from_a_rebuilt_changelog(life):
+    for record in ((clicks, "ann", 1, 0), (clicks, "ben", 1, 1), (clicks, "ben", None, 2), (clicks, "cleo", 1, 3)):
+        life.run(latest, record)
+    cut(life.broker, CHANGELOG, 2)
+
+    assert life.run(latest, lost_records="rebuild")["sums"] == {"ann": 1, "cleo": 1}
+    life.forget_all_folders()
+    assert life.run(latest)["sums"] == {"ann": 1, "cleo": 1}
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("kept", [0, 4])
+def test_a_changelog_that_ends_before_the_last_commit_is_no_state_to_begin_with(life, guarantee, kept):
+    """Also without a store that could tell: the note of the committed offsets says how far it went."""
+    given = {"processing_guarantee": guarantee, "default_store": "in_memory"}
+    each_alone(life, counting, **given)
+    cut(life.broker, CHANGELOG, kept)
+
+    for policy in ("fail", "rebuild"):
+        with pytest.raises(LostRecordsError, match="has no copy of the store"):
+            life.run(counting, (clicks, "ann", 1, 9), **given, lost_records=policy)
+
+
+def test_what_is_left_is_taken_when_that_is_accepted_once(life, caplog):
+    each_alone(life, counting)
+    cut(life.broker, CHANGELOG, 4)
+
+    assert life.run(counting, lost_records="accept") == {"sums": {"ann": 2, "ben": 2}}
+    assert "accepted: it goes on with what is left in the changelog" in said(caplog)
+    assert life.run(counting, (clicks, "ann", 1, 9)) == {"sums": {"ann": 3, "ben": 2}}
+
+
+def test_a_store_that_is_behind_the_last_commit_is_not_taken_for_the_truth(life, tmp_path):
+    for record in TEN[:6]:
+        life.run(counting, record)
+    shutil.copytree(life.state_dir, tmp_path / "old")
+    for record in TEN[6:]:
+        life.run(counting, record)
+    life.forget_all_folders()
+    shutil.copytree(tmp_path / "old", life.state_dir)
+    cut(life.broker, CHANGELOG, 4)
+
+    with pytest.raises(LostRecordsError, match="cannot stand in: it ends at 6"):
+        life.run(counting, lost_records="rebuild")
+
+
+def test_an_application_that_was_reset_begins_anew_and_drops_what_its_folder_has(life, caplog):
+    """The group and the internal topics are gone, the state directory is not."""
+    each_alone(life, counting)
+    with Admin(life.broker) as admin:
+        admin.delete_group("app")
+        admin.delete_topics([CHANGELOG])
+
+    assert life.run(counting, (clicks, "ann", 1, 9)) == {"sums": {"ann": 6, "ben": 5}}
+    assert "nothing is committed, so the application begins anew" in said(caplog)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_repartition_topic_that_ends_before_the_committed_offset_is_not_read_again(life, guarantee):
+    given = {"processing_guarantee": guarantee}
+    life.run(regrouped, *TEN, **given)
+    (topic,) = [name for name in life.broker.topics() if name.endswith("-repartition")]
+    cut(life.broker, topic, 4)
+
+    with pytest.raises(LostRecordsError, match=f"{topic}-0, which the application itself writes, has offsets up to 4"):
+        life.run(regrouped, **given)
+    found = life.run(regrouped, (clicks, "ann", 1, 9), **given, lost_records="accept")
+    assert found == {"sums": {"a": 6, "b": 5}}
+    assert life.run(regrouped, (clicks, "ann", 1, 10), **given) == {"sums": {"a": 7, "b": 5}}
+
+
+def test_a_standby_copy_that_is_ahead_is_kept_too(life):
+    each_alone(life, counting)
+    cut(life.broker, CHANGELOG, 4)
+    life.state_dir.rename(life.state_dir.with_name("aside"))
+
+    with pytest.raises(LostRecordsError):
+        life.run(counting)
+    life.forget_all_folders()
+    life.state_dir.with_name("aside").rename(life.state_dir)
+    assert life.run(counting, lost_records="rebuild") == {"sums": {"ann": 5, "ben": 5}}
