@@ -200,3 +200,19 @@ _WITHOUT_EFFECT: dict[str, str] = {
 _OF_OLDER_KAFKA = frozenset(
     {"message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms"}
 )
+
+
+@frozen
+class BrokerConfig:
+    """Settings of a broker.
+
+    ``auto_create_topics``: a Metadata request for an unknown topic creates it with
+    ``default_partitions`` (Kafka's ``auto.create.topics.enable``, true there as here).
+    ``maintenance_interval_ms``: how often ``tick`` begins a pass of retention and compaction (Kafka's
+    ``log.retention.check.interval.ms``); None = only when ``maintain`` is called.
+    """
+
+    node_id: int = 0
+    auto_create_topics: bool = True
+    default_partitions: int = 1
+    maintenance_interval_ms: int | None = 300_000

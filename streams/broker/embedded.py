@@ -23,12 +23,12 @@ from typing import Self
 
 from attrs import evolve
 
-from streams.broker.config import PARTITIONER, RECORD_TTL
+from streams.broker.config import PARTITIONER, RECORD_TTL, BrokerConfig
 from streams.broker.directory import cluster_id, locked, login_secret
 from streams.broker.driver import Driver, LocalConnection
 from streams.broker.file import FsyncPolicy
 from streams.broker.serialization import Serialization
-from streams.broker.service import Broker, BrokerConfig
+from streams.broker.service import Broker
 from streams.broker.tcp import BrokerServer, Limits, Users, parse_address, tls_context
 from streams.broker.tcp.users import SECRET_BYTES
 from streams.broker.topics import StorageChoice, Storages, Topics
@@ -180,6 +180,7 @@ class EmbeddedBroker:
 
     def close(self) -> None:
         """Flush and close everything; requests that still wait are answered with an error."""
+        self._machine.begin_to_end()
         for server in self._servers:
             server.close()
         with self._lock:

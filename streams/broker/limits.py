@@ -33,6 +33,18 @@ SCARCE_FETCH_BYTES: Final = 1 << 20
 #: More bytes no fetch waits for (``fetch.min.bytes``): what is there is looked at with each record that comes.
 FETCH_MIN_BYTES: Final = 1 << 20
 
+# --- one request --------------------------------------------------------------------------
+
+#: Elements of all arrays of a request together: topics, partitions, groups, settings.  The work of one request, during
+#: which the others wait, is bounded by them.
+REQUEST_ITEMS: Final = 100_000
+#: Partitions that a request may create; Kafka's bound, as are its words and its error (POLICY_VIOLATION).
+CREATED_PARTITIONS: Final = 10_000
+#: Bytes of an answer, whatever it is to; a longer one closes its connection.
+ANSWER_BYTES: Final = 128 << 20
+#: Requests of one connection that are answered before others have their turn.
+REQUESTS_AT_ONCE: Final = 64
+
 # --- descriptors --------------------------------------------------------------------------
 
 #: Log files that are open at once, at most; a quarter of the process's limit where that is low.

@@ -12,13 +12,15 @@ from typing import Any, get_args
 
 from attrs import define, field, frozen
 
+from streams.broker.catalogue import Catalogue
+from streams.broker.config import BrokerConfig
 from streams.broker.fetches import Answer, Asked, WaitingFetch, WaitingFetches
 from streams.broker.limits import MAX_WAIT_MS
 from streams.broker.log import PartitionLog
 from streams.broker.maintenance import PAUSE_MS, Maintenance
 from streams.broker.reads import EncodedFetch, EncodedFetched, fetched, fetched_encoded
 from streams.broker.refusals import ErrorText, error_of, refusal, transaction_refusal
-from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic, Topics, check_name
+from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from streams.broker.transaction_log import producer_ids_key, producer_ids_value, transaction_key
 from streams.broker.transactions import (
     CoordinatedRequest,
@@ -28,7 +30,7 @@ from streams.broker.transactions import (
     TransactionEffect,
     WriteMarkers,
 )
-from streams.core.errors import BrokerError, ConfigError
+from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
 from streams.group.coordinator import Coordinator, Effect, Persist, Reply
 from streams.protocol.markers import marker
@@ -37,9 +39,7 @@ from streams.protocol.messages import (
     AddPartitionsToTxn,
     AddPartitionsToTxnResponse,
     CreatePartitions,
-    CreatePartitionsResponse,
     CreateTopics,
-    CreateTopicsResponse,
     DeleteRecords,
     DeleteRecordsResponse,
     DeleteTopics,
@@ -55,12 +55,10 @@ from streams.protocol.messages import (
     ListOffsets,
     ListOffsetsResponse,
     Metadata,
-    MetadataResponse,
     Produce,
     ProduceResponse,
     Request,
     TopicMetadata,
-    TopicSpec,
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
 )
@@ -74,22 +72,6 @@ _TRANSACTIONS_PARTITION = TopicPartition(TRANSACTIONS_TOPIC, 0)
 _TRANSACTIONS_CONFIG = _OFFSETS_CONFIG
 _TRANSACTION_REQUESTS = (InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn)
 _LOAD_RECORDS = 50_000
-
-
-@frozen
-class BrokerConfig:
-    """Settings of a broker.
-
-    ``auto_create_topics``: a Metadata request for an unknown topic creates it with
-    ``default_partitions`` (Kafka's ``auto.create.topics.enable``, true there as here).
-    ``maintenance_interval_ms``: how often ``tick`` begins a pass of retention and compaction (Kafka's
-    ``log.retention.check.interval.ms``); None = only when ``maintain`` is called.
-    """
-
-    node_id: int = 0
-    auto_create_topics: bool = True
-    default_partitions: int = 1
-    maintenance_interval_ms: int | None = 300_000
 
 
 @frozen(eq=False)
@@ -110,6 +92,7 @@ class Broker:
     transactions: TransactionCoordinator = field(
         factory=lambda: TransactionCoordinator(lambda _: _OFFSETS_PARTITION), kw_only=True
     )
+    _catalogue: Catalogue = field(init=False)
     _fetches: WaitingFetches = field(factory=WaitingFetches, init=False)
     _unflushed: set[PartitionLog] = field(factory=set, init=False)
     _maintenance: Maintenance = field(init=False)
@@ -118,13 +101,14 @@ class Broker:
 
     def __attrs_post_init__(self) -> None:
         self._maintenance = Maintenance(self.topics)
+        self._catalogue = Catalogue(self.topics, self.config, self.add_partitions)
         handlers: dict[type, Callable[..., None]] = {
             Produce: self._produce,
             Fetch: self._fetch,
-            Metadata: self._metadata,
+            Metadata: self._catalogue.metadata,
             ListOffsets: self._list_offsets,
-            CreateTopics: self._create_topics,
-            CreatePartitions: self._create_partitions,
+            CreateTopics: self._catalogue.create_topics,
+            CreatePartitions: self._catalogue.create_partitions,
             DeleteTopics: self._delete_topics,
             DeleteRecords: self._delete_records,
             FindCoordinator: self._find_coordinator,
@@ -133,6 +117,15 @@ class Broker:
         handlers |= dict.fromkeys(_GROUP_REQUESTS, self._group)
         handlers |= dict.fromkeys(_TRANSACTION_REQUESTS, self._transaction)
         self._handlers = handlers
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether requests that do many things are to leave out the rest of them."""
+        return self._catalogue.is_ending
+
+    def begin_to_end(self) -> None:
+        """Let requests that do many things leave out the rest of them, for somebody waits.  From any thread."""
+        self._catalogue.is_ending = True
 
     # --- what drives it ---------------------------------------------------------------------
 
@@ -342,69 +335,13 @@ class Broker:
 
     # --- topics -------------------------------------------------------------------------------
 
-    def _metadata(self, request: Metadata, now_ms: int, answer: Answer) -> None:
-        if request.topics is None:
-            topics = [self._described(topic) for topic in self.topics]
-        else:
-            topics = [self._found(name, request.allow_auto_topic_creation) for name in request.topics]
-            topics += [self._found_by_id(topic_id) for topic_id in request.topic_ids]
-        answer(MetadataResponse({self.config.node_id: ""}, topics))
-
-    def _found(self, name: str, may_create: bool) -> TopicMetadata:
-        topic = self.topics.by_name.get(name)
-        if topic is None:
-            try:
-                check_name(name)
-                if not (may_create and self.config.auto_create_topics) or name in INTERNAL_TOPICS:
-                    return TopicMetadata(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                topic = self.topics.create(name, self.config.default_partitions)
-            except (BrokerError, ConfigError, OSError) as error:
-                return TopicMetadata(name, error_of(error)[0])
-        return self._described(topic)
-
-    def _found_by_id(self, topic_id: bytes) -> TopicMetadata:
-        topic = self.topics.with_id(topic_id)
-        if topic is None:
-            return TopicMetadata("", ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id)
-        return self._described(topic)
-
     def describe_topic(self, name: str) -> TopicMetadata:
         """Return partitions and settings of a topic.
 
         Raises:
             UnknownTopicError: there is no such topic.
         """
-        return self._described(self.topics.topic(name))
-
-    def _described(self, topic: Topic, partitions: int | None = None) -> TopicMetadata:
-        leaders = (self.config.node_id,) * (len(topic.logs) if partitions is None else partitions)
-        return TopicMetadata(
-            topic.name,
-            ErrorCode.NONE,
-            leaders,
-            topic.described(),
-            topic.is_internal,
-            topic.partitioner,
-            topic.topic_id,
-        )
-
-    def _create_topics(self, request: CreateTopics, now_ms: int, answer: Answer) -> None:
-        errors: dict[str, ErrorText] = {}
-        made: dict[str, TopicMetadata] = {}
-        create = self.topics.check_new if request.is_trial else self.topics.create
-
-        def make(spec: TopicSpec) -> None:
-            partitions = self.config.default_partitions if spec.partitions == -1 else spec.partitions
-            made[spec.name] = self._described(create(spec.name, partitions, spec.config), partitions)
-
-        for spec in request.topics:
-            errors[spec.name] = _attempt(make, spec)
-        answer(CreateTopicsResponse(errors, made))
-
-    def _create_partitions(self, request: CreatePartitions, now_ms: int, answer: Answer) -> None:
-        is_trial = request.is_trial
-        errors = {name: _attempt(self.add_partitions, name, count, is_trial) for name, count in request.counts.items()}
-        answer(CreatePartitionsResponse(errors))
+        return self._catalogue.described(self.topics.topic(name))
 
     def add_partitions(self, name: str, partitions: int, is_trial: bool = False) -> None:
         """Raise the number of a topic's partitions; ``is_trial``: find out only whether that would go.
@@ -420,14 +357,15 @@ class Broker:
             self.topics.add_partitions(name, partitions)
 
     def _delete_topics(self, request: DeleteTopics, now_ms: int, answer: Answer) -> None:
-        errors = {name: _attempt(self.delete_topic, name, now_ms)[0] for name in request.topics}
+        errors = {name: self._catalogue.attempt(self.delete_topic, name, now_ms)[0] for name in request.topics}
         by_id: dict[bytes, tuple[ErrorCode, str]] = {}
+        known = self.topics.by_id() if request.topic_ids else {}
         for topic_id in request.topic_ids:
-            topic = self.topics.with_id(topic_id)
+            topic = known.get(topic_id)
             if topic is None:
                 by_id[topic_id] = ErrorCode.UNKNOWN_TOPIC_ID, ""
             else:
-                by_id[topic_id] = _attempt(self.delete_topic, topic.name, now_ms)[0], topic.name
+                by_id[topic_id] = self._catalogue.attempt(self.delete_topic, topic.name, now_ms)[0], topic.name
         answer(DeleteTopicsResponse(errors, by_id))
 
     def delete_topic(self, name: str, now_ms: int) -> None:
@@ -636,11 +574,3 @@ def _blocks(log: PartitionLog) -> Iterator[Block]:
 def _refuse_internal(name: str) -> None:
     if name in INTERNAL_TOPICS:
         raise BrokerError(f"topic {name!r} is the broker's own; leave it to it", code=ErrorCode.INVALID_TOPIC)
-
-
-def _attempt(action: Callable[..., object], *arguments: object) -> ErrorText:
-    try:
-        action(*arguments)
-    except (BrokerError, ConfigError, OSError) as error:
-        return error_of(error)
-    return ErrorCode.NONE, ""

@@ -8,7 +8,8 @@ is replaced as a whole.
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -132,6 +133,7 @@ class Topics:
     storages: Storages
     by_name: dict[str, Topic] = field(factory=dict, init=False)
     logs: dict[TopicPartition, PartitionLog] = field(factory=dict, init=False)
+    _is_deferred: bool = field(default=False, init=False)
 
     def log(self, partition: TopicPartition) -> PartitionLog:
         """Return the log of a partition.
@@ -191,9 +193,36 @@ class Topics:
             raise
         return topic
 
-    def with_id(self, topic_id: bytes) -> Topic | None:
-        """Return the topic with an id, None if there is none."""
-        return next((topic for topic in self if topic.topic_id == topic_id), None)
+    def by_id(self) -> dict[bytes, Topic]:
+        """Return the topics by their ids."""
+        return {topic.topic_id: topic for topic in self}
+
+    def logs_of(self, name: str) -> Sequence[PartitionLog]:
+        """Return the logs of a topic, none where there is no such topic."""
+        topic = self.by_name.get(name)
+        return () if topic is None else topic.logs
+
+    @contextmanager
+    def creating(self) -> Iterator[None]:
+        """Write the topics' file once for all topics that are created meanwhile.
+
+        Raises:
+            OSError: it could not be written; none of them exists then.
+        """
+        before = len(self.by_name)
+        self._is_deferred = True
+        try:
+            yield
+        finally:
+            self._is_deferred = False
+        made = list(self.by_name)[before:]
+        if made:
+            try:
+                self._save()
+            except OSError:
+                for name in made:
+                    self._shrink(self.by_name.pop(name), 0)
+                raise
 
     def check_new(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
         """See whether a topic could be created, and return it as it would be, without partitions.
@@ -258,7 +287,9 @@ class Topics:
         """
         topic = self.topic(name)
         count = len(topic.logs)
-        if partitions <= count:
+        if partitions == count:
+            raise BrokerError(f"Topic already has {count} partition(s).", code=ErrorCode.INVALID_PARTITIONS)
+        if partitions < count:
             raise BrokerError(
                 f"The topic {name} currently has {count} partition(s); {partitions} would not be an increase.",
                 code=ErrorCode.INVALID_PARTITIONS,
@@ -383,7 +414,7 @@ class Topics:
 
     def _save(self) -> None:
         path = self._path()
-        if path is None:
+        if path is None or self._is_deferred:
             return
         entries = {
             topic.name: {

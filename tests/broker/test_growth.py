@@ -85,7 +85,8 @@ def test_partitions_are_only_ever_added(broker):
 
     for count in (3, 2, 0):
         with pytest.raises(
-            BrokerError, match=rf"t currently has 3 partition\(s\); {count} would not be an increase"
+            BrokerError,
+            match=rf"Topic already has 3|t currently has 3 partition\(s\); {count} would not be an increase",
         ) as caught:
             broker.add_partitions("t", count)
         assert caught.value.code == ErrorCode.INVALID_PARTITIONS

@@ -200,3 +200,20 @@ def test_damaged_compressed_bytes_are_an_error_with_topic_partition_and_offset(t
             with pytest.raises(BrokerError, match=r"fetch of words-0 at 1: CORRUPT_MESSAGE"):
                 while True:
                     consumer.poll(100)
+
+
+def test_topics_of_one_request_are_written_once_or_none_is_there(tmp_path):
+    """Ten thousand would write the file ten thousand times."""
+    with EmbeddedBroker(tmp_path) as broker:
+        topics = broker._machine.topics
+        with topics.creating():
+            for number in range(3):
+                topics.create(f"t{number}", 1)
+            assert not (tmp_path / "topics.json").exists()
+        assert "t2" in (tmp_path / "topics.json").read_text()
+
+        (tmp_path / "topics.json.tmp").mkdir()
+        with pytest.raises(OSError), topics.creating():
+            topics.create("lost", 1)
+        assert broker.topics() == {"t0": 1, "t1": 1, "t2": 1}
+        (tmp_path / "topics.json.tmp").rmdir()

@@ -5,7 +5,8 @@ from random import Random
 import pytest
 
 from streams import Consumer, EmbeddedBroker, Producer, TopicPartition
-from streams.broker.service import Broker, BrokerConfig
+from streams.broker.config import BrokerConfig
+from streams.broker.service import Broker
 from streams.broker.topics import Storages, Topics
 from streams.clients.records import GroupMetadata
 from streams.core.records import Block, ProducerStamp

@@ -4,6 +4,7 @@ Each is a function of the machine, the time and what was asked, in Kafka's words
 called with the machine at hand and answer at once.  Under ``requests``.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -41,7 +42,9 @@ Action = Callable[[Broker, int, Fields], Fields]
 
 def describe_configs(machine: Broker, now_ms: int, message: Fields) -> Fields:
     """Return the settings of topics, and the few of the broker (DescribeConfigs)."""
-    return {"results": [_described(machine, resource, message) for resource in message["resources"]]}
+    # Each once, however often it is named: the answer is a thousand times as long.
+    distinct = {(row["resource_type"], row["resource_name"]): row for row in message["resources"]}.values()
+    return {"results": [_described(machine, resource, message) for resource in distinct]}
 
 
 def _described(machine: Broker, resource: Fields, message: Fields) -> Fields:
@@ -163,10 +166,15 @@ def _altered(
     machine: Broker, now_ms: int, message: Fields, changed: Callable[[Topic, Sequence[Fields]], dict[str, str]]
 ) -> Fields:
     rows = []
-    for resource in message["resources"]:
-        kind, name = resource["resource_type"], resource["resource_name"]
+    named = Counter((resource["resource_type"], resource["resource_name"]) for resource in message["resources"])
+    distinct = {(row["resource_type"], row["resource_name"]): row for row in message["resources"]}
+    for (kind, name), resource in distinct.items():
         code, reason = ErrorCode.NONE, ""
         try:
+            if machine.is_ending:
+                raise BrokerError("the broker is ending: nothing was done", code=ErrorCode.REQUEST_TIMED_OUT)
+            if named[kind, name] > 1:
+                raise BrokerError("Each resource must appear at most once.", code=ErrorCode.INVALID_REQUEST)
             if kind != TOPIC:
                 raise BrokerError(
                     f"resource {name!r} of type {kind}: only settings of topics can be altered",
@@ -188,12 +196,12 @@ def _altered(
 
 def delete_offsets(machine: Broker, now_ms: int, message: Fields) -> Fields:
     """Drop committed offsets of a group (OffsetDelete, KIP-496)."""
-    partitions = [
+    partitions = dict.fromkeys(
         TopicPartition(topic["name"], row["partition_index"])
         for topic in message["topics"]
         for row in topic["partitions"]
-    ]
-    error, errors = machine.delete_offsets(message["group_id"], partitions, now_ms)
+    )
+    error, errors = machine.delete_offsets(message["group_id"], tuple(partitions), now_ms)
     topics: dict[str, list[Fields]] = {}
     for (name, number), code in errors.items():
         topics.setdefault(name, []).append({"partition_index": number, "error_code": code})

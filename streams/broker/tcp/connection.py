@@ -12,7 +12,14 @@ from struct import Struct
 from typing import Any, Final, Protocol, cast
 
 from streams.broker.driver import Driver
-from streams.broker.limits import FETCH_BYTES, SCARCE_FETCH_BYTES, UNSENT_BYTES, Limits
+from streams.broker.limits import (
+    ANSWER_BYTES,
+    FETCH_BYTES,
+    REQUESTS_AT_ONCE,
+    SCARCE_FETCH_BYTES,
+    UNSENT_BYTES,
+    Limits,
+)
 from streams.broker.tcp.address import Address
 from streams.broker.tcp.authentication import AUTHENTICATE, HANDSHAKE, Authentication, AuthenticationError
 from streams.broker.tcp.records import has_failed
@@ -228,12 +235,16 @@ class ClientConnection(asyncio.Protocol):
             return
         self._is_working = True
         try:
-            while self._frames and self._pending is None and self._may_work:
+            for _ in range(REQUESTS_AT_ONCE):
+                if not self._frames or self._pending is not None or not self._may_work:
+                    break
                 frame = self._frames.popleft()
                 self._queued_bytes -= len(frame)
                 self._take(frame)
                 if len(self._output) > 1:
                     self._flush()
+            else:
+                self._loop.call_soon(self._work)
         finally:
             self._is_working = False
         if self._reader.fault is not None and self._pending is None and not self._frames and self._may_work:
@@ -326,7 +337,12 @@ class ClientConnection(asyncio.Protocol):
         if exchange.answer is None:
             exchange.complete()
         if exchange.is_answered:
-            self._put(exchange.encoded())
+            pieces = exchange.encoded()
+            size = sum(map(len, pieces))
+            if size > ANSWER_BYTES:
+                self._refuse("asks for more than can be answered at once: %s, %d bytes", exchange.header.api, size)
+            else:
+                self._put(pieces)
         elif exchange.answer is not None and has_failed(exchange.answer):
             # Nobody waits for an answer: what tells the producer is that its connection ends, as in Kafka.
             self._refuse("records were refused that were sent with acks=0")

@@ -35,7 +35,8 @@ def describe_log_dirs(machine: Broker, now_ms: int, message: Fields) -> Fields:
     """Return how large each partition is (DescribeLogDirs, KIP-113); in memory: its keys, values and headers."""
     asked: Iterable[TopicPartition] = machine.topics.logs
     if message["topics"] is not None:
-        asked = [TopicPartition(row["topic"], number) for row in message["topics"] for number in row["partitions"]]
+        named = (TopicPartition(row["topic"], number) for row in message["topics"] for number in row["partitions"])
+        asked = dict.fromkeys(named)
     topics: dict[str, list[Fields]] = {}
     for partition in asked:
         log = machine.topics.logs.get(partition)
@@ -146,10 +147,12 @@ def describe_producers(machine: Broker, now_ms: int, message: Fields) -> Fields:
         return row | _row(ErrorCode.NONE)
 
     rows = []
-    for topic in message["topics"]:
-        name = topic["name"]
+    for name, topic in {row["name"]: row for row in message["topics"]}.items():
         rows.append(
-            {"name": name, "partitions": [described(TopicPartition(name, n)) for n in topic["partition_indexes"]]}
+            {
+                "name": name,
+                "partitions": [described(TopicPartition(name, n)) for n in dict.fromkeys(topic["partition_indexes"])],
+            }
         )
     return {"topics": rows}
 
@@ -159,7 +162,7 @@ def describe_transactions(machine: Broker, now_ms: int, message: Fields) -> Fiel
     return {
         "transaction_states": [
             _transaction(transactional_id, machine.transactions.known(transactional_id))
-            for transactional_id in message["transactional_ids"]
+            for transactional_id in dict.fromkeys(message["transactional_ids"])
         ]
     }
 
@@ -258,7 +261,7 @@ def list_config_resources(machine: Broker, now_ms: int, message: Fields) -> Fiel
         CLIENT_METRICS: tuple,
         GROUP: lambda: _groups(machine, now_ms),
     }
-    kinds = message["resource_types"]
+    kinds = dict.fromkeys(message["resource_types"])
     if any(kind not in found for kind in kinds):
         return {"error_code": ErrorCode.UNSUPPORTED_VERSION, "config_resources": []}
     rows = [{"resource_name": name, "resource_type": kind} for kind in kinds for name in found[kind]()]

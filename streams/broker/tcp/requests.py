@@ -11,7 +11,7 @@ from typing import Any, Final
 from attrs import define, evolve, field
 
 from streams.broker.fetches import WaitingFetch
-from streams.broker.limits import FETCH_BYTES
+from streams.broker.limits import FETCH_BYTES, REQUEST_ITEMS
 from streams.broker.service import Broker
 from streams.broker.tcp import administration, operations, records
 from streams.broker.tcp.authentication import AUTHENTICATE, HANDSHAKE
@@ -142,7 +142,7 @@ def read_message(header: RequestHeader, frame: bytes, position: int) -> Fields:
     version 9 on.
 
     Raises:
-        MalformedError: the bytes are damaged.
+        MalformedError: the bytes are damaged, or ask for more at once than is taken.
         UnsupportedVersionError: it is not served.
     """
     low, high = VERSIONS.get(header.api_key, (0, -1))
@@ -152,7 +152,7 @@ def read_message(header: RequestHeader, frame: bytes, position: int) -> Fields:
             api_key=header.api_key,
             version=header.api_version,
         )
-    message, _ = request_coder(header.api_key, header.api_version).decode(frame, position)
+    message, _ = request_coder(header.api_key, header.api_version).decode(frame, position, REQUEST_ITEMS)
     return message
 
 

@@ -6,9 +6,9 @@ Under ``codec``.  Imports the table vocabulary only.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from struct import Struct as Layout
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NoReturn, Protocol
 
 from attrs import define, field
 
@@ -16,8 +16,20 @@ from streams.protocol.wire.errors import MalformedError
 from streams.protocol.wire.fields import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
 from streams.protocol.wire.source import Place, Source
 
-#: Reads a message from a position of the bytes; returns it and the position behind it.
-Decode: TypeAlias = Callable[[bytes, int], tuple[Fields, int]]
+#: Elements of arrays that a message may have where nobody says: as many as there are bytes for.
+UNBOUNDED: Final = 1 << 31
+
+
+class Decode(Protocol):
+    """Reads a message from a position of the bytes; returns it and the position behind it.
+
+    ``most_items`` bounds the elements of all its arrays together, and its unknown tagged fields with them.
+    """
+
+    def __call__(self, data: bytes, position: int, most_items: int = UNBOUNDED, /) -> tuple[Fields, int]:
+        """Read it; raises ``MalformedError``."""
+        ...
+
 
 _LONGEST_VARINT_SHIFT: Final = 28
 
@@ -39,6 +51,10 @@ def _wrong_count(count: int, size: int, room: int) -> NoReturn:
     if count < 0:
         raise _Fault(f"count {count}, and null is not allowed")
     raise _Fault(f"count {count} of at least {size} bytes each, {room} bytes are left")
+
+
+def _too_many() -> NoReturn:
+    raise _Fault("more elements in all arrays together than are taken")
 
 
 def _wrong_tag(tag: int, expected: int, actual: int) -> NoReturn:
@@ -103,10 +119,11 @@ class _Decoder:
             wrong_length=_wrong_length,
             wrong_count=_wrong_count,
             wrong_tag=_wrong_tag,
+            too_many=_too_many,
             long_varint=_long_varint,
             unpack_from=struct.unpack_from,
         )
-        source.open("def decode(d, p):")
+        source.open(f"def decode(d, p, room={UNBOUNDED}):")
         source.add("n = len(d)")
         source.open("try:")
         result = self._struct(self.message.fields, "")
@@ -229,6 +246,8 @@ class _Decoder:
             f"if {count} < 0 or {count} * {least} > n - p: wrong_count({count}, {least}, n - p)",
             Place((path,)),
         )
+        source.add(f"room -= {count}")
+        source.add("if room < 0: too_many()", Place((path,)))
         if isinstance(of, Fixed):
             source.add(f"{variable} = list(unpack_from('>%d{of.code}' % {count}, d, p)); p += {of.size} * {count}")
         else:
@@ -270,6 +289,8 @@ class _Decoder:
         source.open(f"if {count}:")
         source.add(f"if {count} > 127: {count}, p = long_varint(d, p, {count})", place)
         source.add(f"if {count} * 2 > n - p: wrong_count({count}, 2, n - p)", place)
+        source.add(f"room -= {count}")
+        source.add("if room < 0: too_many()", place)
         source.open(f"for _ in range({count}):")
         tag, size, end = source.fresh("g"), source.fresh("k"), source.fresh("e")
         self._varint(tag, place.names[0])

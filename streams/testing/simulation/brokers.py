@@ -10,7 +10,8 @@ from random import Random
 
 from attrs import define, field
 
-from streams.broker.service import Broker, BrokerConfig
+from streams.broker.config import BrokerConfig
+from streams.broker.service import Broker
 from streams.broker.topics import Storages, Topics
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition

@@ -458,12 +458,21 @@ def test_every_version_of_every_api_is_answered(client, key, version):
     assert client.call(18, 0)["error_code"] == 0
 
 
-def test_refusals_that_scripts_look_for_are_in_kafkas_words(client):
+def test_refusals_that_scripts_look_for_are_in_kafkas_words(client, broker):
     """``kafka-topics.sh`` prints them, and what is around it greps."""
-    row = {"name": "words", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    (created,) = client.call(CREATE_TOPICS, 2, topics=[row], timeout_ms=1000)["topics"]
-    grown = {"name": "words", "count": 1, "assignments": None}
-    (added,) = client.call(CREATE_PARTITIONS, 1, topics=[grown], timeout_ms=1000)["results"]
+    broker.create_topic("wide", 3)
+
+    def grown(count):
+        row = {"name": "wide", "count": count, "assignments": None}
+        (found,) = client.call(CREATE_PARTITIONS, 1, topics=[row], timeout_ms=1000)["results"]
+        return found["error_message"]
+
+    (created,) = client.call(CREATE_TOPICS, 2, topics=[new_topic("words")], timeout_ms=1000)["topics"]
 
     assert created["error_message"] == "Topic 'words' already exists."
-    assert added["error_message"] == "The topic words currently has 1 partition(s); 1 would not be an increase."
+    assert grown(3) == "Topic already has 3 partition(s)."
+    assert grown(2) == "The topic wide currently has 3 partition(s); 2 would not be an increase."
+
+
+def new_topic(name, partitions=1):
+    return {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}

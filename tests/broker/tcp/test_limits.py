@@ -15,8 +15,8 @@ import time
 
 import pytest
 
-from streams.broker.limits import FETCH_BYTES, SCARCE_FETCH_BYTES, UNSENT_BYTES
-from streams.broker.tcp import Address, Limits
+from streams.broker.limits import FETCH_BYTES, REQUEST_ITEMS, REQUESTS_AT_ONCE, SCARCE_FETCH_BYTES, UNSENT_BYTES
+from streams.broker.tcp import Address, Limits, connection
 from streams.broker.tcp.listener import Listener
 from streams.core.records import TopicPartition
 from streams.protocol.messages import ErrorCode
@@ -258,6 +258,117 @@ def test_who_is_gone_leaves_no_unsent_bytes(broker, large):
         await_(lambda: not server._listener.connections)
 
         assert server._listener.unsent_bytes == 0
+
+
+# --- one request --------------------------------------------------------------------------
+
+CREATE_TOPICS, CREATE_PARTITIONS, DESCRIBE_GROUPS, DESCRIBE_CONFIGS = 19, 37, 15, 32
+INCREMENTAL_ALTER_CONFIGS, DESCRIBE_PRODUCERS, DESCRIBE_LOG_DIRS = 44, 61, 35
+
+
+def new_topic(name, partitions):
+    return {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
+
+
+def test_a_topic_is_told_once_however_often_it_is_named(client):
+    answer = client.call(METADATA, 1, topics=[{"name": "words"}] * 1_000)
+
+    assert [topic["name"] for topic in answer["topics"]] == ["words"]
+
+
+def test_groups_settings_and_partitions_are_told_once(client):
+    resource = {"resource_type": 2, "resource_name": "words", "configuration_keys": None}
+    rows = [{"topic": "words", "partitions": [0, 0, 0]}] * 3
+    producers = [{"name": "words", "partition_indexes": [0, 0, 0]}] * 3
+
+    assert len(client.call(DESCRIBE_GROUPS, 0, groups=["g"] * 100)["groups"]) == 1
+    assert len(client.call(DESCRIBE_CONFIGS, 1, resources=[resource] * 100)["results"]) == 1
+    ((folder,),) = [client.call(DESCRIBE_LOG_DIRS, 1, topics=rows)["results"]]
+    assert [len(topic["partitions"]) for topic in folder["topics"]] == [1]
+    (topic,) = client.call(DESCRIBE_PRODUCERS, 0, topics=producers)["topics"]
+    assert len(topic["partitions"]) == 1
+
+
+def test_a_resource_is_altered_once_in_a_request(client, broker):
+    """As in Kafka: which of two changes would count is not to be guessed, and each writes the topics' file."""
+    configs = [{"name": "retention.ms", "config_operation": 0, "value": "1000"}]
+    row = {"resource_type": 2, "resource_name": "words", "configs": configs}
+
+    (found,) = client.call(INCREMENTAL_ALTER_CONFIGS, 0, resources=[row, row], validate_only=False)["responses"]
+
+    assert found["error_code"] == ErrorCode.INVALID_REQUEST
+    assert found["error_message"] == "Each resource must appear at most once."
+    assert broker.describe_topic("words").config["retention.ms"] != "1000"
+
+
+def test_more_items_in_a_request_than_are_taken_close_its_connection(connect):
+    """In all arrays together: topics of one partition each are two items."""
+    client, other = connect(), connect()
+    rows = [{"topic": "words", "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]}]
+    client.send(1, 4, replica_id=-1, max_wait_ms=0, min_bytes=0, topics=rows * (REQUEST_ITEMS // 2 + 1))
+
+    assert client.is_closed
+    assert other.call(API_VERSIONS, 0)["error_code"] == 0
+    assert len(other.call(METADATA, 1, topics=[{"name": "words"}] * REQUEST_ITEMS)["topics"]) == 1
+
+
+@pytest.mark.parametrize("counts", [[10_001], [9_000, 1_001], [2_000_000]])
+def test_a_request_creates_no_more_partitions_than_in_kafka(client, broker, counts):
+    rows = [new_topic(f"t{number}", count) for number, count in enumerate(counts)]
+
+    answer = client.call(CREATE_TOPICS, 2, topics=rows, timeout_ms=1_000)
+
+    for row in answer["topics"]:
+        assert row["error_code"] == ErrorCode.POLICY_VIOLATION
+        assert row["error_message"] == "Excessively large number of partitions per request."
+    assert broker.topics() == {"words": 1}
+
+
+def test_no_request_gives_a_topic_more_partitions_than_that(client, broker):
+    row = {"name": "words", "count": 10_002, "assignments": None}
+
+    (found,) = client.call(CREATE_PARTITIONS, 1, topics=[row], timeout_ms=1_000)["results"]
+
+    assert found["error_code"] == ErrorCode.POLICY_VIOLATION
+    assert len(broker.describe_topic("words").leaders) == 1
+
+
+def test_asking_for_topics_creates_no_more_than_that(client, broker):
+    names = [{"name": f"t{number}"} for number in range(10_001)]
+
+    answer = client.call(METADATA, 8, topics=names)
+
+    assert {row["error_code"] for row in answer["topics"]} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert broker.topics() == {"words": 1}
+
+
+def test_what_is_left_of_a_large_request_is_not_done_when_the_broker_ends(client, broker):
+    broker._machine.begin_to_end()
+
+    (row,) = client.call(CREATE_TOPICS, 2, topics=[new_topic("late", 1)], timeout_ms=1_000)["topics"]
+
+    assert row["error_code"] == ErrorCode.REQUEST_TIMED_OUT
+    assert broker.topics() == {"words": 1}
+
+
+def test_an_answer_that_is_too_long_closes_its_connection(connect, monkeypatch):
+    monkeypatch.setattr(connection, "ANSWER_BYTES", 10_000)
+    client, other = connect(), connect()
+    client.produce("words", bytes(20_000))
+
+    client.send_fetch("words")
+
+    assert client.is_closed
+    assert other.call(API_VERSIONS, 0)["error_code"] == 0
+
+
+def test_many_requests_of_one_client_do_not_hold_up_others(connect):
+    """They take turns: all are answered, and in order."""
+    client = connect()
+
+    sent = [client.send(API_VERSIONS, 0) for _ in range(3 * REQUESTS_AT_ONCE)]
+
+    assert [client.receive()[0] for _ in sent] == sent
 
 
 # --- descriptors --------------------------------------------------------------------------

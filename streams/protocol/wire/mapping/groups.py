@@ -47,7 +47,7 @@ def _find_answer(message: Fields, version: int, request: FindCoordinator) -> Fin
 
 def _find_asked(message: Fields, version: int, client_id: str) -> Asked[FindCoordinator]:
     keys = message["coordinator_keys"] if version >= _MANY_KEYS_SINCE else (message["key"],)
-    return tuple(FindCoordinator(key, message["key_type"]) for key in keys), {}
+    return tuple(FindCoordinator(key, message["key_type"]) for key in dict.fromkeys(keys)), {}
 
 
 def _find_answered(

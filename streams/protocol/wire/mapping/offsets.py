@@ -158,15 +158,18 @@ def _fetch_answer(message: Fields, version: int, request: OffsetFetch) -> Offset
 
 def _fetch_asked(message: Fields, version: int, client_id: str) -> Asked[OffsetFetch]:
     groups = message["groups"] if version >= _MANY_GROUPS_SINCE else (message,)
+    # Each once: without partitions it asks for all offsets of a group.
+    distinct = {group["group_id"]: group for group in groups}.values()
     return tuple(
-        OffsetFetch(group["group_id"], _partitions(group["topics"]), message["require_stable"]) for group in groups
+        OffsetFetch(group["group_id"], _partitions(group["topics"]), message["require_stable"]) for group in distinct
     ), {}
 
 
 def _partitions(topics: Iterable[Fields] | None) -> tuple[TopicPartition, ...] | None:
     if topics is None:
         return None
-    return tuple(TopicPartition(topic["name"], number) for topic in topics for number in topic["partition_indexes"])
+    named = (TopicPartition(topic["name"], number) for topic in topics for number in topic["partition_indexes"])
+    return tuple(dict.fromkeys(named))
 
 
 def _fetch_answered(
@@ -297,7 +300,8 @@ def _describe_answer(message: Fields, version: int, request: DescribeGroup) -> D
 
 
 def _describe_asked(message: Fields, version: int, client_id: str) -> Asked[DescribeGroup]:
-    return tuple(DescribeGroup(group_id) for group_id in message["groups"]), {}
+    # Each once: an answer may be a thousand times as long as the name.
+    return tuple(DescribeGroup(group_id) for group_id in dict.fromkeys(message["groups"])), {}
 
 
 def _describe_answered(

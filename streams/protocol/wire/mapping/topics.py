@@ -102,9 +102,10 @@ def _metadata_asked(message: Fields, version: int, client_id: str) -> Asked[Meta
     is_all = topics is None or (version == 0 and not topics)
     if is_all:
         return one(Metadata(None, message["allow_auto_topic_creation"]))
-    names = tuple(topic["name"] for topic in topics if topic["name"])
-    ids = tuple(topic["topic_id"] for topic in topics if not topic["name"] and topic["topic_id"] != NO_TOPIC_ID)
-    return one(Metadata(names, message["allow_auto_topic_creation"], ids))
+    # Each once, as in Kafka, however often it is named.
+    names = dict.fromkeys(topic["name"] for topic in topics if topic["name"])
+    ids = dict.fromkeys(topic["topic_id"] for topic in topics if not topic["name"] and topic["topic_id"] != NO_TOPIC_ID)
+    return one(Metadata(tuple(names), message["allow_auto_topic_creation"], tuple(ids)))
 
 
 def _metadata_answered(incoming: Incoming[Metadata], responses: Sequence[MetadataResponse], serving: Serving) -> Fields:

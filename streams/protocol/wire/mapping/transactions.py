@@ -101,9 +101,8 @@ def _add_partitions_answer(message: Fields, version: int, request: AddPartitions
 
 
 def _add_partitions_asked(message: Fields, version: int, client_id: str) -> Asked[AddPartitionsToTxn]:
-    partitions = tuple(
-        TopicPartition(topic["name"], number) for topic in message["topics"] for number in topic["partitions"]
-    )
+    named = (TopicPartition(topic["name"], number) for topic in message["topics"] for number in topic["partitions"])
+    partitions = tuple(dict.fromkeys(named))
     return one(
         AddPartitionsToTxn(message["transactional_id"], message["producer_id"], message["producer_epoch"], partitions)
     )

@@ -1,0 +1,140 @@
+"""What topics there are: told, made and given more partitions, with bounds of what one request may make.
+
+Between ``service``, which wakes who waits for what has changed, and ``topics``.  Pure: time is an argument.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from attrs import define, field
+
+from streams.broker.config import BrokerConfig
+from streams.broker.fetches import Answer
+from streams.broker.limits import CREATED_PARTITIONS
+from streams.broker.refusals import ErrorText, error_of
+from streams.broker.topics import INTERNAL_TOPICS, Topic, Topics, check_name
+from streams.core.errors import BrokerError, ConfigError
+from streams.protocol.messages import (
+    CreatePartitions,
+    CreatePartitionsResponse,
+    CreateTopics,
+    CreateTopicsResponse,
+    ErrorCode,
+    Metadata,
+    MetadataResponse,
+    TopicMetadata,
+    TopicSpec,
+)
+
+
+@define(eq=False)
+class Catalogue:
+    """Answers requests for topics; ``grow`` gives one more partitions: name, how many in all, whether only to try."""
+
+    topics: Topics
+    config: BrokerConfig
+    grow: Callable[[str, int, bool], None]
+    #: Requests that do many things leave out the rest of them: whoever closes the broker waits.  From any thread.
+    is_ending: bool = field(default=False, init=False)
+
+    def metadata(self, request: Metadata, now_ms: int, answer: Answer) -> None:
+        """Return what topics there are, and make those that are not, where both sides want that."""
+        if request.topics is None:
+            topics = [self.described(topic) for topic in self.topics]
+        else:
+            may_create = request.allow_auto_topic_creation and self.config.auto_create_topics
+            if may_create:
+                unknown = sum(name not in self.topics.by_name for name in request.topics)
+                may_create = unknown * self.config.default_partitions <= CREATED_PARTITIONS
+            try:
+                with self.topics.creating():
+                    topics = [self._found(name, may_create) for name in request.topics]
+            except OSError:
+                # None of them was created.
+                topics = [self._found(name, False) for name in request.topics]
+            if request.topic_ids:
+                by_id = self.topics.by_id()
+                topics += [self._found_by_id(topic_id, by_id) for topic_id in request.topic_ids]
+        answer(MetadataResponse({self.config.node_id: ""}, topics))
+
+    def _found(self, name: str, may_create: bool) -> TopicMetadata:
+        topic = self.topics.by_name.get(name)
+        if topic is None:
+            try:
+                check_name(name)
+                if not may_create or self.is_ending or name in INTERNAL_TOPICS:
+                    return TopicMetadata(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                topic = self.topics.create(name, self.config.default_partitions)
+            except (BrokerError, ConfigError, OSError) as error:
+                return TopicMetadata(name, error_of(error)[0])
+        return self.described(topic)
+
+    def _found_by_id(self, topic_id: bytes, by_id: Mapping[bytes, Topic]) -> TopicMetadata:
+        topic = by_id.get(topic_id)
+        if topic is None:
+            return TopicMetadata("", ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id)
+        return self.described(topic)
+
+    def described(self, topic: Topic, partitions: int | None = None) -> TopicMetadata:
+        """Return partitions and settings of a topic; ``partitions`` None = those that it has."""
+        leaders = (self.config.node_id,) * (len(topic.logs) if partitions is None else partitions)
+        return TopicMetadata(
+            topic.name,
+            ErrorCode.NONE,
+            leaders,
+            topic.described(),
+            topic.is_internal,
+            topic.partitioner,
+            topic.topic_id,
+        )
+
+    def create_topics(self, request: CreateTopics, now_ms: int, answer: Answer) -> None:
+        """Make topics, each for itself; none where they are too many at once."""
+        errors: dict[str, ErrorText] = {}
+        made: dict[str, TopicMetadata] = {}
+        create = self.topics.check_new if request.is_trial else self.topics.create
+
+        def count(spec: TopicSpec) -> int:
+            return self.config.default_partitions if spec.partitions == -1 else spec.partitions
+
+        def make(spec: TopicSpec) -> None:
+            made[spec.name] = self.described(create(spec.name, count(spec), spec.config), count(spec))
+
+        try:
+            _check_created(map(count, request.topics))
+            with self.topics.creating():
+                for spec in request.topics:
+                    errors[spec.name] = self.attempt(make, spec)
+        except (BrokerError, OSError) as error:
+            # One for all of them: none is there.
+            errors, made = {spec.name: error_of(error) for spec in request.topics}, {}
+        answer(CreateTopicsResponse(errors, made))
+
+    def create_partitions(self, request: CreatePartitions, now_ms: int, answer: Answer) -> None:
+        """Give topics more partitions, each for itself; none where they are too many at once."""
+        is_trial, counts = request.is_trial, request.counts
+        try:
+            _check_created(count - len(self.topics.logs_of(name)) for name, count in counts.items())
+            errors = {name: self.attempt(self.grow, name, count, is_trial) for name, count in counts.items()}
+        except BrokerError as error:
+            errors = dict.fromkeys(counts, error_of(error))
+        answer(CreatePartitionsResponse(errors))
+
+    def attempt(self, action: Callable[..., object], *arguments: object) -> ErrorText:
+        """Do one of many things that a request asks for, unless the broker is ending."""
+        if self.is_ending:
+            return ErrorCode.REQUEST_TIMED_OUT, "the broker is ending: nothing was done"
+        try:
+            action(*arguments)
+        except (BrokerError, ConfigError, OSError) as error:
+            return error_of(error)
+        return ErrorCode.NONE, ""
+
+
+def _check_created(counts: Iterable[int]) -> None:
+    """See whether one request may create so many partitions, in all.
+
+    Raises:
+        BrokerError: they are more than ``CREATED_PARTITIONS`` (``POLICY_VIOLATION``, in Kafka's words).
+    """
+    if sum(count for count in counts if count > 0) > CREATED_PARTITIONS:
+        raise BrokerError("Excessively large number of partitions per request.", code=ErrorCode.POLICY_VIOLATION)
