@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from attrs import define, evolve, field, frozen
 
@@ -21,6 +21,7 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import ClientClosedError, ConfigError, StreamsError, TopologyError, TransactionError
 from streams.core.metrics import Dropped, Metrics
 from streams.core.records import Block, TaskId, TopicPartition
+from streams.core.settings import Settings
 from streams.core.threads import SystemThreads, Threads
 from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
 from streams.dsl.builder import TopologySource, build_topology
@@ -75,7 +76,7 @@ class Streams:
         on_restore: RestoreListener | None = None,
         on_exception: ExceptionHandler | None = None,
         threads: Threads | None = None,
-        **settings: Any,
+        **settings: Unpack[Settings],
     ) -> None:
         self.config = StreamsConfig.of(application_id=application_id, **settings)
         for name, function in (("on_state", on_state), ("on_restore", on_restore), ("on_exception", on_exception)):
@@ -83,6 +84,11 @@ class Streams:
         refuse_unawaited_methods(grouper, ("groups",), "grouper", error=ConfigError)
         if broker is not None and self.config.bootstrap_servers:
             raise ConfigError("both broker= and bootstrap_servers= are given: give one of them")
+        if self.config.security_protocol != "plaintext" and not self.config.bootstrap_servers:
+            raise ConfigError(
+                f"security_protocol={self.config.security_protocol} is of connections to a cluster: give "
+                "bootstrap_servers=, or the security to the broker="
+            )
         self.topology = build_topology(topology, self.config)
         cluster: Cluster
         if broker is not None:
@@ -275,7 +281,7 @@ def run(
     application_id: str,
     broker: Cluster | None = None,
     on_state: Callable[[State, State], None] | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> None:
     """Run an application until SIGINT or SIGTERM, then close it cleanly.
 
@@ -381,7 +387,7 @@ def run_bounded(
     partitions: int | None = None,
     state_dir: Path | None = None,
     final_flush: bool = False,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     progress: Callable[[Progress], None] | None = None,
     begins: Mapping[str, Begins] | None = None,
 ) -> BoundedRun:
@@ -398,9 +404,9 @@ def run_bounded(
     Raises:
         StreamsError: an input cannot be read, user code failed, or the directory is in use.
     """
-    given = dict(settings or {})
-    given.setdefault("cache_max_bytes", 0)
-    config = StreamsConfig.of(application_id=application_id, **given)
+    config = StreamsConfig.of(cache_max_bytes=0).replace(application_id=application_id, **(settings or {}))
+    if state_dir is None and config.state_dir:
+        state_dir = Path(config.state_dir)
     built = build_topology(topology, config)
     broker = EmbeddedBroker(
         None if state_dir is None else state_dir / "broker",

@@ -93,9 +93,13 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     from streams.core.config import SETTINGS, setting_name
 
     settings: dict[str, Any] = {}
-    for name, text in texts_of(options).items():
-        is_function = ":" in text and SETTINGS[setting_name(name)].takes_function
-        settings[name] = function_named(Script.parse(options.script), f"--set {name}", text) if is_function else text
+    for given, text in texts_of(options).items():
+        name = setting_name(given)
+        if name in settings:
+            raise UsageError(f"--set {given}={text}: {name!r} is given twice; give it once")
+        is_function = ":" in text and SETTINGS[name].takes_function
+        script = getattr(options, "script", None) or options.old
+        settings[name] = function_named(Script.parse(script), f"--set {given}", text) if is_function else text
     return settings
 
 

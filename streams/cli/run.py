@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from attrs import frozen
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from streams.app import BoundedRun
     from streams.core.config import StreamsConfig
+    from streams.core.settings import Settings
     from streams.files import Continued, FileInput, FileOutput
     from streams.topology.graph import Topology
 
@@ -256,7 +257,7 @@ def _run_bounded(
             partitions=options.partitions,
             state_dir=folder,
             final_flush=options.final_flush,
-            settings=passed,
+            settings=cast("Settings", passed),
             progress=on_progress,
             begins={topic: reader.begins for topic, reader in continued.items()},
         )

@@ -35,6 +35,7 @@ class Setting:
     doc: str
     choices: tuple[str, ...] = ()
     minimum: float | None = None
+    maximum: float | None = None
     takes_function: bool = False
 
     @property
@@ -49,16 +50,16 @@ class Setting:
             return "text"
         number = "a whole number" if self.kind == "int" else "a number"
         unit = f" of {self.unit}" if self.unit else ""
-        bound = "" if self.minimum is None else f", at least {self.minimum:g}"
-        return number + unit + bound
+        bounds = [("at least", self.minimum), ("at most", self.maximum)]
+        return number + unit + "".join(f", {words} {bound:g}" for words, bound in bounds if bound is not None)
 
 
 def _entry(kind: str, default: Any, doc: str, **more: Any) -> Any:
     return field(default=default, metadata={"kind": kind, "doc": doc, **more})
 
 
-def _whole(default: int, unit: str, doc: str, *, minimum: int | None = 0) -> Any:
-    return _entry("int", default, doc, unit=unit, minimum=minimum)
+def _whole(default: int, unit: str, doc: str, *, minimum: int | None = 0, maximum: int | None = None) -> Any:
+    return _entry("int", default, doc, unit=unit, minimum=minimum, maximum=maximum)
 
 
 def _text(default: str, doc: str) -> Any:
@@ -91,7 +92,7 @@ class StreamsConfig:
     application_id: str = _text("", "Name of the application: its group, and the prefix of its internal topics.")
     bootstrap_servers: str = _text("", "Brokers to start from, host:port, comma-separated; empty = embedded broker.")
     client_id: str = _text("", "Prefix of the names of clients and threads; empty = the application id.")
-    state_dir: str = _text("", "Folder of the stores; empty = a temporary one, removed at the end.")
+    state_dir: str = _text("", "Folder of the stores; empty = they are in memory, and restored from their changelogs.")
     num_stream_threads: int = _whole(1, "threads", "Threads that run tasks.", minimum=1)
     num_standby_replicas: int = _whole(0, "replicas", "Copies of each store kept warm on other instances.")
     acceptable_recovery_lag: int = _whole(10_000, "records", "Lag up to which a copy of a store counts as caught up.")
@@ -106,7 +107,7 @@ class StreamsConfig:
         "none", ("none", "all"), "Whether to merge repartition topics and use source topics as changelogs."
     )
     default_store: str = _choice(
-        "rocksdb", ("rocksdb", "in_memory"), "Engine of stores that name none (default.dsl.store)."
+        "rocksdb", ("rocksdb", "in_memory"), "Engine of stores that name none, in a state_dir (default.dsl.store)."
     )
     # Processing.
     commit_interval_ms: int = _whole(30_000, "ms", "How often to commit; 100 with exactly_once_v2 unless given.")
@@ -165,7 +166,7 @@ class StreamsConfig:
         30_000, "ms", "How often consumed records of repartition topics are deleted."
     )
     replication_factor: int = _whole(
-        -1, "replicas", "Copies of internal topics; -1 = the broker's default.", minimum=-1
+        -1, "replicas", "Copies of internal topics on a cluster; -1 = the broker's default.", minimum=-1
     )
     # State.
     state_memory_max_bytes: int = _whole(
@@ -176,7 +177,9 @@ class StreamsConfig:
     )
     # Consumer.
     auto_offset_reset: str = _choice(
-        "earliest", ("earliest", "latest", "none"), "Where to begin on a topic without a committed offset."
+        "earliest",
+        ("earliest", "latest", "none"),
+        "Where a live run begins on a topic without a committed offset; none = an error.",
     )
     max_poll_records: int = _whole(
         10_000, "records", "Most records of one poll (Kafka Streams: 1,000; blocks make more cheap).", minimum=1
@@ -195,17 +198,25 @@ class StreamsConfig:
     isolation_level: str = _choice(
         "read_uncommitted",
         ("read_uncommitted", "read_committed"),
-        "Whether plain consumers see open and aborted transactions; exactly_once_v2 never does.",
+        "Whether open and aborted transactions of other applications are read; exactly_once_v2 never reads them.",
     )
     # Producer.
     linger_ms: int = _whole(
         0, "ms", "How long a record waits for others to share its batch (Kafka Streams: 100); runs are blocks anyway."
     )
     batch_size_bytes: int = _whole(128 * 1024, "bytes", "Size at which a batch is sent at once.", minimum=1)
-    buffer_memory_bytes: int = _whole(32 * _MIB, "bytes", "Unsent records that a producer holds before it blocks.")
+    buffer_memory_bytes: int = _whole(
+        32 * _MIB, "bytes", "Unsent records that a producer holds before it blocks.", minimum=1
+    )
     max_block_ms: int = _whole(60_000, "ms", "How long a full producer blocks before it is an error.")
     max_request_bytes: int = _whole(_MIB, "bytes", "Largest record or request that a producer sends.", minimum=1)
-    max_in_flight_requests: int = _whole(5, "requests", "Requests to one broker without an answer.", minimum=1)
+    max_in_flight_requests: int = _whole(
+        5,
+        "requests",
+        "Requests to one broker without an answer; with acks other than all one of a partition, which keeps its order.",
+        minimum=1,
+        maximum=5,
+    )
     compression_type: str = _choice("none", ("none", "gzip", "snappy", "lz4", "zstd"), "Compression of batches.")
     acks: str = _choice("all", ("all", "1", "0"), "Which replicas must have a record before it counts as sent.")
     delivery_timeout_ms: int = _whole(120_000, "ms", "Longest time from sending a record to its acknowledgement.")
@@ -214,8 +225,10 @@ class StreamsConfig:
     )
     # Network.
     request_timeout_ms: int = _whole(30_000, "ms", "How long to wait for an answer.", minimum=1)
-    retry_backoff_ms: int = _whole(100, "ms", "First pause before a retry; it doubles up to the maximum.")
-    retry_backoff_max_ms: int = _whole(1_000, "ms", "Longest pause before a retry.")
+    retry_backoff_ms: int = _whole(
+        100, "ms", "First pause before a retry; that of a producer doubles up to the maximum."
+    )
+    retry_backoff_max_ms: int = _whole(1_000, "ms", "Longest pause before a producer's retry.")
     reconnect_backoff_ms: int = _whole(50, "ms", "First pause before a new connection.")
     reconnect_backoff_max_ms: int = _whole(1_000, "ms", "Longest pause before a new connection.")
     connections_max_idle_ms: int = _whole(540_000, "ms", "After how long an unused connection is closed.")
@@ -256,6 +269,8 @@ class StreamsConfig:
                 f"heartbeat_interval_ms ({changed.heartbeat_interval_ms}) must be less than "
                 f"session_timeout_ms ({changed.session_timeout_ms}); a third of it is usual"
             )
+        if changed.is_exactly_once and changed.acks != "all":
+            raise ConfigError(f"acks={changed.acks} and exactly_once_v2 exclude each other: leave acks at 'all'")
         return changed
 
     @property
@@ -298,6 +313,7 @@ def _table() -> dict[str, Setting]:
             doc=facts["doc"],
             choices=facts.get("choices", ()),
             minimum=facts.get("minimum"),
+            maximum=facts.get("maximum"),
             takes_function=facts.get("takes_function", False),
         )
     return entries
@@ -340,6 +356,8 @@ def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _parsed(setting: Setting, value: Any) -> Any:
     parsed = _PARSERS[setting.kind](setting, value)
     if setting.minimum is not None and parsed < setting.minimum:
+        raise _misfit(setting, value)
+    if setting.maximum is not None and parsed > setting.maximum:
         raise _misfit(setting, value)
     return parsed
 

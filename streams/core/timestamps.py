@@ -6,7 +6,6 @@ still processed.  A negative time means: drop the record, and count it.  Policie
 Streams' TimestampExtractor family.  Imports clock, records and errors.
 """
 
-import logging
 import operator
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -17,8 +16,6 @@ from attrs import frozen
 
 from streams.core.clock import Clock
 from streams.core.errors import InvalidTimestampError
-
-logger = logging.getLogger(__name__)
 
 #: A user's own extractor: (key, value, record timestamp, partition time) to milliseconds or datetime.
 TimestampFunction: TypeAlias = Callable[[Any, Any, int, int], "int | datetime"]
@@ -100,7 +97,7 @@ class FailOnInvalid:
 
 @frozen
 class LogAndSkipInvalid:
-    """The record's own timestamp; a record with a negative one is dropped with a warning."""
+    """The record's own timestamp; a record with a negative one is dropped, which the reader of its source says."""
 
     topic: str
 
@@ -110,8 +107,6 @@ class LogAndSkipInvalid:
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
         """Return the record's timestamp, negative or not."""
-        if timestamp_ms < 0:
-            logger.warning("topic %r: a record is dropped for its invalid timestamp %d", self.topic, timestamp_ms)
         return timestamp_ms
 
 

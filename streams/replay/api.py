@@ -6,10 +6,11 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from streams.core.clock import SystemClock
 from streams.core.errors import ConfigError
+from streams.core.settings import Settings
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.dsl.builder import TopologySource
@@ -47,7 +48,7 @@ def replay(
     max_dropped: str | int | None = None,
     explain: bool = False,
     progress: Listener | None = None,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> ReplayResult:
     """Run a topology over history; the result is that of a bounded live run, record for record.
 
@@ -80,7 +81,7 @@ def replay(
         raise ConfigError(f"wall_clock {wall_clock!r}: give 'error', 'skip' or 'append_time'")
     refuse_unawaited(progress, "progress of a replay", error=ConfigError)
     limit = DropLimit.of(USUAL_LIMIT if max_dropped is None else max_dropped)
-    given = dict(settings)
+    given: dict[str, Any] = {**settings}
     given["application_id"] = application_id or _application_id(topology)
     if store is None:
         store = "in_memory" if given.get("default_store") == "in_memory" else "rocksdb"

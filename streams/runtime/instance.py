@@ -404,6 +404,7 @@ class Instance:
             retry_backoff_max_ms=config.retry_backoff_max_ms,
             transactional_id=transactional_id if is_transactional else None,
             transaction_timeout_ms=config.transaction_timeout_ms,
+            metadata_max_age_ms=config.metadata_max_age_ms,
             clock=self.clock,
         )
 
@@ -424,7 +425,8 @@ class Instance:
 
     @property
     def _isolation_level(self) -> Literal["read_committed", "read_uncommitted"]:
-        return "read_committed" if self.config.is_exactly_once else "read_uncommitted"
+        wants_committed = self.config.is_exactly_once or self.config.isolation_level == "read_committed"
+        return "read_committed" if wants_committed else "read_uncommitted"
 
     def _blueprint(self) -> Blueprint:
         """Return what there is to share out now: topics are looked up, and made or checked."""

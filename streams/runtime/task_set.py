@@ -12,6 +12,7 @@ from typing import Any
 from attrs import define, field
 
 from streams.clients.consumer import Consumer
+from streams.clients.errors import NoOffsetError
 from streams.core.config import StreamsConfig
 from streams.core.errors import StateLockedError, StoreError
 from streams.core.metrics import Metrics
@@ -257,10 +258,19 @@ class TaskSet:
         A partition that was added to a topic which the application reads already begins at its
         beginning, whatever the reset policy: nobody could have read it before.
         """
-        if self.config.auto_offset_reset == "latest":
+        policy = self.config.auto_offset_reset
+        # What the application has written for itself, or is given whole, is read whole.
+        is_own = self.bounded is not None or partition.topic in self.plan.repartition_topics()
+        if policy != "earliest" and not is_own:
             others = [tp for tp in self.consumer.partitions_for(partition.topic) if tp != partition]
             if not self.consumer.committed(others):
-                return self.consumer.end_offsets([partition])[partition]
+                if policy == "latest":
+                    return self.consumer.end_offsets([partition])[partition]
+                raise NoOffsetError(
+                    f"{partition}: application {self.config.application_id!r} has no committed offset, and "
+                    "auto_offset_reset is none; give 'earliest' or 'latest', or set it with `streams groups rewind`",
+                    (partition,),
+                )
         return self.consumer.beginning_offsets([partition])[partition]
 
     def _open_copy(self, task_id: TaskId) -> None:

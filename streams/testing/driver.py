@@ -6,7 +6,7 @@ whole topology runs as one task, as there; with more, every partition group is a
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
@@ -14,6 +14,7 @@ from streams.core.errors import ProcessingError, StreamsError, UnknownTopicError
 from streams.core.metrics import Dropped, Metrics
 from streams.core.partitioning import partition_for
 from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
+from streams.core.settings import Settings
 from streams.core.topic import Source, Topic, TopicLike, meant, topic_name, typed_topic
 from streams.dsl.builder import TopologySource, build_topology
 from streams.runtime.plan import ApplicationPlan
@@ -54,10 +55,9 @@ class TopologyTestDriver:
         partitions: int = 1,
         now_ms: int = 0,
         application_id: str = "app",
-        **settings: Any,
+        **settings: Unpack[Settings],
     ) -> None:
-        settings.setdefault("cache_max_bytes", 0)
-        self.config = StreamsConfig.of(application_id=application_id, **settings)
+        self.config = StreamsConfig.of(cache_max_bytes=0).replace(application_id=application_id, **settings)
         self.clock = VirtualClock(now_ms)
         self.metrics = Metrics()
         self.topology: Topology = build_topology(topology, self.config)

@@ -37,16 +37,18 @@ def pyright(file: Path) -> dict[int, str]:
     return {item["range"]["start"]["line"] + 1: item["message"] for item in errors}
 
 
+@pytest.mark.parametrize("name", ["positive.py", "settings_positive.py"])
 @pytest.mark.parametrize("check", [mypy, pyright])
-def test_right_code_is_clean(check: Callable[[Path], dict[int, str]]) -> None:
-    """Lambdas get their argument types from topics and from the operators before."""
-    assert check(HERE / "positive.py") == {}
+def test_right_code_is_clean(check: Callable[[Path], dict[int, str]], name: str) -> None:
+    """Lambdas get their argument types from topics and from the operators before, handlers from their settings."""
+    assert check(HERE / name) == {}
 
 
+@pytest.mark.parametrize("name", ["negative.py", "settings_negative.py"])
 @pytest.mark.parametrize("check", [mypy, pyright])
-def test_each_mistake_is_reported(check: Callable[[Path], dict[int, str]]) -> None:
-    """A wrong attribute, a wrong field in a joiner, a sink of another type, and the like."""
-    file = HERE / "negative.py"
+def test_each_mistake_is_reported(check: Callable[[Path], dict[int, str]], name: str) -> None:
+    """A wrong attribute, a wrong field in a joiner, a sink of another type, a misspelt setting, and the like."""
+    file = HERE / name
     lines = file.read_text().splitlines()
     marks = ("# wrong", f"# wrong for {check.__name__}")
     expected = {number: line.strip() for number, line in enumerate(lines, 1) if line.endswith(marks)}

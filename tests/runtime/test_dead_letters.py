@@ -124,3 +124,13 @@ def test_late_records_are_told_with_their_reason():
         run.pipe_all(numbers, [("a", 1, 100), ("a", 1, 5), ("a", 1, 6)])
 
         assert list(map(str, run.drops())) == ["2 records were dropped at count: expired window"]
+
+
+def test_record_without_a_valid_time_is_told_once_with_its_place(caplog):
+    with TopologyTestDriver(topology, default_timestamp_extractor="log_and_skip") as run:
+        run.pipe_bytes("numbers", b"a", bytes(8), -1)
+
+        (found,) = run.drops()
+
+    assert (found.reason, found.example) == ("invalid timestamp", "numbers-0 at offset 0: timestamp -1")
+    assert caplog.messages == ["numbers-0 at offset 0 has the invalid timestamp -1; the record is dropped"]

@@ -1,19 +1,13 @@
 """Outputs leave while an application runs, by the settings that it was given."""
 
-import re
-from pathlib import Path
-
-import attrs
 import pytest
 
-import streams
 from streams import (
     Consumer,
     EmbeddedBroker,
     Producer,
     Streams,
     StreamsBuilder,
-    StreamsConfig,
     Topic,
     TopicPartition,
 )
@@ -60,21 +54,3 @@ def test_producer_has_the_settings_of_the_application(broker):
         assert not streams.wait(50)
         assert broker.end_offset(OUT) == 0
     assert broker.end_offset(OUT) == 1
-
-
-def test_every_setting_is_read_somewhere():
-    code = "\n".join(
-        path.read_text(encoding="utf-8")
-        for path in Path(streams.__file__).parent.rglob("*.py")
-        if path.name != "config.py"
-    )
-    # Read through a property of the settings.
-    by_property = {"processing_guarantee"}
-
-    unread = [
-        setting.name
-        for setting in attrs.fields(StreamsConfig)
-        if setting.name not in by_property and not re.search(rf"\.{setting.name}\b", code)
-    ]
-
-    assert unread == []

@@ -2,12 +2,13 @@
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from attrs import evolve, frozen
 
-from streams.core.config import StreamsConfig
+from streams.core.config import StreamsConfig, setting_name
 from streams.core.errors import ConfigError, TopologyError
+from streams.core.settings import Settings
 from streams.core.topic import Topic, meant, typed_topic
 from streams.dsl.builder import TopologySource, build_topology
 from streams.testing.simulation.faults import Fault
@@ -52,10 +53,9 @@ def simulate(
     inputs: Mapping[Topic[Any, Any], Iterable[tuple[Any, Any, int]]],
     *,
     seeds: Iterable[int],
-    processing_guarantee: str = "at_least_once",
     partitions: int = 2,
     storm_ms: int = 20_000,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> SimulationReport:
     """Run a topology in many simulated worlds full of faults, and check that it bears them.
 
@@ -84,7 +84,7 @@ def simulate(
     chosen = list(seeds)
     if not chosen:
         raise ConfigError("simulate() got no seeds; pass for instance seeds=range(100)")
-    simulation = _prepared(topology, inputs, processing_guarantee, partitions, storm_ms, settings)
+    simulation = _prepared(topology, inputs, partitions, storm_ms, settings)
     report = SimulationReport(order_dependent=simulation.expectation.order_dependent())
     for seed in chosen:
         conditions = simulation.conditions(seed)
@@ -104,10 +104,9 @@ def simulate(
 def _prepared(
     topology: TopologySource,
     inputs: Mapping[Topic[Any, Any], Iterable[tuple[Any, Any, int]]],
-    processing_guarantee: str,
     partitions: int,
     storm_ms: int,
-    settings: Mapping[str, Any],
+    given: Settings,
 ) -> _Simulation:
     for topic in inputs:
         typed_topic(topic, "an input of simulate()")
@@ -117,7 +116,8 @@ def _prepared(
             "simulate() got no inputs; pass for instance inputs={topic: [(key, value, timestamp_ms), ...]}"
         )
     rows.sort(key=lambda row: row[3])
-    config = StreamsConfig.of(application_id="sim", processing_guarantee=processing_guarantee, **settings)
+    config = StreamsConfig.of(application_id="sim", **given)
+    settings = {setting_name(name): value for name, value in given.items()}
     built = build_topology(topology, config)
     counts: dict[str, int] = {}
     for sub in sub_topologies(built, {topic.name: 1 for topic in inputs}):
@@ -143,7 +143,7 @@ def _prepared(
     ):
         # What comes of it depends on how many partitions there are: nothing that a fault should decide.
         scenario = evolve(scenario, growing=())
-    repeat = f'simulate(topology, inputs, seeds=[{{}}], processing_guarantee="{processing_guarantee}")'
+    repeat = f'simulate(topology, inputs, seeds=[{{}}], processing_guarantee="{config.processing_guarantee}")'
     has_state = any(spec.has_changelog for spec in built.stores.values())
     return _Simulation(scenario, expectation, has_state, bool(scenario.growing), repeat)
 

@@ -1,0 +1,79 @@
+"""The types of the settings, for checkers: what may be given to ``Streams(**settings)`` and its like.
+
+The table of ``core.config`` says what is accepted, and checks it; a test holds this to it.  Imports core only.
+"""
+
+import os
+from datetime import timedelta
+from typing import Literal, TypeAlias, TypedDict
+
+from streams.core.handlers import DeserializationHandler, ProcessingHandler, ProductionHandler
+from streams.core.timestamps import Extractor, ExtractorName, TimestampFunction
+
+#: A duration: milliseconds, or what has a unit of its own.
+Milliseconds: TypeAlias = int | timedelta
+
+
+class Settings(TypedDict, total=False):
+    """All settings but the application id, which is an argument of its own; see the reference of settings."""
+
+    bootstrap_servers: str | list[str] | tuple[str, ...]
+    client_id: str
+    state_dir: str | os.PathLike[str]
+    num_stream_threads: int
+    num_standby_replicas: int
+    acceptable_recovery_lag: int
+    max_warmup_replicas: int
+    probing_rebalance_interval_ms: Milliseconds
+    processing_guarantee: Literal["at_least_once", "exactly_once_v2"]
+    topology_optimization: Literal["none", "all"]
+    default_store: Literal["rocksdb", "in_memory"]
+    commit_interval_ms: Milliseconds
+    max_task_idle_ms: Milliseconds
+    buffered_records_per_partition: int
+    max_partition_ahead_ms: Milliseconds
+    poll_ms: Milliseconds
+    cache_max_bytes: int
+    task_timeout_ms: Milliseconds
+    deserialization_handler: Literal["fail", "continue"] | DeserializationHandler
+    processing_handler: Literal["fail", "continue"] | ProcessingHandler
+    production_handler: Literal["fail", "continue"] | ProductionHandler
+    errors_dead_letter_queue_topic_name: str
+    default_timestamp_extractor: ExtractorName | TimestampFunction | Extractor
+    repartition_purge_interval_ms: Milliseconds
+    replication_factor: int
+    state_memory_max_bytes: int
+    auto_offset_reset: Literal["earliest", "latest", "none"]
+    max_poll_records: int
+    max_poll_interval_ms: Milliseconds
+    session_timeout_ms: Milliseconds
+    heartbeat_interval_ms: Milliseconds
+    group_instance_id: str
+    fetch_max_wait_ms: Milliseconds
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    isolation_level: Literal["read_uncommitted", "read_committed"]
+    linger_ms: Milliseconds
+    batch_size_bytes: int
+    buffer_memory_bytes: int
+    max_block_ms: Milliseconds
+    max_request_bytes: int
+    max_in_flight_requests: int
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    acks: Literal["all", "1", "0", 1, 0]
+    delivery_timeout_ms: Milliseconds
+    transaction_timeout_ms: Milliseconds
+    request_timeout_ms: Milliseconds
+    retry_backoff_ms: Milliseconds
+    retry_backoff_max_ms: Milliseconds
+    reconnect_backoff_ms: Milliseconds
+    reconnect_backoff_max_ms: Milliseconds
+    connections_max_idle_ms: Milliseconds
+    metadata_max_age_ms: Milliseconds
+    security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    sasl_username: str
+    sasl_password: str
+    ssl_ca_location: str | os.PathLike[str]
+    ssl_certificate_location: str | os.PathLike[str]
+    ssl_key_location: str | os.PathLike[str]

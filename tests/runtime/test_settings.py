@@ -1,0 +1,147 @@
+"""Each setting is heeded, in the kinds of runs that it is meant for."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams import (
+    ConfigError,
+    Consumer,
+    EmbeddedBroker,
+    Producer,
+    Streams,
+    StreamsBuilder,
+    StreamsConfig,
+    Topic,
+    TopicPartition,
+)
+from streams.app import run_bounded
+from streams.clients import NoOffsetError
+from streams.core import config as config_module
+from streams.core.config import SETTINGS
+from streams.core.records import Block
+from streams.testing import TopologyTestDriver, simulate
+
+visits = Topic("visits", key=str, value=int)
+counts = Topic("counts", key=str, value=int)
+VISITS, COUNTS = TopicPartition("visits", 0), TopicPartition("counts", 0)
+
+
+def counting(builder: StreamsBuilder) -> None:
+    stream = builder.stream(visits)
+    stream.select_key(lambda key, value: str(value)).group_by_key().count("n").to_stream(tombstones=False).to(counts)
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as broker:
+        broker.create_topic("visits", 1)
+        broker.create_topic("counts", 1)
+        yield broker
+
+
+def _ended_or(streams: Streams, is_done: Any) -> None:
+    while not (is_done() or streams.wait(5)):
+        pass
+
+
+#: Settings that only what goes wrong, or many instances, have read, and by whom; each has tests of its own.
+_READ_SELDOM = {
+    "acceptable_recovery_lag": "runtime/thread.py",
+    "probing_rebalance_interval_ms": "runtime/thread.py",
+    "task_timeout_ms": "runtime/thread.py",
+}
+
+
+def test_every_setting_is_read_by_a_live_application(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Seen at work: what a file merely names might be a setting of something else."""
+    read: set[str] = set()
+    plain = StreamsConfig.__getattribute__
+
+    def noted(self: StreamsConfig, name: str) -> Any:
+        caller = sys._getframe(1)
+        # The table copies all of them; its properties stand for the settings that they read.
+        is_table = caller.f_code.co_filename == config_module.__file__ and caller.f_code.co_name != "is_exactly_once"
+        if not is_table and "attr" not in caller.f_code.co_filename:
+            read.add(name)
+        return plain(self, name)
+
+    monkeypatch.setattr(StreamsConfig, "__getattribute__", noted)
+    with broker.serve("127.0.0.1:0") as server:
+        settings = {"bootstrap_servers": server.bootstrap_servers, "state_dir": tmp_path, "cache_max_bytes": 0}
+        with Streams(counting, application_id="read", **settings) as streams, Producer(broker) as producer:
+            producer.send(visits, 1, key="a").result()
+            _ended_or(streams, lambda: broker.end_offset(COUNTS))
+
+    assert SETTINGS.keys() - read - _READ_SELDOM.keys() == set()
+
+
+@pytest.mark.parametrize(("level", "expected"), [("read_uncommitted", 1), ("read_committed", 0)])
+def test_open_transactions_of_others_are_read_as_the_isolation_level_says(broker, level, expected):
+    with Producer(broker, transactional_id="other") as other, Producer(broker) as producer:
+        other.init_transactions()
+        other.begin_transaction()
+        other.send(visits, 1, key="a").result()
+        settings = {"isolation_level": level, "poll_ms": 1, "commit_interval_ms": 1, "cache_max_bytes": 0}
+
+        with Streams(counting, application_id="isolated", broker=broker, **settings) as streams:
+            # A topic of its own tells that the application has read so far as it may.
+            if expected:
+                _ended_or(streams, lambda: broker.end_offset(COUNTS))
+            other.abort_transaction()
+            producer.send(visits, 7, key="b").result()
+            _ended_or(streams, lambda: broker.end_offset(COUNTS) > expected)
+
+    with Consumer(broker, auto_offset_reset="earliest") as consumer:
+        consumer.assign([COUNTS], [counts])
+        found = [record.key for record in consumer.poll(1000)]
+    assert found == ["1", "7"][1 - expected :]
+
+
+def test_no_committed_offset_is_an_error_where_the_reset_policy_is_none(broker):
+    streams = Streams(counting, application_id="strict", broker=broker, auto_offset_reset="none")
+    try:
+        streams.start()
+        with pytest.raises(NoOffsetError, match="'strict' has no committed offset, and auto_offset_reset is none"):
+            _ended_or(streams, lambda: False)
+    finally:
+        with suppress(NoOffsetError):
+            streams.close()
+
+
+def test_kafkas_names_are_taken_where_a_kind_of_run_has_defaults_of_its_own():
+    with TopologyTestDriver(counting, **{"statestore.cache.max.bytes": 1000}) as driver:
+        assert driver.config.cache_max_bytes == 1000
+    with run_bounded(counting, {}, application_id="named", settings={"statestore.cache.max.bytes": 1000}):
+        pass
+    simulate(counting, {visits: [("a", 1, 1)]}, seeds=[1], storm_ms=1_000, **{"session.timeout.ms": 5_000})
+
+
+def test_state_folder_of_the_settings_is_that_of_a_bounded_run(tmp_path: Path) -> None:
+    def rows(partitions: int, skip: int) -> Iterator[list[tuple[int, Block]]]:
+        yield [(0, Block([b"a"], [bytes(8)], [1], None, range(1)))]
+
+    with run_bounded(counting, {"visits": rows}, application_id="kept", settings={"state_dir": tmp_path}):
+        pass
+
+    assert (tmp_path / "broker").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"acks": 1, "processing_guarantee": "exactly_once_v2"}, "acks=1 and exactly_once_v2 exclude each other"),
+        ({"max_in_flight_requests": 6}, "at least 1, at most 5, not 6"),
+        ({"buffer_memory_bytes": 0}, "at least 1, not 0"),
+        ({"security_protocol": "ssl"}, "security_protocol=ssl is of connections to a cluster: give bootstrap_servers="),
+    ],
+)
+def test_settings_that_would_have_no_effect_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Streams(counting, application_id="refused", **settings)
