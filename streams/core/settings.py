@@ -34,12 +34,14 @@ class Settings(TypedDict, total=False):
     max_partition_ahead_ms: Milliseconds
     poll_ms: Milliseconds
     cache_max_bytes: int
+    lost_records: Literal["fail", "rebuild", "accept"]
     task_timeout_ms: Milliseconds
     deserialization_handler: Literal["fail", "continue"] | DeserializationHandler
     processing_handler: Literal["fail", "continue"] | ProcessingHandler
     production_handler: Literal["fail", "continue"] | ProductionHandler
     errors_dead_letter_queue_topic_name: str
     default_timestamp_extractor: ExtractorName | TimestampFunction | Extractor
+    max_cycle_rounds: int
     repartition_purge_interval_ms: Milliseconds
     replication_factor: int
     state_memory_max_bytes: int

@@ -22,7 +22,7 @@ def _parts(form: Any) -> list[Any]:
 
 
 def test_types_are_those_of_all_settings_but_the_application_id() -> None:
-    assert list(_TYPES) == [name for name in SETTINGS if name != "application_id"]
+    assert list(_TYPES) == [name for name in SETTINGS if name != "application_id"], "write it into core/settings.py"
 
 
 @pytest.mark.parametrize("name", _TYPES)
