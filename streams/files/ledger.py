@@ -161,8 +161,8 @@ class Ledger:
                 f"its run was stopped; run with that file first, or give another --state-dir"
             )
         before = self.rows(topic) + (files[0].rows_before if files else rows_before or 0)
-        if files:
-            self.say(f"{given.path}: follows on {before:,} rows of topic {topic!r}")
+        if before:
+            self.say(f"{given.path}: follows on {before:,} {'row' if before == 1 else 'rows'} of topic {topic!r}")
         read = ReadFile(_absolute(given.path), before)
         files.append(read)
         reader = given.behind(before)
