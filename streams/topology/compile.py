@@ -180,8 +180,9 @@ class CompiledSubTopology:
         return forward_to
 
 
-#: Operators that hand on the record they got; the others make a new one, with headers of its own.
-_SHARING = (PassThrough, Filter, Peek, Branch)
+#: Operators that hand on the record they got; the others make a new one, with headers of its own.  Filters, peeks and
+#: value mappers do too: they are fixed-key processors in Kafka Streams, whose context copies what is forwarded.
+_SHARING = (PassThrough, Branch)
 _INLINE = (PassThrough, Filter, MapValues, Map, SelectKey, FlatMap, FlatMapValues, Peek, Branch, TableToStream)
 
 
@@ -448,7 +449,7 @@ class _Writer:
             case Filter(predicate, negate):
                 call = f"{self._user(predicate, name)}({k}, {v})"
                 self._line(depth, f"if not {call}:" if negate else f"if {call}:", name)
-                self._children(name, k, v, t, h, depth + 1)
+                new_record(k, v, depth + 1)
             case MapValues(mapper, with_key):
                 self._line(depth, f"{new_value} = {self._value(mapper, name)}({f'{k}, {v}' if with_key else v})", name)
                 new_record(k, new_value, depth)
@@ -471,7 +472,7 @@ class _Writer:
                 self._line(depth, f"{returned} = {self._user(action, name)}({k}, {v})", name)
                 self._line(depth, f"if {returned} is not None: refuse_result({returned}, {f'node {name!r}'!r})", name)
                 if not is_terminal:
-                    self._children(name, k, v, t, h, depth)
+                    new_record(k, v, depth)
             case Branch(predicates):
                 self._branch(name, predicates, k, v, t, h, depth)
 
