@@ -45,7 +45,10 @@ FLUENT = (
 )
 
 
-@pytest.mark.parametrize("package", [streams, streams.testing, streams.replay, streams.group], ids=lambda it: it.__name__)
+PACKAGES = (streams, streams.testing, streams.replay, streams.group)
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda it: it.__name__)
 def test_every_public_name_has_one_entry_in_the_reference(package):
     entries = re.findall(rf"^::: {re.escape(package.__name__)}\.(\w+)$", REFERENCE, re.MULTILINE)
 
