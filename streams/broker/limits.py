@@ -45,6 +45,10 @@ ANSWER_BYTES: Final = 128 << 20
 #: Requests of one connection that are answered before others have their turn.
 REQUESTS_AT_ONCE: Final = 64
 
+#: Bytes that a compressed batch may stand for where keys or headers are looked at when it comes; a topic whose
+#: ``max.message.bytes`` is larger takes as much as that.
+LOOKED_INTO_BYTES: Final = 16 << 20
+
 # --- descriptors --------------------------------------------------------------------------
 
 #: Log files that are open at once, at most; a quarter of the process's limit where that is low.

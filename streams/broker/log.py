@@ -14,6 +14,7 @@ from streams.broker import expiry
 from streams.broker.batches import EncodedRun, EncodedStorage, at_append_time, encoded_blocks, run_of
 from streams.broker.compaction import Cleaner
 from streams.broker.config import TopicConfig
+from streams.broker.limits import LOOKED_INTO_BYTES
 from streams.broker.producers import ActiveProducer, ProducerLedger
 from streams.broker.steps import STEP_RECORDS, Steps, portions, records_in, whole
 from streams.broker.storage import CompactableStorage, GradualStorage, LogStorage, Stamped, stamps_of
@@ -282,6 +283,8 @@ class PartitionLog:
                 f"{config.max_message_bytes} (max.message.bytes); nothing of it was appended",
                 code=ErrorCode.MESSAGE_TOO_LARGE,
             )
+        if config.is_compacted or config.record_ttl_ms is not None:
+            block.look_inside(max(LOOKED_INTO_BYTES, config.max_message_bytes))
         if config.is_compacted and None in block.keys:
             raise self._keyless_error()
         if config.record_ttl_ms is not None and block.headers is not None:

@@ -150,8 +150,8 @@ def is_transient(error: Exception) -> bool:
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether repeating is useless: the request cannot be said, or the client is not let in."""
-    kinds = (AuthenticationError, EncodingError, UnsupportedVersionError)
+    """Whether repeating is useless: the request cannot be said or is too large, or the client is not let in."""
+    kinds = (AuthenticationError, EncodingError, RecordTooLargeError, UnsupportedVersionError)
     return isinstance(error, kinds) or isinstance(error.__cause__, kinds)
 
 

@@ -9,7 +9,7 @@ moments, never while the network is polled.  Imports protocol and core.
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -21,7 +21,7 @@ from streams.clients.errors import LEADER_MOVED, RequestTimeoutError, as_error, 
 from streams.clients.network import ANY_NODE, Backoff, Callback, Network
 from streams.clients.transaction import FENCED, Identity, Transaction
 from streams.core.clock import Clock
-from streams.core.errors import BrokerError, TransactionError
+from streams.core.errors import BrokerError, RecordTooLargeError, TransactionError
 from streams.core.records import ProducerStamp, TopicPartition
 from streams.protocol.messages import (
     COORDINATOR_TRANSACTION,
@@ -46,6 +46,9 @@ LookUp = Callable[[BrokerError | None], None]
 
 # Numbers that a producer id's sequence counts through.
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
+
+# A request with more partitions than fit into so many bytes goes as several: brokers close on one above 100 MiB.
+_REQUEST_BYTES: Final = 32 << 20
 
 # How long it takes to end a transaction, at first: the next one begins when its markers are written.
 _MARKERS_MS: Final = 5
@@ -175,10 +178,12 @@ class Sender:
             assert node is not None, "held until its leader is known"
             by_node.setdefault(node, []).append(parcel)
         transactional_id = None if self.transaction is None else self.transaction.transactional_id
-        for node, parcels in by_node.items():
-            request = Produce({parcel.partition: (parcel.block,) for parcel in parcels}, self.acks, transactional_id)
-            self.in_flight += 1
-            self.network.send(node, request, partial(self._receive, parcels))
+        for node, found in by_node.items():
+            for parcels in _portions(found):
+                blocks = {parcel.partition: (parcel.block,) for parcel in parcels}
+                self.in_flight += 1
+                request = Produce(blocks, self.acks, transactional_id)
+                self.network.send(node, request, partial(self._receive, parcels))
         return bool(by_node)
 
     def _may_go(self, partition: TopicPartition) -> bool:
@@ -231,6 +236,11 @@ class Sender:
                 if isinstance(response, ProduceResponse):
                     code, base_offset, detail = response.partitions[parcel.partition]
                     self._take(parcel, code, base_offset, detail)
+                elif isinstance(response, RecordTooLargeError):
+                    if not self.accumulator.split(parcel):
+                        self.accumulator.finish(parcel)
+                        reason = f"produce to {parcel.partition}: {response}"
+                        self._give_up(parcel, RecordTooLargeError(reason, code=ErrorCode.MESSAGE_TOO_LARGE))
                 elif isinstance(response, Exception) and is_final(response):
                     self.accumulator.finish(parcel)
                     self._give_up(parcel, as_error(response, f"produce to {parcel.partition}"))
@@ -468,3 +478,17 @@ class Sender:
             else:
                 names = ", ".join(f"{partition}" for partition, found in refused.items() if found is code)
                 self.fail_transaction(error_for(code, f"adding {names}"), "partitions could not be added")
+
+
+def _portions(parcels: list[Parcel]) -> Iterator[list[Parcel]]:
+    """Split what goes to one broker into requests that it takes; a larger parcel goes alone."""
+    portion: list[Parcel] = []
+    size = 0
+    for parcel in parcels:
+        if portion and size + parcel.size_bytes > _REQUEST_BYTES:
+            yield portion
+            portion, size = [], 0
+        portion.append(parcel)
+        size += parcel.size_bytes
+    if portion:
+        yield portion

@@ -262,16 +262,23 @@ def moved(data: bytes, base_offset: int, leader_epoch: int = 0) -> bytes:
     return b"".join((_OFFSET.pack(base_offset), data[8:12], _EPOCH.pack(leader_epoch), data[16:]))
 
 
-def decode(data: bytes, position: int = 0, header: BatchHeader | None = None, *, verify: bool = True) -> Block:
+def decode(
+    data: bytes,
+    position: int = 0,
+    header: BatchHeader | None = None,
+    *,
+    verify: bool = True,
+    most_bytes: int = MAX_BYTES,
+) -> Block:
     """Return the batch at ``position`` as a block with its offsets.
 
     ``header`` saves reading it again; ``verify`` False skips the checksum, for bytes that
-    were verified before.
+    were verified before.  ``most_bytes`` bounds what compressed records may stand for.
 
     Raises:
         IncompleteBatchError: the batch ends beyond ``data``.
         CorruptBatchError: damaged bytes.
-        InvalidBatchError: decompressed it would be larger than is taken (``compression.MAX_BYTES``).
+        InvalidBatchError: decompressed it would be larger than ``most_bytes``.
     """
     if verify:
         header = check(data, position, header)
@@ -283,7 +290,7 @@ def decode(data: bytes, position: int = 0, header: BatchHeader | None = None, *,
     records = data[position + HEADER_SIZE : end]
     try:
         if header.attributes & COMPRESSION_MASK:
-            records = compression.decompress(header.attributes & COMPRESSION_MASK, records)
+            records = compression.decompress(header.attributes & COMPRESSION_MASK, records, most_bytes)
         columns = decode_records(records, header.record_count, header.base_timestamp)
     except DecompressedSizeError as error:
         raise InvalidBatchError(f"record batch at byte {position} (offset {header.base_offset}): {error}") from error

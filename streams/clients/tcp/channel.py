@@ -20,7 +20,7 @@ from attrs import define, field, frozen
 
 from streams.clients.errors import AuthenticationError, DisconnectedError
 from streams.clients.tcp.security import Security
-from streams.core.errors import StreamsError
+from streams.core.errors import RecordTooLargeError, StreamsError
 from streams.protocol.messages import ErrorCode, Fetch, JoinGroup, Request, SyncGroup
 from streams.protocol.wire import (
     API_VERSIONS,
@@ -33,6 +33,7 @@ from streams.protocol.wire import (
     read_response,
 )
 from streams.protocol.wire.fields import Fields
+from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.protocol.wire.mapping import ask, is_answered, key_of, versions_of
 from streams.protocol.wire.tables.session import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
@@ -48,6 +49,8 @@ _LIFETIME_PART: Final = 0.85
 #: The answer to a sync waits for the group's leader, for as long as rebalances may take by default.
 _SYNC_WAIT_MS: Final = 300_000
 _CORRELATION_MASK: Final = 0x7FFFFFFF
+#: What the system says of a connection that the other side has closed.
+_CLOSED: Final = (errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED)
 
 
 class Address(NamedTuple):
@@ -96,6 +99,7 @@ class _Written(NamedTuple):
     api_key: int
     version: int
     sent_ms: int
+    size: int
     #: None: the request is part of the greeting.
     item: Item | None
 
@@ -149,6 +153,8 @@ class Channel:
     _used_ms: int = 0
     _retire_ms: int | None = None
     _last_error: OSError | None = None
+    #: Whether it was the broker that ended it.
+    _was_closed: bool = False
 
     # --- life -------------------------------------------------------------------------
 
@@ -237,9 +243,22 @@ class Channel:
             self._socket.close()
             self._socket = None
 
-    def unanswered(self) -> list[Item]:
-        """Return the requests that were written and have no answer."""
-        return [written.item for written in self._written if written.item is not None]
+    def unanswered(self, error: StreamsError) -> list[tuple[Item, StreamsError]]:
+        """Return the requests that were written and have no answer, with what this end means for each."""
+        return [(row.item, self._meaning(row, error)) for row in self._written if row.item is not None]
+
+    def _meaning(self, row: _Written, error: StreamsError) -> StreamsError:
+        """Tell a request that is too large for the broker, which just closes, from one that was unlucky."""
+        if not (self._was_closed and row.size > MAX_FRAME_BYTES):
+            return error
+        too_large = RecordTooLargeError(
+            f"broker at {self.address} closed the connection on a request of {row.size} bytes: brokers take "
+            f"{MAX_FRAME_BYTES} unless their socket.request.max.bytes says otherwise; send less at once, or raise it "
+            "there",
+            code=ErrorCode.MESSAGE_TOO_LARGE,
+        )
+        too_large.__cause__ = error
+        return too_large
 
     def _fail(self, reason: str, cause: BaseException | None = None) -> None:
         error = DisconnectedError(f"broker at {self.address}: {reason}")
@@ -289,7 +308,8 @@ class Channel:
         if is_expected:
             if not self._written:
                 self._used_ms = now_ms
-            self._written.append(_Written(correlation_id, api_key, version, now_ms, item))
+            size = sum(map(len, chunks))
+            self._written.append(_Written(correlation_id, api_key, version, now_ms, size, item))
         small: list[bytes] = []
         for chunk in chunks:
             if len(chunk) < _JOIN_BYTES:
@@ -352,6 +372,7 @@ class Channel:
         except AuthenticationError as error:
             self._end(error)
         except OSError as error:
+            self._was_closed = error.errno in _CLOSED
             self._fail(f"{error.strerror or error}", error)
 
     def _on_connected(self, now_ms: int) -> None:
@@ -417,6 +438,7 @@ class Channel:
             self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
         except OSError as error:
             # Seen again when its end is read; until then nothing more is written.
+            self._was_closed = error.errno in _CLOSED
             self._fail(f"{error.strerror or error}", error)
         else:
             self._watch(selectors.EVENT_READ)
@@ -428,6 +450,7 @@ class Channel:
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return
             if not data:
+                self._was_closed = True
                 what = "it closed the connection"
                 if self._state is _State.GREETING:
                     what += " before it had answered; does security_protocol fit its listener?"

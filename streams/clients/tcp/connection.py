@@ -360,17 +360,19 @@ class TcpConnection:
         trouble.failures += 1
         if trouble.said_ms is None or now - trouble.said_ms > _SAY_MS:
             trouble.said_ms = now
-            log.warning("%s", error)
+            # A broker closes connections on which nothing has come for long: nobody has lost anything.
+            is_quiet = channel.was_ready and not channel.load
+            log.log(logging.INFO if is_quiet else logging.WARNING, "%s", error)
         rest_ms = self.config.backoff.after(trouble.failures)
         trouble.retry_at_ms = now + int(rest_ms * self._rng.uniform(0.8, 1.2))
         trouble.reason = str(error)
         candidates = self._candidates()
         if channel.address in candidates:
             self._next_candidate = candidates.index(channel.address) + 1
-        for item in channel.unanswered():
+        for item, meaning in channel.unanswered(error):
             if item.number < 0:
                 self._asks_brokers = False
-            self._deliver(item, error)
+            self._deliver(item, meaning)
         is_final = isinstance(error, AuthenticationError)
         for item in channel.queue:
             if item.number < 0:

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from streams.core.records import Block
 from streams.protocol import batch
 from streams.protocol.batch import BatchHeader, CorruptBatchError, IncompleteBatchError
-from streams.protocol.compression import codec_number
+from streams.protocol.compression import MAX_BYTES, codec_number
 from streams.protocol.wire.message_sets import decode_message_set
 
 _LENGTH: Final = Struct(">i")
@@ -64,10 +64,19 @@ class EncodedBlock(Block):
     def __getattr__(self, name: str) -> Any:
         if name not in _COLUMNS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        block = batch.decode(self.data, 0, self.header, verify=False)
+        self.look_inside()
+        return getattr(self, name)
+
+    def look_inside(self, most_bytes: int = MAX_BYTES) -> None:
+        """Decode the columns, which may stand for ``most_bytes`` at most.
+
+        Raises:
+            CorruptBatchError: the bytes are damaged.
+            InvalidBatchError: they stand for more.
+        """
+        block = batch.decode(self.data, 0, self.header, verify=False, most_bytes=most_bytes)
         self.keys, self.values, self.headers = block.keys, block.values, block.headers
         self.timestamps, self.offsets = block.timestamps, block.offsets
-        return getattr(self, name)
 
     @property
     def next_offset(self) -> int:
