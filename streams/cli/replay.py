@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -112,6 +113,9 @@ def execute(options: argparse.Namespace) -> int:
             )
         except LateRecordsError as error:
             result = error.result  # It is whole; the status says the rest.
+        except KeyboardInterrupt:
+            print(f"streams: {_way_on(options)}", file=sys.stderr)
+            raise
     with result:
         if options.explain:
             print("\n".join(result.session.explain()))
@@ -135,6 +139,14 @@ def _folder(options: argparse.Namespace, application_id: str) -> str | None:
             _discard(folder)
         return str(folder)
     return str(Path(".streams") / "replay" / application_id) if options.resume else None
+
+
+def _way_on(options: argparse.Namespace) -> str:
+    """Return what to type after an interrupt."""
+    if not (options.directory or options.snapshot or options.resume):
+        return "nothing is kept of a replay without --directory or --snapshot; give one to be able to resume it"
+    given = sys.argv[1:] if options.resume else [*sys.argv[1:], "--resume"]
+    return f"what is done is kept; to go on: {shlex.join(['streams', *given])}"
 
 
 def _discard(folder: Path) -> None:

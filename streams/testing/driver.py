@@ -323,9 +323,7 @@ class TopologyTestDriver:
         return sum(queue.size for task in self._tasks for queue in task.queues)
 
     def _buffered_topics(self) -> set[str]:
-        return {
-            item.topic for task in self._tasks for item in task.inputs.values() if task.queues[item.partition].size
-        }
+        return {item.topic for task in self._tasks for item in task.inputs.values() if task.queues[item.partition].size}
 
     def _process(self, task: Task) -> int:
         try:
