@@ -236,6 +236,22 @@ def test_mistakes_in_files_through_spark_are_named_by_file_and_line(tmp_path: Pa
     assert "Spark finds no file there" in message(f"file://{folder}/empty")
 
 
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_tables_of_a_lake_are_found_through_spark(tmp_path: Path, spark: Any):
+    table = lake(tmp_path / "warehouse" / "orders", "delta")
+    iceberg = lake(tmp_path / "bills", "iceberg")
+
+    def message(path: str) -> str:
+        with pytest.raises(InputError) as caught:
+            replay(topology, {rows: Files((path,), through_spark=True)}, **SPARK, spark=spark)
+        return str(caught.value)
+
+    for path in (f"file://{table}", f"file://{table}/*.parquet", f"file://{tmp_path}/warehouse"):
+        assert f"{table}: is a table of Delta Lake" in message(path)
+    assert f"{iceberg}: is a table of Apache Iceberg" in message(f"file://{iceberg}/data/part-0.parquet")
+
+
 # --- tables of a lake ------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from streams.core.clock import SystemClock
 from streams.core.errors import InputError
 from streams.core.records import Block, Headers, TopicPartition
 from streams.files import Part, Source, kind_of
+from streams.files.lake import FORMATS, LakeTable
 from streams.replay.errors import ReplayError
 from streams.replay.failures import packed
 from streams.replay.ingest import IngestReport, IngestWork, Piece, run_ingest
@@ -68,7 +69,50 @@ def _listed(session: Any, call: ListFiles, collect: Collect) -> tuple[FoundFile,
         columns = ("path", "_metadata.file_path", "length", "unix_millis(modificationTime)")
         return reader.load(list(call.paths)).selectExpr(*columns)
 
+    for pattern in dict.fromkeys(pattern for path in call.paths for pattern in _mark_patterns(path)):
+        _refuse_table(session, pattern, collect)
     return tuple(FoundFile(*row) for row in sorted(collect("look for files", frame)))
+
+
+def _mark_patterns(path: str) -> Iterator[str]:
+    """Yield patterns of what tables of a lake have: in the folder that is read, in those around and right below it.
+
+    Spark passes over names that begin with a dot or underscore unless they are asked for.
+    """
+    scheme, separator, rest = path.partition("://")
+    authority, _, rest = rest.partition("/") if separator else ("", "", path)
+    folders = [f"{scheme}{separator}{authority}", *rest.strip("/").split("/")] if separator else path.split("/")
+    is_file = kind_of(path) is not None
+    folders = folders[:-1] if is_file else folders
+    marks = "{" + ",".join(found.mark for found in FORMATS) + "}"
+    around = [folders[:count] for count in range(2 if separator else 1, len(folders) + 1)]
+    below = [] if is_file else [[*folders, "*"], [*folders, "*", "*"]]
+    for folder in [*around, *below]:
+        yield "/".join([*folder, marks])
+
+
+def _refuse_table(session: Any, pattern: str, collect: Collect) -> None:
+    """Refuse what lies in a table of a lake, or has one in it.
+
+    Raises:
+        InputError: the pattern of its marks finds something.
+    """
+
+    def frame() -> Any:
+        reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
+        return reader.load(pattern).selectExpr("path").limit(1)
+
+    try:
+        rows = collect("look for tables", frame)
+    except ReplayError as error:
+        if "PATH_NOT_FOUND" in _text(error):
+            return
+        raise
+    for (path,) in rows:
+        for found in FORMATS:
+            mark = found.mark.partition("/")[0]
+            if f"/{mark}/" in path:
+                raise LakeTable(path.partition(f"/{mark}/")[0], found).refused_as_input()
 
 
 def _read_files(session: Any, call: ReadFiles, collect: Collect) -> Iterator[IngestReport]:
