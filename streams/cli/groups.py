@@ -43,6 +43,8 @@ def add_parser(commands: Any) -> None:
     rewind.add_argument("--topic", metavar="T", action="append", default=[], help="default: all that the group has")
     delete = verbs.add_parser("delete", help="delete groups with their offsets", allow_abbrev=False)
     delete.add_argument("group", nargs="+")
+    for verb in (rewind, delete):
+        verb.add_argument("--force", action="store_true", help="also of an application, whose state does not follow")
     for verb in (listing, describe, rewind, delete):
         add_where(verb)
         verb.set_defaults(execute=execute)
@@ -62,7 +64,7 @@ def execute(options: argparse.Namespace) -> int:
             _rewind(admin, options)
         else:
             for group in options.group:
-                admin.delete_group(group)
+                admin.delete_group(group, force=options.force)
     return 0
 
 
@@ -94,7 +96,7 @@ def _rewind(admin: "Admin", options: argparse.Namespace) -> None:
         partitions = [TopicPartition(name, n) for name, topic in described.items() for n in range(len(topic.leaders))]
     to = None if options.to is None else _time(options.to)
     for partition, offset in sorted(
-        admin.rewind(options.group, to=to, shift=options.shift, partitions=partitions).items()
+        admin.rewind(options.group, to=to, shift=options.shift, partitions=partitions, force=options.force).items()
     ):
         print(f"{partition}: {offset}")
 

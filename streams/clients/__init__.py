@@ -11,6 +11,7 @@ from streams.clients.errors import (
     NoOffsetError,
     PartitionerError,
     RequestTimeoutError,
+    StatefulGroupError,
     TopicExistsError,
     WakeupError,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "RequestTimeoutError",
     "Security",
     "TcpCluster",
+    "StatefulGroupError",
     "TopicExistsError",
     "WakeupError",
 ]

@@ -7,7 +7,8 @@ from typing import Final, TypeVar
 from attrs import evolve, frozen
 
 from streams.clients.catalog import Catalog
-from streams.clients.errors import DisconnectedError, UnreachableError, error_for
+from streams.clients.errors import DisconnectedError, StatefulGroupError, UnreachableError, error_for
+from streams.clients.internal_topics import internal_topics
 from streams.clients.network import ANY_NODE, Backoff, Network, Patience, Settling
 from streams.clients.offsets import list_offsets
 from streams.clients.tcp import Security, TcpCluster, cluster_of
@@ -276,13 +277,16 @@ class Admin:
             raise error_for(response.error, f"description of group {group_id!r}")
         return response
 
-    def delete_group(self, group_id: str) -> None:
+    def delete_group(self, group_id: str, *, force: bool = False) -> None:
         """Delete a group with its committed offsets.
 
         Raises:
+            StatefulGroupError: it is an application with changelogs, and ``force`` is not given.
             GroupNotEmptyError: it has members.
             BrokerError: there is no such group.
         """
+        if not force:
+            self._refuse_stateful(group_id, f"deletion of group {group_id!r}")
         response = self._ask_group(group_id, DeleteGroup(group_id), DeleteGroupResponse)
         if response.error is not ErrorCode.NONE:
             raise error_for(response.error, f"deletion of group {group_id!r}")
@@ -319,6 +323,7 @@ class Admin:
         shift: int | None = None,
         offsets: Mapping[TopicPartition, int] | None = None,
         partitions: Iterable[TopicPartition] | None = None,
+        force: bool = False,
     ) -> dict[TopicPartition, int]:
         """Set a group's committed offsets, whether it has members or not, and return them.
 
@@ -333,8 +338,12 @@ class Admin:
 
         A cluster of Kafka's cannot move offsets under members: its groups have to be stopped first.
 
+        An application's state stays where it is: what is read again counts twice in it.  So a group with changelogs
+        is refused unless ``force`` is given.
+
         Raises:
             ConfigError: not exactly one of ``to``, ``shift`` and ``offsets`` is given.
+            StatefulGroupError: the group is an application with changelogs.
             GroupNotEmptyError: a cluster's group has members.
             OffsetOutOfRangeError: the log does not hold one of ``offsets``; nothing has been changed.
             UnknownTopicError: a partition does not exist.
@@ -344,6 +353,8 @@ class Admin:
             raise ConfigError(f"rewind of group {group_id!r}: give exactly one of to=, shift= and offsets=")
         if to is not None and to < EARLIEST:
             raise ConfigError(f"rewind of group {group_id!r} to {to}: use EARLIEST, LATEST or epoch milliseconds")
+        if not force:
+            self._refuse_stateful(group_id, f"rewind of group {group_id!r}")
         if offsets is not None:
             chosen = list(offsets)
         else:
@@ -372,6 +383,28 @@ class Admin:
         if response.error is not ErrorCode.NONE:
             raise error_for(response.error, f"rewind of group {group_id!r}")
         return dict(response.offsets)
+
+    def _refuse_stateful(self, group_id: str, what: str) -> None:
+        """Refuse to move the offsets of an application whose state would stay where it is.
+
+        Raises:
+            StatefulGroupError: it has changelogs.
+        """
+        topics = self.list_topics()
+        if not any(found.store is not None for found in internal_topics(group_id, topics, ())):
+            return
+        found = internal_topics(group_id, topics, [group.group_id for group in self.list_groups()])
+        changelogs = tuple(topic.name for topic in found if topic.store is not None)
+        if changelogs:
+            names = " ".join(topic.name for topic in found)
+            raise StatefulGroupError(
+                f"{what}: it is an application with state, which stays as it is when only offsets move: what is read "
+                "again would count twice, what is left out would be missing.  To compute all anew stop the "
+                f"application, delete its internal topics (`streams topics delete {names}`) and its state "
+                "directories, and try again; to move the offsets alone, give force (`--force`)",
+                group_id,
+                changelogs,
+            )
 
     def _rewind_stopped(
         self, group_id: str, targets: Mapping[TopicPartition, int | Shift]

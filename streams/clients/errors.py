@@ -62,6 +62,18 @@ class GroupExistsError(BrokerError):
     """A group to be created already exists, and is not the same."""
 
 
+class StatefulGroupError(StreamsError):
+    """Offsets are not moved on their own: the group is an application with state that would not move with them.
+
+    Fields: ``group_id``, ``changelogs`` (the topics that hold the state).
+    """
+
+    def __init__(self, message: str, group_id: str, changelogs: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.group_id = group_id
+        self.changelogs = changelogs
+
+
 class GroupNotEmptyError(BrokerError):
     """A group that has members cannot be deleted, nor its offsets altered from outside."""
 

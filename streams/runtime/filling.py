@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from attrs import define, evolve, field
 
 from streams.clients.admin import Admin
+from streams.clients.internal_topics import LANES_GROUP
 from streams.core.errors import ForeignFormatError, TopologyError
 from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
 from streams.protocol.messages import OffsetAndMetadata
@@ -63,7 +64,7 @@ class LaneFilling:
     _group: str = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._group = f"{self.plan.config.application_id}-lanes"
+        self._group = self.plan.config.application_id + LANES_GROUP
 
     def take_up(self) -> None:
         """Finish what a killed run has begun; check that tasks will see all of the topics they read and write.

@@ -9,6 +9,7 @@ from streams.clients import (
     GroupListing,
     GroupNotEmptyError,
     RebalanceListener,
+    StatefulGroupError,
     TopicExistsError,
 )
 from streams.clients.admin import EARLIEST, LATEST
@@ -275,3 +276,27 @@ def test_without_broker_or_after_close_it_says_so(admin):
     admin.close()
     with pytest.raises(ClientClosedError):
         admin.list_topics()
+
+
+@pytest.fixture
+def shops(broker):
+    """Two applications, one with an id that begins with the other's; only the longer one has state."""
+    for name in ("shop-eu-sums-changelog", "shop-eu-sums-repartition", "shop-regrouped-repartition"):
+        broker.create_topic(name)
+
+
+@pytest.mark.parametrize(
+    "do", [lambda a, g, **o: a.rewind(g, to=EARLIEST, **o), lambda a, g, **o: a.delete_group(g, **o)]
+)
+def test_offsets_of_an_application_with_state_are_not_moved_alone(admin, shops, do):
+    for group in ("shop", "shop-eu"):
+        admin.alter_offsets(group, {P0: 3})
+
+    with pytest.raises(StatefulGroupError, match=r"shop-eu-sums-changelog shop-eu-sums-repartition.*--force") as caught:
+        do(admin, "shop-eu")
+    assert (caught.value.group_id, caught.value.changelogs) == ("shop-eu", ("shop-eu-sums-changelog",))
+    assert admin.committed_offsets("shop-eu") == {P0: OffsetAndMetadata(3)}
+    do(admin, "shop-eu", force=True)
+    assert admin.committed_offsets("shop-eu").get(P0) in (OffsetAndMetadata(0), None)
+    admin.alter_offsets("shop-eu", {P0: 3})
+    do(admin, "shop")

@@ -146,8 +146,8 @@ def test_an_application_that_was_reset_begins_anew_and_drops_what_its_folder_has
     """The group and the internal topics are gone, the state directory is not."""
     each_alone(life, counting)
     with Admin(life.broker) as admin:
-        admin.delete_group("app")
         admin.delete_topics([CHANGELOG])
+        admin.delete_group("app")
 
     assert life.run(counting, (clicks, "ann", 1, 9)) == {"sums": {"ann": 6, "ben": 5}}
     assert "nothing is committed, so the application begins anew" in said(caplog)
