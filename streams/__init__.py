@@ -78,7 +78,8 @@ from streams.dsl import (
     ValueTransformer,
     build_topology,
 )
-from streams.runtime.instance import ExceptionResponse, State
+from streams.runtime.instance import ExceptionResponse
+from streams.runtime.life import State
 from streams.state import (
     KeyValueStore,
     SessionStore,

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, Self, Unpack
 
 from attrs import define, evolve, field, frozen
@@ -29,7 +29,8 @@ from streams.protocol.transport import Cluster
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.filling import LaneFilling
 from streams.runtime.homes import home_of
-from streams.runtime.instance import ExceptionHandler, Instance, State
+from streams.runtime.instance import ExceptionHandler, Instance
+from streams.runtime.life import State, StateListener
 from streams.runtime.restore import RestoreListener
 from streams.runtime.task import Task
 from streams.runtime.thread import StreamThread
@@ -49,6 +50,9 @@ _READ_AHEAD = 200_000
 
 class Streams:
     """A running application: ``start``, ``close``, its state and its stores.
+
+    As a context manager it is started and closed; a failure of the application is raised at the end of the
+    block, or noted with the error that ends the block.
 
     ``topology`` is a function of the builder or a built ``Topology``; ``broker`` an
     ``EmbeddedBroker`` (one is made, and closed with the application, if none is given).  With
@@ -72,7 +76,7 @@ class Streams:
         broker: Cluster | None = None,
         clock: Clock | None = None,
         grouper: PartitionGrouper | None = None,
-        on_state: Callable[[State, State], None] | None = None,
+        on_state: StateListener | None = None,
         on_restore: RestoreListener | None = None,
         on_exception: ExceptionHandler | None = None,
         threads: Threads | None = None,
@@ -115,7 +119,7 @@ class Streams:
 
     @property
     def state(self) -> State:
-        """Where the application is in its life."""
+        """Where the application is in its life; ERROR stays, also when it is closed."""
         return self._instance.state
 
     @property
@@ -144,16 +148,26 @@ class Streams:
             StreamsError: the application failed.
         """
         has_ended = self._instance.ended.wait(timeout_ms)
-        if self.failure is not None:
-            raise self.failure
+        self._check_failure()
         return has_ended
 
     def close(self, timeout_ms: int | None = None) -> bool:
-        """Commit, stop and close; return whether that was done in time.  Harmless when repeated."""
+        """Commit, stop and close; return whether that was done in time.  Harmless when repeated.
+
+        ``timeout_ms`` None waits for ever.
+
+        Raises:
+            StreamsError: the application failed; it is closed all the same.
+        """
         is_done = self._instance.close(timeout_ms)
         if is_done and self._own_broker is not None:
             self._own_broker.close()
+        self._check_failure()
         return is_done
+
+    def _check_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
 
     def add_thread(self) -> str:
         """Start one more stream thread; return its name.
@@ -193,7 +207,7 @@ class Streams:
             ClientClosedError: the application runs.
             StateLockedError: another instance uses the state directory.
         """
-        if self.state not in (State.CREATED, State.NOT_RUNNING):
+        if not self._instance.is_closed:
             raise ClientClosedError(f"application {self.config.application_id!r} runs: close it, then clean up")
         self._instance.home.clean_up()
 
@@ -219,11 +233,24 @@ class Streams:
         return StoreView(self._instance, name)
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            if failure is not error:
+                # What ended the block goes on; that the application had failed may well be why.
+                error.add_note(f"application {self.config.application_id!r} failed: {failure}")
 
 
 @frozen
@@ -280,7 +307,7 @@ def run(
     *,
     application_id: str,
     broker: Cluster | None = None,
-    on_state: Callable[[State, State], None] | None = None,
+    on_state: StateListener | None = None,
     **settings: Unpack[Settings],
 ) -> None:
     """Run an application until SIGINT or SIGTERM, then close it cleanly.
@@ -299,16 +326,13 @@ def run(
     is_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
     try:
-        streams.start()
-        # An event wait in short steps: signals are delivered between them.
-        while not stop.is_set() and not streams.wait(_LOOK_MS):
-            pass
+        with streams:
+            # An event wait in short steps: signals are delivered between them.
+            while not stop.is_set() and not streams.wait(_LOOK_MS):
+                pass
     finally:
-        streams.close()
         for number, handler in before.items():
             signal.signal(number, handler)
-    if streams.failure is not None:
-        raise streams.failure
 
 
 # --- bounded runs -------------------------------------------------------------------------

@@ -100,6 +100,9 @@ class MessageHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one message, unless there were enough like it."""
+        if hasattr(record, "failure"):
+            # What ended an application is raised too, and reported by ``main``: once is enough.
+            return
         kind = record.name, str(record.msg)
         self._seen[kind] += 1
         if self._limit is None or self._seen[kind] <= self._limit:

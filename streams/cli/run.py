@@ -14,7 +14,7 @@ from attrs import frozen
 from streams.cli.late import add_limit, limit_of, status_of
 from streams.cli.mistakes import UsageError
 from streams.cli.options import add_common, pairs, partition_count, settings_of
-from streams.cli.sharing import run_on_cluster
+from streams.cli.sharing import announcing, run_on_cluster
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -203,22 +203,17 @@ def _run_live(
     options: argparse.Namespace,
     folder: Path | None,
 ) -> int:
-    from streams import EmbeddedBroker, State
+    from streams import EmbeddedBroker
     from streams.app import run
     from streams.cli.sharing import run_workers_here
 
     if folder is not None:
         settings = settings | {"state_dir": str(folder / "state")}
 
-    def on_state(now: State, before: State) -> None:
-        if now is State.RUNNING:
-            name = config.application_id
-            print(f"streams: {name} runs on an embedded broker; Ctrl-C or SIGTERM ends it", file=sys.stderr, flush=True)
-
     with EmbeddedBroker(folder and folder / "broker", default_partitions=options.partitions or 1) as broker:
         if options.workers > 1:
             return run_workers_here(topology, broker, config, options)
-        run(topology, broker=broker, on_state=on_state, **settings)
+        run(topology, broker=broker, on_state=announcing(config, "on an embedded broker"), **settings)
     return 0
 
 

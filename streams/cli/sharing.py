@@ -14,6 +14,7 @@ from streams.cli.options import texts_of
 if TYPE_CHECKING:
     from streams.broker import EmbeddedBroker
     from streams.core.config import StreamsConfig
+    from streams.runtime.life import StateListener
     from streams.topology.graph import Topology
 
 
@@ -21,7 +22,6 @@ def run_on_cluster(
     topology: "Topology", config: "StreamsConfig", settings: dict[str, Any], options: argparse.Namespace
 ) -> int:
     """Run until a signal comes, as one process or as several."""
-    from streams import State
     from streams.app import run
     from streams.cli.workers import Workers, end_with_parent
     from streams.clients.tcp import TcpCluster
@@ -38,12 +38,9 @@ def run_on_cluster(
         _announce(config, f"by {options.workers} workers on {where}")
         return Workers(_commands(where, config, options)).run()
 
-    def on_state(now: State, before: State) -> None:
-        if now is State.RUNNING and options.worker is None:
-            _announce(config, f"on {config.bootstrap_servers}")
-
     if options.worker is not None:
         end_with_parent()
+    on_state = announcing(config, f"on {config.bootstrap_servers}") if options.worker is None else None
     run(topology, on_state=on_state, **settings)
     return 0
 
@@ -84,6 +81,21 @@ def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace
             command.append("--debug")
         commands.append(command)
     return commands
+
+
+def announcing(config: "StreamsConfig", how: str) -> "StateListener":
+    """Return a listener that says once that the application runs, and how."""
+    from streams import State
+
+    is_said = False
+
+    def on_state(now: State, before: State) -> None:
+        nonlocal is_said
+        if now is State.RUNNING and not is_said:
+            is_said = True
+            _announce(config, how)
+
+    return on_state
 
 
 def _announce(config: "StreamsConfig", how: str) -> None:

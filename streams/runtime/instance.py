@@ -9,21 +9,21 @@ import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from itertools import count
-from typing import Any, Literal
+from typing import Any
 
 from attrs import define, field
 
 from streams.clients.consumer import Consumer
-from streams.clients.network import Network
 from streams.clients.producer import Producer
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
-from streams.core.errors import ClientClosedError, ConfigError, StreamsError
+from streams.core.errors import ClientClosedError, ConfigError, ProcessingError, StreamsError
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
-from streams.core.threads import Signal, SystemThreads, Threads, Worker
-from streams.core.user_code import refuse_result
+from streams.core.threads import Answer, Signal, SystemThreads, Threads, Worker
+from streams.core.user_code import place_in_user_code, refuse_result
 from streams.protocol.transport import Cluster
 from streams.runtime import collector
 from streams.runtime.assignment import Blueprint, StreamsAssignor
@@ -31,11 +31,12 @@ from streams.runtime.bounded import BoundedProgress
 from streams.runtime.committing import Committer
 from streams.runtime.globals import GlobalStores
 from streams.runtime.homes import MemoryHome, StateHome
+from streams.runtime.instance_clients import InstanceClients
 from streams.runtime.layout import Plans, check_groups
+from streams.runtime.life import Life, State, StateListener
 from streams.runtime.losses import LossGuard, check_inputs
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.provisioning import Provisioner
-from streams.runtime.purge import Purger
 from streams.runtime.restore import RestoreListener, Restorer
 from streams.runtime.sharing import SharingRules
 from streams.runtime.task_set import TaskSet
@@ -45,27 +46,6 @@ from streams.topology.graph import Topology
 from streams.topology.subtopologies import PartitionGrouper
 
 log = logging.getLogger(__name__)
-
-
-class State(Enum):
-    """Life of an instance, with Kafka Streams' names."""
-
-    CREATED = "created"
-    REBALANCING = "rebalancing"
-    RUNNING = "running"
-    PENDING_SHUTDOWN = "pending_shutdown"
-    NOT_RUNNING = "not_running"
-    ERROR = "error"
-
-
-_NEXT = {
-    State.CREATED: {State.REBALANCING, State.PENDING_SHUTDOWN, State.NOT_RUNNING},
-    State.REBALANCING: {State.RUNNING, State.PENDING_SHUTDOWN, State.ERROR},
-    State.RUNNING: {State.REBALANCING, State.PENDING_SHUTDOWN, State.ERROR},
-    State.PENDING_SHUTDOWN: {State.NOT_RUNNING, State.ERROR},
-    State.NOT_RUNNING: set(),
-    State.ERROR: {State.PENDING_SHUTDOWN, State.NOT_RUNNING},
-}
 
 
 class ExceptionResponse(Enum):
@@ -95,10 +75,25 @@ class _Slot:
     number: int
     stream_thread: StreamThread
     worker: Worker | None = None
+    #: The thread has done its last; its worker may still be seen alive for a moment.
+    has_ended: bool = False
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it runs, or is to, and was not asked to stop."""
+        return not self.has_ended and not self.stream_thread.stopping.is_set()
 
     @property
     def is_alive(self) -> bool:
         return self.worker is not None and self.worker.is_alive
+
+    def ask(self, question: Callable[[StreamThread], Any], threads: Threads) -> Answer[Any]:
+        if self.worker is None or not self.worker.is_current:
+            return self.stream_thread.ask(question)
+        # A listener or processor asks on the thread itself, which would wait for its own answer.
+        answer: Answer[Any] = Answer(threads)
+        answer.settle(partial(question, self.stream_thread))
+        return answer
 
 
 @define(eq=False)
@@ -120,30 +115,34 @@ class Instance:
     is_bounded: bool = False
     final_flush: bool = False
     restore_listener: RestoreListener | None = None
-    on_state: Callable[[State, State], None] | None = None
+    on_state: StateListener | None = None
     on_exception: ExceptionHandler | None = None
     end_offset: Callable[[TopicPartition], int] | None = None
     #: Whether the garbage collector is tuned for this process, which it belongs to.
     tunes_collector: bool = True
     metrics: Metrics = field(factory=Metrics)
-    state: State = State.CREATED
     failure: BaseException | None = None
     bounded: BoundedProgress | None = None
-    #: Set when no thread is left.
+    #: Set when no thread is left, or one has failed that ends them all.
     ended: Signal = field(init=False)
+    life: Life = field(init=False)
     _slots: list[_Slot] = field(factory=list)
     _globals: GlobalStores | None = None
     _views: Mapping[str, Any] = field(factory=dict)
-    _lock: threading.RLock = field(factory=threading.RLock)
+    _lock: threading.RLock = field(init=False)
     _is_tuned: bool = False
     _is_locked: bool = False
     _is_paused: bool = False
     _plan: ApplicationPlan | None = None
     _plans: Plans = field(init=False)
+    _clients: InstanceClients = field(init=False)
     _provisioner: Provisioner = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.ended = self.threads.signal()
+        self.life = Life(self.config.application_id, self.on_state)
+        self._lock = self.life.lock
+        self._clients = InstanceClients(self.cluster, self.config, self.clock, self.home)
         self._plans = Plans(self.topology, self.config, self.clock, self.grouper, self.is_bounded)
         self._provisioner = Provisioner(self.cluster, self.clock, self.config, self.topology, self.creates_topics)
 
@@ -175,28 +174,41 @@ class Instance:
             if self.tunes_collector:
                 collector.tune()
                 self._is_tuned = True
-            self._move(State.REBALANCING)
-            for _ in range(self.config.num_stream_threads):
-                self._add_thread()
+            # Nobody is ready before all are there.
+            with self._lock:
+                if self.life.move(State.REBALANCING):
+                    for _ in range(self.config.num_stream_threads):
+                        self._add_thread()
+            self.life.tell()
         except BaseException:
+            self._end_threads(None)
             self._release()
             raise
 
     def close(self, timeout_ms: int | None = None) -> bool:
-        """Stop the threads, commit and close; return whether they ended in time."""
-        if self.state in (State.CREATED, State.NOT_RUNNING):
+        """Stop the threads, commit and close; return whether they ended in time.
+
+        The state is NOT_RUNNING then, and ERROR after a failure.
+        """
+        if self.state is State.CREATED:
             self._move(State.NOT_RUNNING)
-            return True
         self._move(State.PENDING_SHUTDOWN)
-        self._stop_all()
-        for slot in list(self._slots):
-            if slot.worker is not None:
-                slot.worker.join(timeout_ms)
-        is_done = not any(slot.is_alive for slot in self._slots)
-        if is_done:
-            self._release()
-            self._move(State.NOT_RUNNING)
-        return is_done
+        if not self._end_threads(timeout_ms):
+            return False
+        self._release()
+        self._move(State.NOT_RUNNING)
+        self._move(State.ERROR)
+        return True
+
+    @property
+    def state(self) -> State:
+        """Where the instance is in its life."""
+        return self.life.state
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it holds nothing: it was not started, or it is closed."""
+        return self.state in (State.CREATED, State.NOT_RUNNING, State.ERROR) and not self._is_locked
 
     def ask(self, question: Callable[[StreamThread], Any]) -> list[Any]:
         """Run a function on every thread, between two turns of its loop; return the answers.
@@ -206,7 +218,7 @@ class Instance:
         """
         self._check_running()
         with self._lock:
-            asked = [slot.stream_thread.ask(question) for slot in self._slots if slot.is_alive]
+            asked = [slot.ask(question, self.threads) for slot in self._slots if slot.is_alive]
         return [answer.result() for answer in asked]
 
     @property
@@ -221,23 +233,31 @@ class Instance:
             ClientClosedError: the instance does not run.
         """
         self._check_running()
-        return self._add_thread().name
+        added = self._add_thread().name
+        log.info("%s: added; %d threads", added, len(self._slots))
+        self._settle()
+        return added
 
     def remove_thread(self, timeout_ms: int | None = None) -> str | None:
-        """Stop the youngest thread, whose tasks the others take; return its name, None if it has not ended in time.
+        """Stop the youngest thread, whose tasks the others take; return its name.
+
+        None if there is no thread left, or it has not ended in time.
 
         Raises:
             ClientClosedError: the instance does not run.
         """
         self._check_running()
         with self._lock:
-            slot = max((slot for slot in self._slots if slot.is_alive), key=lambda slot: slot.number)
-            assert slot.worker is not None
+            slot = max((slot for slot in self._slots if slot.is_wanted), key=lambda slot: slot.number, default=None)
+            if slot is None:
+                return None
             _stop(slot)
-        if not slot.worker.join(timeout_ms):
+        if slot.worker is not None and not slot.worker.join(timeout_ms):
             return None
         with self._lock:
             self._drop(slot)
+        log.info("%s: removed; %d threads", slot.stream_thread.name, len(self._slots))
+        self._settle()
         return slot.stream_thread.name
 
     def pause(self) -> None:
@@ -258,9 +278,10 @@ class Instance:
     def _open_globals(self, plan: ApplicationPlan) -> Mapping[str, Any]:
         if not self.topology.global_stores:
             return {}
-        self._globals = GlobalStores(plan, self._reader(self._client("global")), self.metrics, self._fail, self.threads)
+        name = self._clients.name("global")
+        self._globals = GlobalStores(plan, self._clients.reader(name), self.metrics, self._fail, self.threads)
         views = self._globals.open(lambda spec: open_store(spec, None))
-        self._globals.start(self._client("global"))
+        self._globals.start(name)
         return views
 
     def _add_thread(self) -> StreamThread:
@@ -279,24 +300,24 @@ class Instance:
         config = self.config
         plan = self._plan
         assert plan is not None
-        name = self._client(f"thread-{number}")
+        name = self._clients.name(f"thread-{number}")
         assignor = StreamsAssignor(
             lambda _: self._blueprint(),
             lambda: thread.facts(),
             lambda tasks: _changelog_ends(self._plans, assignor, consumer, tasks),
             SharingRules(config.num_standby_replicas, config.acceptable_recovery_lag, config.max_warmup_replicas),
         )
-        consumer = self._consumer(name, number, assignor)
+        consumer = self._clients.consumer(name, number, assignor)
         committer = Committer(
             consumer,
-            lambda: self._producer(name, number),
+            lambda: self._clients.producer(name, number),
             lambda: thread.task_set.plan,
             self.metrics,
             config.is_exactly_once,
-            self._purger(name, plan),
+            self._clients.purger(name) if plan.repartition_topics() else None,
         )
         restored = self.metrics.counter("restored-tasks-total")
-        reader = self._reader(f"{name}-restore")
+        reader = self._clients.reader(f"{name}-restore")
         restorer = Restorer(reader, _RESTORED_RECORDS * config.max_poll_records, self.restore_listener, restored)
         task_set = TaskSet(
             name,
@@ -304,7 +325,7 @@ class Instance:
             config,
             consumer,
             restorer,
-            LossGuard(name, config, restorer, lambda: self._producer(f"{name}-rebuild", None)),
+            LossGuard(name, config, restorer, lambda: self._clients.producer(f"{name}-rebuild", None)),
             self.home,
             self._views,
             self.metrics,
@@ -325,7 +346,7 @@ class Instance:
             assignor,
             task_set,
             self.bounded,
-            ThreadEvents(self._on_settled, self._on_shutdown),
+            ThreadEvents(self._settle, self._on_shutdown),
             self.threads,
         )
         consumer.subscribe(self._subscription(plan), thread.listener())
@@ -342,79 +363,6 @@ class Instance:
                     plan.add_topic(topic, count, lambda it: self._provisioner.provide([it], self._provisioner.known()))
         return count
 
-    def _reader(self, client_id: str) -> Consumer:
-        """Return a consumer of changelogs or global topics, from their beginning."""
-        config = self.config
-        return Consumer(
-            self.cluster,
-            client_id=client_id,
-            auto_offset_reset="earliest",
-            isolation_level=self._isolation_level,
-            fetch_max_wait_ms=config.fetch_max_wait_ms,
-            fetch_max_bytes=config.fetch_max_bytes,
-            max_partition_fetch_bytes=config.max_partition_fetch_bytes,
-            request_timeout_ms=config.request_timeout_ms,
-            retry_backoff_ms=config.retry_backoff_ms,
-            clock=self.clock,
-        )
-
-    def _consumer(self, name: str, number: int, assignor: StreamsAssignor) -> Consumer:
-        config = self.config
-        return Consumer(
-            self.cluster,
-            config.application_id,
-            client_id=name,
-            assignors=[assignor],
-            auto_offset_reset=config.auto_offset_reset,
-            enable_auto_commit=False,
-            isolation_level=self._isolation_level,
-            max_poll_records=config.max_poll_records,
-            fetch_max_wait_ms=config.fetch_max_wait_ms,
-            fetch_max_bytes=config.fetch_max_bytes,
-            max_partition_fetch_bytes=config.max_partition_fetch_bytes,
-            session_timeout_ms=config.session_timeout_ms,
-            heartbeat_interval_ms=config.heartbeat_interval_ms,
-            max_poll_interval_ms=config.max_poll_interval_ms,
-            request_timeout_ms=config.request_timeout_ms,
-            retry_backoff_ms=config.retry_backoff_ms,
-            metadata_max_age_ms=config.metadata_max_age_ms,
-            group_instance_id=f"{config.group_instance_id}-{number}" if config.group_instance_id else None,
-            clock=self.clock,
-        )
-
-    def _producer(self, name: str, number: int | None) -> Producer:
-        """Return a producer; with exactly-once it has transactions, as the thread of that number, unless it is None."""
-        config = self.config
-        is_transactional = config.is_exactly_once and number is not None
-        transactional_id = f"{config.application_id}-{self.home.process_id}-{number}"
-        return Producer(
-            self.cluster,
-            client_id=name,
-            linger_ms=config.linger_ms,
-            batch_size=config.batch_size_bytes,
-            buffer_memory_bytes=config.buffer_memory_bytes,
-            max_block_ms=config.max_block_ms,
-            max_request_size=config.max_request_bytes,
-            max_in_flight=config.max_in_flight_requests,
-            compression_type=config.compression_type,
-            acks=-1 if config.acks == "all" else int(config.acks),
-            request_timeout_ms=config.request_timeout_ms,
-            delivery_timeout_ms=config.delivery_timeout_ms,
-            retry_backoff_ms=config.retry_backoff_ms,
-            retry_backoff_max_ms=config.retry_backoff_max_ms,
-            transactional_id=transactional_id if is_transactional else None,
-            transaction_timeout_ms=config.transaction_timeout_ms,
-            metadata_max_age_ms=config.metadata_max_age_ms,
-            clock=self.clock,
-        )
-
-    def _purger(self, name: str, plan: ApplicationPlan) -> Purger | None:
-        if not plan.repartition_topics():
-            return None
-        connection = self.cluster.connect(f"{name}-purge")
-        network = Network(connection, self.clock, request_timeout_ms=self.config.request_timeout_ms)
-        return Purger(network, self.clock, self.config.repartition_purge_interval_ms)
-
     def _subscription(self, plan: ApplicationPlan) -> Sequence[str] | re.Pattern[str]:
         """Return the topics of all tasks; one pattern where a source has one."""
         topics = sorted({partition.topic for group in plan.partition_groups().values() for partition in group})
@@ -422,11 +370,6 @@ class Instance:
         if not patterns:
             return topics
         return re.compile("|".join([*(f"(?:{pattern})" for pattern in patterns), *map(re.escape, topics)]))
-
-    @property
-    def _isolation_level(self) -> Literal["read_committed", "read_uncommitted"]:
-        wants_committed = self.config.is_exactly_once or self.config.isolation_level == "read_committed"
-        return "read_committed" if wants_committed else "read_uncommitted"
 
     def _blueprint(self) -> Blueprint:
         """Return what there is to share out now: topics are looked up, and made or checked."""
@@ -440,9 +383,6 @@ class Instance:
             check_groups(plan, committed)
         return Blueprint(layout, plan.bundles(), plan.stateful())
 
-    def _client(self, role: str) -> str:
-        return f"{self.config.client_id or self.config.application_id}-{self.home.process_id[:8]}-{role}"
-
     # --- life -------------------------------------------------------------------------
 
     def _run(self, slot: _Slot) -> None:
@@ -452,8 +392,12 @@ class Instance:
             self._on_failure(slot, error)
         finally:
             with self._lock:
-                if all(not other.is_alive for other in self._slots if other is not slot):
-                    self.ended.set()
+                slot.has_ended = True
+                is_last = all(other.has_ended for other in self._slots)
+            self._settle()
+            if is_last:
+                self._move(State.ERROR)
+                self.ended.set()
 
     def _on_failure(self, slot: _Slot, error: Exception) -> None:
         """Ask the user's handler what to do about a thread that has failed; without one the instance ends."""
@@ -465,17 +409,17 @@ class Instance:
             except Exception as second:
                 log.exception("the exception handler of application %s failed itself", self.config.application_id)
                 error = second
-        is_running = self.state in (State.RUNNING, State.REBALANCING)
+        is_running = self.life.is_up
         if slot.stream_thread.stopping.is_set() and is_running and self.bounded is None:
             # It was to end anyway: its tasks are the others' from here on.
-            log.warning("%s ends with a failure: %s", slot.stream_thread.name, error, exc_info=error)
+            log.warning("%s: ends with a failure: %s", slot.stream_thread.name, error, exc_info=error)
             return
         if response is ExceptionResponse.REPLACE_THREAD and is_running:
-            log.warning("%s is replaced: %s", slot.stream_thread.name, error, exc_info=error)
+            log.warning("%s: replaced: %s", slot.stream_thread.name, _told(error), exc_info=error)
             with self._lock:
                 self._drop(slot)
-            self._move(State.REBALANCING)
-            self._add_thread()
+                self._add_thread()
+            self._settle()
             return
         if response is ExceptionResponse.SHUTDOWN_APPLICATION and is_running:
             self._announce_shutdown(slot)
@@ -493,27 +437,45 @@ class Instance:
 
     def _on_shutdown(self) -> None:
         """Another instance has asked for the end of the whole application."""
-        if self.state in (State.RUNNING, State.REBALANCING):
-            log.warning("application %s ends: another instance has asked for it", self.config.application_id)
+        if self.life.is_up:
+            log.warning("application %r ends: another instance has asked for it", self.config.application_id)
             self._move(State.PENDING_SHUTDOWN)
         self._stop_all()
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:
-            if self.failure is None:
+            is_first = self.failure is None
+            if is_first:
                 self.failure = error
-            self._move(State.ERROR)
+            self.life.move(State.PENDING_ERROR)
         self._stop_all()
-        if not isinstance(error, StreamsError):
-            log.error("application %s failed", self.config.application_id, exc_info=error)
+        if is_first and self.bounded is None:
+            # A bounded run raises it to whoever waits for its end.  The traceback comes with what ``wait`` and
+            # ``close`` raise; of our own mistakes it is shown here too.
+            trace = None if isinstance(error, StreamsError) else error
+            text = "application %r failed: %s"
+            log.error(text, self.config.application_id, _told(error), exc_info=trace, extra={"failure": error})
+        self.life.tell()
         self.ended.set()
         if self.bounded is not None:
             self.bounded.done.set()
 
-    def _on_settled(self) -> None:
+    def _settle(self) -> None:
+        """Be RUNNING while every thread has all its tasks open, and REBALANCING while one has not."""
         with self._lock:
-            if self.state is State.REBALANCING and all(slot.stream_thread.is_settled for slot in self._slots):
-                self._move(State.RUNNING)
+            if self.life.is_up:
+                is_ready = all(slot.stream_thread.is_ready for slot in self._slots if slot.is_wanted)
+                self.life.move(State.RUNNING if is_ready else State.REBALANCING)
+        self.life.tell()
+
+    def _end_threads(self, timeout_ms: int | None) -> bool:
+        """Stop all threads and wait for their end; return whether that came in time."""
+        self._stop_all()
+        deadline_ms = None if timeout_ms is None else self.clock.monotonic_ms() + timeout_ms
+        for slot in list(self._slots):
+            if slot.worker is not None:
+                slot.worker.join(None if deadline_ms is None else max(0, deadline_ms - self.clock.monotonic_ms()))
+        return not any(slot.is_alive for slot in self._slots)
 
     def _stop_all(self) -> None:
         with self._lock:
@@ -521,6 +483,7 @@ class Instance:
                 _stop(slot)
 
     def _set_paused(self, is_paused: bool) -> None:
+        log.info("application %r: %s", self.config.application_id, "paused" if is_paused else "resumed")
         with self._lock:
             self._is_paused = is_paused
             for slot in self._slots:
@@ -543,16 +506,12 @@ class Instance:
                 thread.task_set.cache.max_bytes = self.config.cache_max_bytes // count
 
     def _check_running(self) -> None:
-        if self.state not in (State.RUNNING, State.REBALANCING):
+        if not self.life.is_up:
             raise ClientClosedError(f"application {self.config.application_id!r} is {self.state.value}, not running")
 
     def _move(self, state: State) -> None:
-        with self._lock:
-            if state is self.state or state not in _NEXT[self.state]:
-                return
-            before, self.state = self.state, state
-        if self.on_state is not None:
-            refuse_result(self.on_state(state, before), "on_state")
+        self.life.move(state)
+        self.life.tell()
 
     def _release(self) -> None:
         if self._is_tuned:
@@ -564,6 +523,16 @@ class Instance:
         if self._is_locked:
             self._is_locked = False
             self.home.unlock()
+
+
+def _told(error: BaseException) -> str:
+    """Return an error as one line of a log, with the line of the user's code that it comes from."""
+    # That an error has no text of its own must not hide what it is.
+    text = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    cause = error.__cause__ if isinstance(error, ProcessingError) and error.__cause__ is not None else error
+    place = place_in_user_code(cause)
+    return "; ".join([*lines, *([f"in {place}"] if place and place not in text else [])])
 
 
 def _stop(slot: _Slot) -> None:

@@ -48,6 +48,8 @@ class _Restoring:
     start: int
     position: int
     end: int | None
+    #: Records applied; offsets have holes.
+    count: int = 0
 
 
 @define(eq=False)
@@ -118,6 +120,8 @@ class Restorer:
             if start < end:
                 stores[name].set_restoring(end - start >= _LONG)
                 self._open[partition] = _Restoring(task_id, stores[name], start, start, end)
+                text = "task %s: restores store %r from %s, offsets %d to %d"
+                log.info(text, task_id, name, partition, start, end)
         self._assign()
 
     def follow(self, task_id: TaskId, stores: Mapping[str, Store], partitions: Mapping[str, TopicPartition]) -> None:
@@ -200,6 +204,7 @@ class Restorer:
                     "start anew with another application id (or state directory)"
                 ) from error
             item.position = block.offsets[-1] + 1
+            item.count += len(block)
         elif end is not None:
             item.position = end
         return len(block)
@@ -228,6 +233,7 @@ class Restorer:
             if item.position >= item.end or (self._consumer.known_position(partition) or 0) >= item.end:
                 item.store.commit({CHANGELOG_POSITION: str(item.end).encode()})
                 item.store.set_restoring(False)
+                log.info("task %s: restored store %r, %d records", item.task_id, item.store.spec.name, item.count)
                 del self._open[partition]
                 done[item.task_id] = None
         if done:

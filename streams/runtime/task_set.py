@@ -111,6 +111,7 @@ class TaskSet:
             stores = copied
             self.restorer.forget(task_id)
             self.metrics.counter("standby-takeover-total").value += 1
+            log.info("%s: takes task %s over from its copy", self.name, task_id)
         try:
             changelogs = plan.changelogs(task_id, stores)
             partitions = [item.partition for item in plan.inputs(task_id)]

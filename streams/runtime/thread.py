@@ -6,9 +6,7 @@ tasks and copies until it has just that.  Imports clients.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 from attrs import define, field
@@ -19,6 +17,7 @@ from streams.clients.session import RebalanceListener
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import (
+    ClientClosedError,
     MemberFencedError,
     ProducerFencedError,
     RebalanceInProgressError,
@@ -29,10 +28,12 @@ from streams.core.threads import Answer, Signal, SystemThreads, Threads
 from streams.protocol.messages import ErrorCode
 from streams.runtime.assignment import StreamsAssignor
 from streams.runtime.bounded import BoundedProgress
+from streams.runtime.bounded_turns import BoundedTurns
 from streams.runtime.committing import Committer
 from streams.runtime.facts import MemberFacts
 from streams.runtime.layout import Plans
 from streams.runtime.pace import Pace
+from streams.runtime.questions import Questions
 from streams.runtime.restore import Restorer
 from streams.runtime.stepping import Stepper
 from streams.runtime.task import Task
@@ -58,8 +59,8 @@ _DISPLACED = (MemberFencedError, ProducerFencedError, TransactionError)
 class ThreadEvents:
     """What a thread tells its instance."""
 
-    #: All tasks and copies are what the group has given.
-    settled: Callable[[], None] = lambda: None
+    #: All tasks are open and restored, or not any more.
+    readiness: Callable[[], None] = lambda: None
     #: A member has asked for the end of the whole application.
     shutdown: Callable[[], None] = lambda: None
 
@@ -89,35 +90,43 @@ class StreamThread:
     #: State that waits for a commit; above its bound all tasks are committed early.
     waiting: WaitingState = field(factory=lambda: WaitingState(MemoryBudget().waiting_bytes))
     _is_settled: bool = False
+    _is_ready: bool = False
     #: Tasks have been opened that know nothing yet of how far their inputs reach.
     _has_new_tasks: bool = False
     _pace: Pace = field(init=False)
     #: Partitions that the consumer is not to read for now.
     _held: set[TopicPartition] = field(factory=set)
-    #: Tasks of a bounded run whose final flush is done.
-    _flushed: set[TaskId] = field(factory=set)
+    #: None in a live run.
+    _turns: BoundedTurns | None = field(init=False, default=None)
     #: By sub-topology.
     _steppers: dict[int, Stepper] = field(factory=dict)
     _next_commit_ms: int = 0
     #: When a leader looks again whether warm-up copies are complete.
     _probe_at_ms: int | None = None
+    #: The last attempt to commit was refused, and that was said.
+    _is_commit_refused: bool = False
     _has_reported_warmup: bool = False
     _has_reported_growth: bool = False
     #: Since when the broker does not answer.
     _unanswered_since_ms: int | None = None
-    #: Functions that other threads want run here, between two turns.
-    _questions: "deque[tuple[Callable[[StreamThread], Any], Answer[Any]]]" = field(factory=deque)
+    _questions: "Questions[StreamThread]" = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.stopping = self.threads.signal()
+        self._questions = Questions(self.threads)
         self._pace = Pace(
             self.config, self.clock, self.tasks, self.restorer, self._steppers, is_bounded=self.bounded is not None
         )
+        if self.bounded is not None:
+            self._turns = BoundedTurns(self.bounded, self.tasks, self.committer, self.restorer, self._try_commit)
 
     @property
-    def is_settled(self) -> bool:
-        """Whether the tasks and copies here are what the group has given."""
-        return self._is_settled
+    def is_ready(self) -> bool:
+        """Whether all tasks that the group has given are open and restored, and it has no more to give.
+
+        It has while a task waits for its old owner to give it up: everybody meets again then.
+        """
+        return self._is_ready
 
     @property
     def tasks(self) -> dict[TaskId, Task]:
@@ -135,7 +144,7 @@ class StreamThread:
             while not self.stopping.is_set():
                 try:
                     self.run_once()
-                    self._unanswered_since_ms = None
+                    self._note_answer()
                 except WakeupError:
                     continue
                 except _DISPLACED as error:
@@ -151,8 +160,7 @@ class StreamThread:
 
     def ask(self, question: "Callable[[StreamThread], Any]") -> Answer[Any]:
         """Have a function run on this thread between two turns of its loop."""
-        answer: Answer[Any] = Answer(self.threads)
-        self._questions.append((question, answer))
+        answer = self._questions.ask(question)
         self.wake()
         return answer
 
@@ -160,16 +168,11 @@ class StreamThread:
         """End a waiting poll."""
         self.consumer.wakeup()
 
-    def _answer(self) -> None:
-        while self._questions:
-            # It may change anything.
-            self._pace.wake()
-            question, answer = self._questions.popleft()
-            answer.settle(partial(question, self))
-
     def run_once(self) -> int:
         """Do one turn of the loop; return the number of records processed."""
-        self._answer()
+        if self._questions.answer(self):
+            # They may have changed anything.
+            self._pace.wake()
         if not self._is_settled:
             self._reconcile()
             self._has_new_tasks = True
@@ -205,8 +208,8 @@ class StreamThread:
         """Process what there is and commit what is due."""
         processed = 0 if self.is_paused else self._process()
         self._pause_and_resume()
-        if self.bounded is not None:
-            self._end_tasks(self.bounded)
+        if self._turns is not None:
+            self._turns.end_tasks()
         self._commit_if_due()
         return processed
 
@@ -254,19 +257,25 @@ class StreamThread:
         for task in self.tasks.values():
             if not task.is_initialized and not self.restorer.is_restoring(task.task_id):
                 task.initialize()
+        if self._is_settled and not self._is_ready:
+            directive = self.assignor.directive
+            is_whole = directive is not None and directive.is_final
+            if is_whole and all(task.is_initialized for task in self.tasks.values()):
+                self._is_ready = True
+                self.events.readiness()
 
     def _process(self) -> int:
         total = 0
-        now = self.clock.now_ms()
+        now, turns = self.clock.now_ms(), self._turns
 
         def step(task: Task, limit: int) -> int:
             return self._run_task(task, now, limit, has_more=True)
 
         in_step: dict[int, list[Task]] = {}
         for task in list(self.tasks.values()):
-            if self.restorer.is_restoring(task.task_id) or self._in_cycle(task):
+            if self.restorer.is_restoring(task.task_id) or (turns is not None and turns.is_in_cycle(task)):
                 continue
-            if task.regroups and self.bounded is None:
+            if task.regroups and turns is None:
                 in_step.setdefault(task.task_id.sub_topology, []).append(task)
             else:
                 while count := self._run_task(task, now, RUN_LIMIT):
@@ -276,7 +285,7 @@ class StreamThread:
         for sub_topology, tasks in in_step.items():
             stepper = self._steppers.setdefault(sub_topology, Stepper())
             total += stepper.process(tasks, self.clock.monotonic_ms(), step)
-        return total + (self._process_cycles(self.bounded, now) if self.bounded is not None else 0)
+        return total + (turns.process_cycles(now) if turns is not None else 0)
 
     def _run_task(self, task: Task, now: int, limit: int, *, has_more: bool = False) -> int:
         """Process one run of a task and send what it gives; with ``has_more`` others do so at once."""
@@ -288,54 +297,6 @@ class StreamThread:
             elif task.wants_commit:
                 self._try_commit([task])
         return count
-
-    def _in_cycle(self, task: Task) -> bool:
-        return self.bounded is not None and self.bounded.cycle_of(task.task_id) is not None
-
-    def _process_cycles(self, bounded: BoundedProgress, now: int) -> int:
-        """Process the tasks of each cycle as one stage: always the lowest head over all of them.
-
-        What a record sends around the cycle is taken in before the next one is chosen.
-        """
-        total = 0
-        stages: dict[tuple[int, ...], list[Task]] = {}
-        for task in self.tasks.values():
-            cycle = bounded.cycle_of(task.task_id)
-            if cycle is not None:
-                stages.setdefault(cycle, []).append(task)
-        for stage, tasks in stages.items():
-            if any(self.restorer.is_restoring(task.task_id) for task in tasks):
-                continue
-            processed = self._process_cycle(bounded, tasks, now)
-            bounded.note_rounds(stage, tasks, processed)
-            total += processed
-        return total
-
-    def _process_cycle(self, bounded: BoundedProgress, tasks: Sequence[Task], now: int) -> int:
-        loops = {queue.partition for task in tasks for queue in task.queues if queue.is_loop}
-        for task in tasks:
-            if not bounded.is_settled(task):
-                return 0
-        for total in range(RUN_LIMIT):
-            heads = [(task.queues.head_ms, task.task_id, task) for task in tasks if task.queues.size]
-            if not heads:
-                return total
-            task = min(heads)[2]
-            if not task.process(now, 1):
-                return total
-            if self.committer.send(task) & loops:
-                self._make_visible()
-                return total + 1
-            if not bounded.is_settled(task):
-                return total + 1
-        return RUN_LIMIT
-
-    def _make_visible(self) -> None:
-        """Let readers see what was sent."""
-        if self.committer.is_exactly_once:
-            self._try_commit(list(self.tasks.values()))
-        else:
-            self.committer.flush()
 
     def _pause_and_resume(self) -> None:
         assigned = self.consumer.assignment()
@@ -351,43 +312,6 @@ class StreamThread:
             self.consumer.resume((self._held - wanted) & assigned)
             self._held = wanted
 
-    def _end_tasks(self, bounded: BoundedProgress) -> None:
-        for task in list(self.tasks.values()):
-            if bounded.has_ended(task.task_id) or self.restorer.is_restoring(task.task_id):
-                continue
-            self.committer.flush()
-            if not bounded.report(task, task.inputs):
-                continue
-            stage = self._stage_of(bounded, task)
-            for member in stage:
-                if bounded.final_flush and member.task_id not in self._flushed:
-                    self._flushed.add(member.task_id)
-                    member.final_flush()
-            if self._gives_out(stage):
-                continue
-            if self._try_commit(stage):
-                for member in stage:
-                    bounded.end_task(member.task_id)
-
-    def _stage_of(self, bounded: BoundedProgress, task: Task) -> list[Task]:
-        """Return the tasks that end together with this one: those of its cycle."""
-        cycle = bounded.cycle_of(task.task_id)
-        if cycle is None:
-            return [task]
-        return [other for other in self.tasks.values() if bounded.cycle_of(other.task_id) == cycle]
-
-    def _gives_out(self, stage: Sequence[Task]) -> bool:
-        """Send what caches and final flushes give out; return whether the stage has to go on with it."""
-        loops = {queue.partition for task in stage for queue in task.queues if queue.is_loop}
-        sent: set[TopicPartition] = set()
-        for task in stage:
-            task.flush_caches()
-            sent |= self.committer.send(task)
-        if not sent & loops:
-            return False
-        self._make_visible()
-        return True
-
     def _look_after_warmups(self) -> None:
         """Have the tasks shared out again when a copy is complete, or when the leader is to look."""
         directive = self.assignor.directive
@@ -395,10 +319,10 @@ class StreamThread:
             lags = [self.restorer.lag(task_id) for task_id in directive.warmup if task_id in self.task_set.copies]
             if any(lag is not None and lag <= self.config.acceptable_recovery_lag for lag in lags):
                 self._has_reported_warmup = True
-                self.consumer.enforce_rebalance("a warm-up copy has caught up")
+                self._ask_rebalance("a warm-up copy has caught up")
         if self._probe_at_ms is not None and self.clock.monotonic_ms() >= self._probe_at_ms:
             self._probe_at_ms = None
-            self.consumer.enforce_rebalance("tasks that waited for a copy or for their old owner may go on")
+            self._ask_rebalance("tasks that waited for a copy or for their old owner may go on")
 
     def _compare_layout(self) -> None:
         """Have the tasks shared out again when topics have grown since they were.
@@ -414,7 +338,7 @@ class StreamThread:
                 self.consumer.known_partition_count(topic) or 0
             ):
                 self._has_reported_growth = True
-                self.consumer.enforce_rebalance(f"topic {topic!r} has grown")
+                self._ask_rebalance(f"topic {topic!r} has grown")
                 return
 
     # --- committing -----------------------------------------------------------------------
@@ -446,8 +370,12 @@ class StreamThread:
         """Commit unless the group is rebalancing: then what was sent waits for the next attempt."""
         try:
             self.commit(tasks)
-        except RebalanceInProgressError:
+        except RebalanceInProgressError as error:
+            if not self._is_commit_refused:
+                log.info("%s: commit refused, comes again when the group has settled: %s", self.name, error)
+            self._is_commit_refused = True
             return False
+        self._is_commit_refused = False
         return True
 
     def _commit_at_last(self) -> None:
@@ -500,13 +428,17 @@ class StreamThread:
             self.task_set.owner_of[partition].task_id for partition in partitions if partition in self.task_set.owner_of
         }
         tasks = [self.tasks[task_id] for task_id in sorted(gone)]
+        if is_lost:
+            log.warning("%s: lost tasks %s: the group went on without this member", self.name, _names(gone))
+        elif gone:
+            log.info("%s: gives up tasks %s", self.name, _names(gone))
         is_kept = False
         if not is_lost:
             try:
                 self.commit(tasks)
                 is_kept = True
             except (*_DISPLACED, RebalanceInProgressError, RequestTimeoutError) as error:
-                log.warning("%s: tasks %s are given up without a commit: %s", self.name, sorted(gone), error)
+                log.warning("%s: tasks %s are given up without a commit: %s", self.name, _names(gone), error)
         if not is_kept and self.committer.is_exactly_once:
             # One transaction holds the records of all tasks: they begin anew at their last commit.
             tasks = list(self.tasks.values())
@@ -517,10 +449,17 @@ class StreamThread:
             self.task_set.close(task, keeps_stores=task.task_id in followed)
         self._unsettle()
 
+    def _ask_rebalance(self, reason: str) -> None:
+        log.info("%s: asks for a rebalance: %s", self.name, reason)
+        self.consumer.enforce_rebalance(reason)
+
     def _unsettle(self) -> None:
         self._is_settled = False
         self._pace.wake()
         self._probe_at_ms = None
+        if self._is_ready:
+            self._is_ready = False
+            self.events.readiness()
 
     def _start_anew(self, error: Exception) -> None:
         """The group or the broker has gone on without this thread: its tasks may be others' already, so they are
@@ -536,7 +475,7 @@ class StreamThread:
             self.task_set.close(task)
         self._unsettle()
         if isinstance(error, MemberFencedError | ProducerFencedError):
-            self.consumer.enforce_rebalance("this member was out of the group")
+            self._ask_rebalance("this member was out of the group")
 
     def _check_patience(self, error: RequestTimeoutError) -> None:
         """Go on for a time while the broker does not answer."""
@@ -545,7 +484,13 @@ class StreamThread:
             self._unanswered_since_ms = now
         if now - self._unanswered_since_ms > self.config.task_timeout_ms:
             raise error
-        log.warning("%s: tries again: %s", self.name, error)
+        log.warning("%s: no answer from the broker, tries again: %s", self.name, error)
+
+    def _note_answer(self) -> None:
+        if self._unanswered_since_ms is not None:
+            away_ms = self.clock.monotonic_ms() - self._unanswered_since_ms
+            self._unanswered_since_ms = None
+            log.info("%s: goes on; the broker has not answered for %d ms", self.name, away_ms)
 
     def _reconcile(self) -> None:
         """Open and close tasks and copies until they are what the group has given."""
@@ -555,17 +500,23 @@ class StreamThread:
         if directive.is_shutdown:
             self.events.shutdown()
             return
+        plan = self.plans.of(directive.layout)
+        groups = plan.bundles()
+        if self.consumer.assignment() != {tp for task_id in directive.active for tp in groups[task_id]}:
+            # What the leader says comes before the partitions that it means.
+            return
         self.committer.prepare()
-        if not self.task_set.reconcile(self.plans.of(directive.layout), directive):
+        if not self.task_set.reconcile(plan, directive):
             return
         self._is_settled = True
         self._has_reported_warmup = self._has_reported_growth = False
+        copies = self.task_set.copies
+        log.info("%s: assigned tasks %s; copies of %s", self.name, _names(self.tasks), _names(copies))
         if not directive.is_final:
             # Whoever gives something up joins again for it; but it may die before, and come back as a static member.
             self._probe_at_ms = self.clock.monotonic_ms() + _FINAL_HEARTBEATS * self.config.heartbeat_interval_ms
         elif self.assignor.awaits_warmups:
             self._probe_at_ms = self.clock.monotonic_ms() + self.config.probing_rebalance_interval_ms
-        self.events.settled()
 
     # --- the end ----------------------------------------------------------------------------
 
@@ -573,8 +524,7 @@ class StreamThread:
         self.consumer.close()
         self.committer.close()
         self.restorer.close()
-        while self._questions:
-            self._questions.popleft()[1].refuse(WakeupError(f"thread {self.name} has ended"))
+        self._questions.refuse(ClientClosedError(f"thread {self.name} has ended"))
 
     def _abandon(self) -> None:
         """Close after a failure, without a commit; the failure itself is what gets raised."""
@@ -591,6 +541,11 @@ class StreamThread:
             if task.handlers.has_last_words and self.bounded is None:
                 self.committer.send(task)
                 self.committer.flush()
+
+
+def _names(tasks: Iterable[TaskId]) -> str:
+    """Return tasks as a log line has them."""
+    return ", ".join(map(str, sorted(tasks))) or "none"
 
 
 class _Listener(RebalanceListener):

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
-from streams import EmbeddedBroker, State, Streams, TopicPartition, Topology
+from streams import EmbeddedBroker, Streams, TopicPartition, Topology
 from streams.runtime.thread import StreamThread
 from tests.conformance.blocks import BlockPlayer, external_topics, joined
 from tests.conformance.flow import Agreement, Segment, agreement, segments
@@ -61,7 +61,7 @@ class LivePlayer:
                 raise streams.failure
             # Each look waits for a turn of the thread.
             answers = streams._instance.ask(lambda thread: _is_quiet(broker, thread))
-            if streams.state is State.RUNNING and all(answers):
+            if all(answers):
                 return
         raise AssertionError("the application does not come to rest")
 
@@ -91,8 +91,8 @@ def _store(thread: StreamThread, name: str) -> Any:
 
 
 def _is_quiet(broker: EmbeddedBroker, thread: StreamThread) -> bool:
-    """Whether all tasks have read, processed and committed everything that lies in their topics."""
-    return all(
+    """Whether all tasks are open, and have read, processed and committed everything that lies in their topics."""
+    return thread.is_ready and all(
         not queue.size and (queue.fetched or 0) >= broker.end_offset(queue.partition) and not task.is_dirty
         for task in thread.tasks.values()
         for queue in task.queues

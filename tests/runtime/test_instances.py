@@ -190,11 +190,13 @@ def test_failing_user_code_ends_the_application_with_node_and_place():
             producer.send(words, "bad", key="a", timestamp_ms=1)
         with pytest.raises(ProcessingError, match="ZeroDivisionError") as failure:
             streams.wait(30_000)
-        streams.close()
+        with pytest.raises(ProcessingError) as again:
+            streams.close()
 
     assert failure.value.node == "divide"
     assert (failure.value.topic, failure.value.offset) == ("words", 1)
-    assert streams.state is State.NOT_RUNNING
+    assert again.value is failure.value
+    assert streams.state is State.ERROR
 
 
 def test_inputs_that_are_not_copartitioned_are_refused_by_name():

@@ -14,7 +14,8 @@ from streams.core.errors import BrokerError, ClientClosedError, StreamsError
 from streams.core.metrics import Metrics
 from streams.core.records import TopicPartition
 from streams.dsl.builder import TopologySource, build_topology
-from streams.runtime.instance import ExceptionResponse, Instance, State
+from streams.runtime.instance import ExceptionResponse, Instance
+from streams.runtime.life import State
 from streams.runtime.task import Task
 from streams.testing.simulation.disk import SimDisk, SimHome
 from streams.testing.simulation.network import SimNetwork

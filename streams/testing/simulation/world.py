@@ -385,7 +385,7 @@ class World:
         owners: dict[TopicPartition, int] = {}
         for owner in self.machines.values():
             for thread in owner.instance.stream_threads if owner.instance else ():
-                if not thread.is_settled or not thread.restorer.is_idle:
+                if not thread.is_ready:
                     return f"{thread.name} is opening tasks"
             for task in owner.tasks():
                 for queue in task.queues:
