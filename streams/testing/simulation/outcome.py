@@ -3,7 +3,7 @@
 Imports broker through the world's.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from attrs import define, field, frozen
 
@@ -75,6 +75,18 @@ def collect(
     return outcome
 
 
+class OrderDependenceError(Exception):
+    """Undisturbed worlds in which inputs arrived in several orders have come to different results."""
+
+    def __init__(self, places: Sequence[Place], difference: str) -> None:
+        shown, names = ", ".join(map(str, places)), list(dict.fromkeys(place.name for place in places))
+        super().__init__(
+            f"results depend on the order in which records of different partitions arrive: {shown} "
+            f"({difference}); where that is meant, say so with may_depend_on_order={names!r}: "
+            "these are only checked for missing keys then"
+        )
+
+
 @define
 class Expectation:
     """What undisturbed worlds have come to; where these differ, nothing can be expected.
@@ -90,13 +102,24 @@ class Expectation:
     common: dict[Place, set[Key]] = field(factory=dict)
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> "Expectation":
-        """Compare undisturbed worlds with each other."""
+    def of(cls, outcomes: Sequence[Outcome], may_differ: Collection[str] = ()) -> "Expectation":
+        """Compare undisturbed worlds with each other; topics and stores of ``may_differ`` may also where they do not.
+
+        Raises:
+            OrderDependenceError: others differ.
+        """
         first = outcomes[0]
         places = dict.fromkeys(place for outcome in outcomes for place in outcome.finals)
-        unsettled = frozenset(
-            place for place in places if any(_differing(first, other, place) for other in outcomes[1:])
-        )
+        differing = {
+            place: _first_difference(first, other, place)
+            for place in places
+            for other in outcomes[1:]
+            if _differing(first, other, place)
+        }
+        unnamed = sorted((place for place in differing if place.name not in may_differ), key=str)
+        if unnamed:
+            raise OrderDependenceError(unnamed, differing[unnamed[0]])
+        unsettled = frozenset(place for place in places if place in differing or place.name in may_differ)
         common = {
             place: set.intersection(*(set(outcome.finals.get(place, {})) for outcome in outcomes))
             for place in unsettled
@@ -151,6 +174,11 @@ def _differing(one: Outcome, other: Outcome, place: Place) -> set[Key]:
         if one.counts.get(place, {}).get(key) != other.counts.get(place, {}).get(key)
         or one.finals.get(place, {}).get(key) != other.finals.get(place, {}).get(key)
     }
+
+
+def _first_difference(one: Outcome, other: Outcome, place: Place) -> str:
+    key = min(_differing(one, other, place), key=_order)
+    return f"key {key!r} of {place} has {_shown(one, place, key)}, or {_shown(other, place, key)}"
 
 
 def _shown(outcome: Outcome, place: Place, key: Key) -> str:

@@ -52,7 +52,7 @@ class SimulationReport(Counters):
 
     ``virtual_seconds`` is the time that passed in all worlds together; ``order_dependent`` names
     topics and stores some of whose results depend on the order in which records of different
-    partitions arrive: these were not compared.
+    partitions arrive, or may by ``may_depend_on_order``: these were not compared.
     """
 
     seeds: int = 0
@@ -70,11 +70,13 @@ class SimulationReport(Counters):
             for name in attrs.fields_dict(Counters)
             if getattr(self, name)
         ]
+        if self.order_dependent:
+            shown.append(f"not compared, for the order decides: {', '.join(self.order_dependent)}")
         return ", ".join(shown)
 
 
 class SimulationError(StreamsError):
-    """A seed has shown a failure.
+    """A seed has shown a failure, or worlds without faults have (seed -1 and below).
 
     Fields: ``seed``; ``invariant``, what does not hold; ``schedule``, the faults that are needed for
     it, as few as were found; ``history``, the last of what happened.  The same seed fails again.
@@ -85,12 +87,13 @@ class SimulationError(StreamsError):
         self.invariant = invariant
         self.schedule = tuple(schedule)
         self.history = tuple(history)
-        faults = "\n".join(f"  {line}" for line in schedule) or "  none: the loss of messages is enough"
-        told = "\n".join(f"  {line}" for line in history)
-        super().__init__(
-            f"seed {seed}: {invariant}\n\nfaults that are needed for it:\n{faults}\n\nwhat happened last:\n{told}\n\n"
-            f"to repeat it: {repeat}"
-        )
+        parts = [invariant if seed < 0 else f"seed {seed}: {invariant}"]
+        if seed >= 0:
+            faults = "\n".join(f"  {line}" for line in schedule) or "  none: the loss of messages is enough"
+            parts.append(f"faults that are needed for it:\n{faults}")
+        if history:
+            parts.append("what happened last:\n" + "\n".join(f"  {line}" for line in history))
+        super().__init__("\n\n".join([*parts, f"to repeat it: {repeat}"]))
 
 
 class InvariantViolationError(Exception):

@@ -1,20 +1,23 @@
 """``simulate``: many worlds of one topology, each with a storm of its own, judged against fair weather."""
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+import reprlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Unpack
 
 from attrs import evolve, frozen
 
 from streams.core.config import StreamsConfig, setting_name
 from streams.core.errors import ConfigError, TopologyError
+from streams.core.records import TopicPartition
 from streams.core.settings import Settings
-from streams.core.topic import Topic, meant, typed_topic
+from streams.core.topic import Topic, TopicLike, meant, topic_names, typed_topic
 from streams.dsl.builder import TopologySource, build_topology
 from streams.testing.simulation.faults import Fault
-from streams.testing.simulation.outcome import Expectation, Outcome
+from streams.testing.simulation.outcome import Expectation, OrderDependenceError, Outcome
 from streams.testing.simulation.report import SimulationError, SimulationReport, Verdict
-from streams.testing.simulation.world import Conditions, Scenario, World
+from streams.testing.simulation.world import Conditions, LoggedRecord, Scenario, World
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import sub_topologies
 
@@ -55,6 +58,7 @@ def simulate(
     seeds: Iterable[int],
     partitions: int = 2,
     storm_ms: int = 20_000,
+    may_depend_on_order: Iterable[TopicLike] = (),
     **settings: Unpack[Settings],
 ) -> SimulationReport:
     """Run a topology in many simulated worlds full of faults, and check that it bears them.
@@ -69,22 +73,28 @@ def simulate(
     back, no commit from a member that is out, partitions stay in their groups.  Checked at the
     end: acknowledged records are there, once and in order; with exactly_once_v2 results
     (as read_committed sees them) and stores are those of an undisturbed world, number of records
-    and final value of each key; with at_least_once nothing is missing.  Where undisturbed worlds
-    differ from each other, results depend on the order in which records of several partitions
-    arrive: such a topic is only checked for missing keys, and the report names it.
+    and final value of each key; with at_least_once nothing is missing.
+
+    Before all that, worlds without faults are run.  The same one twice must write the same records, else
+    the topology is random, or keeps state outside of its stores.  Others in which inputs arrive in other
+    orders must come to the same results too, but for the topics and stores (by name) of
+    ``may_depend_on_order``: these are only checked for missing keys, and the report names them.
 
     ``partitions`` is the count of every topic that does not fix its own; ``settings`` are those of
     ``StreamsConfig``.
 
     Raises:
-        SimulationError: a seed has shown a failure, or many seeds have not exercised everything.
+        SimulationError: a seed has shown a failure, many seeds have not exercised everything, or the
+            topology is not deterministic or depends on the order of arrival where that was not said.
         ConfigError: there is nothing to run.
-        TopologyError: an input is no Topic, or one that the topology does not read.
+        TopologyError: an input is no Topic, or one that the topology does not read; the topology has
+            nothing of a name in ``may_depend_on_order``.
     """
     chosen = list(seeds)
     if not chosen:
         raise ConfigError("simulate() got no seeds; pass for instance seeds=range(100)")
-    simulation = _prepared(topology, inputs, partitions, storm_ms, settings)
+    named = topic_names(may_depend_on_order, "may_depend_on_order", TopologyError)
+    simulation = _prepared(topology, inputs, partitions, storm_ms, named, settings)
     report = SimulationReport(order_dependent=simulation.expectation.order_dependent())
     for seed in chosen:
         conditions = simulation.conditions(seed)
@@ -106,6 +116,7 @@ def _prepared(
     inputs: Mapping[Topic[Any, Any], Iterable[tuple[Any, Any, int]]],
     partitions: int,
     storm_ms: int,
+    may_depend_on_order: Collection[str],
     given: Settings,
 ) -> _Simulation:
     for topic in inputs:
@@ -134,27 +145,86 @@ def _prepared(
         counts.setdefault(topic.name, topic.partitions or partitions)
     growing = [topic.name for topic in inputs] if _may_grow(built) else []
     scenario = Scenario(topology, rows, dict(settings), counts, storm_ms, config.is_exactly_once, growing)
-    outcomes = [
-        _undisturbed(scenario, number, Conditions.undisturbed(number, scenario)) for number in range(_UNDISTURBED)
-    ]
-    expectation = Expectation.of(outcomes)
+    _check_named(may_depend_on_order, built)
+    repeat = f'simulate(topology, inputs, seeds=[{{}}], processing_guarantee="{config.processing_guarantee}")'
+    expectation = _expectation(scenario, may_depend_on_order)
     if growing and expectation.violation_of_exactly_once(
-        _undisturbed(scenario, _UNDISTURBED, Conditions.growing(scenario))
+        _undisturbed(scenario, _UNDISTURBED, Conditions.growing(scenario))[0]
     ):
         # What comes of it depends on how many partitions there are: nothing that a fault should decide.
         scenario = evolve(scenario, growing=())
-    repeat = f'simulate(topology, inputs, seeds=[{{}}], processing_guarantee="{config.processing_guarantee}")'
     has_state = any(spec.has_changelog for spec in built.stores.values())
     return _Simulation(scenario, expectation, has_state, bool(scenario.growing), repeat)
 
 
-def _undisturbed(scenario: Scenario, number: int, conditions: Conditions) -> Outcome:
-    """Run a world without faults, in which nothing may go wrong."""
+def _check_named(names: Collection[str], topology: Topology) -> None:
+    """Refuse to wait for what is not there."""
+    known = {sink.topic for sink in topology.sinks() if sink.topic is not None} - set(topology.internal_topics)
+    known |= set(topology.stores)
+    for name in names:
+        if name not in known and all(sink.topic_for is None for sink in topology.sinks()):
+            raise TopologyError(
+                f"may_depend_on_order: the topology has no output topic or store {name!r}; {meant(name, known)}"
+            )
+
+
+def _expectation(scenario: Scenario, may_depend_on_order: Collection[str]) -> Expectation:
+    """Run worlds without faults, and find out what is to be expected of the others.
+
+    Raises:
+        SimulationError: the same world has come to two results, or the order of arrival decides.
+    """
+    outcomes = []
+    for number in range(_UNDISTURBED):
+        outcome, records = _undisturbed(scenario, number, Conditions.undisturbed(number, scenario))
+        if number == 0:
+            _, again = _undisturbed(scenario, number, Conditions.undisturbed(number, scenario))
+            _check_deterministic(records, again)
+        outcomes.append(outcome)
+    try:
+        return Expectation.of(outcomes, may_depend_on_order)
+    except OrderDependenceError as dependence:
+        raise SimulationError(-1, str(dependence), [], [], "the same call") from None
+
+
+def _check_deterministic(
+    records: Mapping[TopicPartition, Sequence[LoggedRecord]], again: Mapping[TopicPartition, Sequence[LoggedRecord]]
+) -> None:
+    """Refuse a topology that writes other records when the very same happens again."""
+    for partition, rows in records.items():
+        if rows == again[partition]:
+            continue
+        for offset, (one, other) in enumerate(zip_longest(rows, again[partition])):
+            if one != other:
+                raise SimulationError(
+                    -1,
+                    "the topology is not deterministic: the same world without faults, run twice, wrote different "
+                    f"records; the first difference in {partition.topic!r} is in partition {partition.partition}, "
+                    f"record {offset}: {_record(one)}, then {_record(other)}. Something in it is random, asks for "
+                    "the time, or keeps state outside of its stores (in a variable that is shared, say)",
+                    [],
+                    [],
+                    "the same call",
+                )
+
+
+def _record(record: LoggedRecord | None) -> str:
+    if record is None:
+        return "none"
+    key, value, time_ms, headers = record
+    shown = f"key {reprlib.repr(key)}, value {reprlib.repr(value)}, timestamp {time_ms}"
+    return f"{shown}, headers {headers!r}" if headers else shown
+
+
+def _undisturbed(
+    scenario: Scenario, number: int, conditions: Conditions
+) -> tuple[Outcome, dict[TopicPartition, list[LoggedRecord]]]:
+    """Run a world without faults, in which nothing may go wrong; return its results and all that was written."""
     world = World(-1 - number, scenario, conditions)
     outcome, violation = world.run()
     if violation is not None:
         raise SimulationError(-1 - number, f"in fair weather: {violation}", [], world.history.last(), "the same call")
-    return outcome
+    return outcome, world.records()
 
 
 def _explained(simulation: _Simulation, seed: int, conditions: Conditions, verdict: Verdict) -> SimulationError:

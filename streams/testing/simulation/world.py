@@ -33,8 +33,12 @@ from streams.topology.subtopologies import sub_topologies
 
 #: One input record: topic, key, value, time.
 Row = tuple[Topic[Any, Any], Any, Any, int]
+#: One record of a log: key, value, time, headers.
+LoggedRecord = tuple[bytes | None, bytes | None, int, Any]
 
 _APPLICATION = "sim"
+#: How the names of the application's own topics begin.
+_OWN = f"{_APPLICATION}-"
 #: How long a group may take to settle, and its tasks to get to the end, once all is calm again.
 _SETTLING_MS = 180_000
 #: Bytes at the end of a key that number its duplicates.
@@ -231,6 +235,21 @@ class World:
                 if machine.process is not None:
                     machine.process.kill()
             logging.disable(before)
+
+    def records(self) -> dict[TopicPartition, list[LoggedRecord]]:
+        """Return what the application has written: outputs first, then topics of its own."""
+        written = [*self._sinks, *sorted(name for name in self.broker.machine.topics.by_name if name.startswith(_OWN))]
+        return {
+            partition: [
+                (key, value, time_ms, headers)
+                for block in self.broker.read(partition, committed_only=self.scenario.is_exactly_once)
+                for _, key, value, time_ms, headers in block.rows()
+            ]
+            for name in written
+            for partition in (
+                TopicPartition(name, number) for number in range(len(self.broker.machine.topics.by_name[name].logs))
+            )
+        }
 
     def verdict(self, expectation: Expectation | None) -> Verdict:
         """Run, and judge against undisturbed worlds."""

@@ -14,7 +14,7 @@ from streams.clients.producer import Producer
 from streams.group.coordinator import Coordinator
 from streams.protocol.messages import ErrorCode
 from streams.runtime import assignment, restore
-from streams.runtime.committing import Committer, _offsets_of
+from streams.runtime.committing import Committer
 from streams.runtime.task import Task
 from streams.runtime.task_set import TaskSet
 from streams.runtime.thread import StreamThread
@@ -42,7 +42,7 @@ def offsets_before_outputs():
         for task in tasks:
             task.flush_caches()
         if tasks and not self.is_exactly_once:
-            self._consumer.commit_sync(_offsets_of(tasks))
+            self._consumer.commit_sync(self._offsets_of(tasks))
         original(self, tasks)
 
     original = Committer.commit

@@ -4,15 +4,18 @@
 """
 
 import os
+import random
 import subprocess
 import sys
+import time
+import uuid
 
 import pytest
 
-from streams import ConfigError
+from streams import ConfigError, Processor, TopologyError
 from streams.testing import SimulationError, simulate
 from tests.testing.simulation import mutations
-from tests.testing.simulation.worlds import FOREIGN, ONE, WORLDS, foreign_key_join, forgetful, word_count, words
+from tests.testing.simulation.worlds import FOREIGN, ONE, WORLDS, foreign_key_join, forgetful, pairs, word_count, words
 
 SEEDS = int(os.environ.get("STREAMS_SIMULATION_SEEDS", "300"))
 GUARANTEES = ("at_least_once", "exactly_once_v2")
@@ -43,11 +46,64 @@ def test_application_bears_a_storm(world, guarantee, seeds):
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_results_that_depend_on_the_order_of_arrival_are_named_and_not_compared(guarantee):
+def test_results_that_may_depend_on_the_order_of_arrival_are_named_and_not_compared(guarantee):
     """A foreign-key join sends a record for every change of either side, so their number depends on the order."""
-    report = simulate(foreign_key_join, FOREIGN, seeds=range(5), processing_guarantee=guarantee)
+    report = simulate(
+        foreign_key_join, FOREIGN, seeds=range(5), processing_guarantee=guarantee, may_depend_on_order=[pairs]
+    )
 
     assert report.order_dependent == ("topic 'pairs'",)
+    assert "not compared, for the order decides: topic 'pairs'" in report.summary()
+
+
+def test_results_that_depend_on_the_order_of_arrival_fail_where_that_was_not_said():
+    with pytest.raises(SimulationError, match="results depend on the order") as caught:
+        simulate(foreign_key_join, FOREIGN, seeds=[1])
+
+    assert "topic 'pairs' (key b'" in caught.value.invariant
+    assert "may_depend_on_order=['pairs']" in caught.value.invariant
+    assert "faults that are needed" not in str(caught.value)
+
+
+def test_what_may_depend_on_the_order_is_something_that_the_topology_has():
+    with pytest.raises(TopologyError, match=r"no output topic or store 'cuonts'; did you mean 'counts'\?"):
+        simulate(word_count, ONE, seeds=[1], may_depend_on_order=["cuonts"])
+
+
+def first_of_its_kind() -> bool:
+    seen: set[str] = set()
+    return lambda _, word: not (word in seen or seen.add(word))
+
+
+IMPURE = {
+    "a random value": lambda builder: builder.stream(words).map_values(lambda _: str(random.random())).to("out"),
+    "a random filter": lambda builder: builder.stream(words).filter(lambda *_: random.random() < 0.5).to("out"),
+    "a seed of its own": lambda builder: builder.stream(words).filter(lambda *_: DRAWN.random() < 0.5).to("out"),
+    "a new id": lambda builder: builder.stream(words).map_values(lambda _: str(uuid.uuid4())).to("out"),
+    "the time": lambda builder: builder.stream(words).map_values(lambda _: str(time.time_ns())).to("out"),
+    "a shared set": lambda builder: builder.stream(words).filter(NEW).to("out"),
+    "a random key before a grouping": lambda builder: (
+        builder.stream(words).group_by(lambda *_: str(random.random())).count("counts")
+    ),
+    "a random timestamp": lambda builder: builder.stream(words).process(Late).to("out"),
+}
+DRAWN = random.Random(7)
+NEW = first_of_its_kind()
+
+
+class Late(Processor):
+    def process(self, record):
+        self.context.forward(record.key, record.value, timestamp_ms=record.timestamp_ms + random.randrange(1_000_000))
+
+
+@pytest.mark.parametrize("name", IMPURE)
+def test_topology_that_is_random_or_impure_fails_and_is_told_the_first_difference(name):
+    with pytest.raises(SimulationError, match="the topology is not deterministic: the same world") as caught:
+        simulate(IMPURE[name], ONE, seeds=[1])
+
+    topic = "sim-counts-" if "grouping" in name else "out'"
+    assert f"the first difference in '{topic}" in caught.value.invariant
+    assert "record " in caught.value.invariant
 
 
 def test_processor_that_keeps_its_state_in_an_attribute_is_caught():
