@@ -38,8 +38,8 @@ class Driver:
         self.lock = threading.Lock()
         self.never_waits = isinstance(clock, VirtualClock)
         self.is_closed = False
-        self._last_ms = clock.now_ms()
-        self._last_monotonic_ms = clock.monotonic_ms()
+        # Deadlines count from here on by the monotonic clock; a step of the wall clock moves timestamps alone.
+        self._origin_ms = clock.now_ms() - clock.monotonic_ms()
         self._connections: set[LocalConnection] = set()
         self._waiting: dict[LocalConnection, None] = {}
         # Servers that listen, and so can keep the time; of several the first does.
@@ -167,15 +167,18 @@ class Driver:
             raise closed_error()
 
     def now_ms(self) -> int:
-        """Return the wall-clock time, going on evenly where that is set back.
+        """Return the time for deadlines, which a step of the wall clock does not move.
 
-        One time serves timestamps and deadlines; a clock set back must not stretch the latter.
+        The machine is told how far the wall clock is ahead of it: timestamps and retention go by that one.  Where
+        it is set back it goes on evenly from the latest time that it had shown.
         """
-        monotonic_ms = self.clock.monotonic_ms()
-        steady_ms = self._last_ms + monotonic_ms - self._last_monotonic_ms
-        self._last_ms = max(steady_ms, self.clock.now_ms())
-        self._last_monotonic_ms = monotonic_ms
-        return self._last_ms
+        now_ms = self._origin_ms + self.clock.monotonic_ms()
+        self.machine.clock_ahead_ms = max(self.machine.clock_ahead_ms, self.clock.now_ms() - now_ms)
+        return now_ms
+
+    def wall_ms(self) -> int:
+        """Return the time of the wall clock, which never goes back."""
+        return self.machine.wall_ms(self.now_ms())
 
     def nudge_keeper(self) -> None:
         """Wake the keeper when a deadline comes before the one it sleeps for."""

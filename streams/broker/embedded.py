@@ -335,7 +335,7 @@ class EmbeddedBroker:
         with self._lock:
             self._check_open()
             log = self._machine.topics.log(partition)
-            while blocks := log.fetch(offset, max_records, self._driver.now_ms()):
+            while blocks := log.fetch(offset, max_records, self._driver.wall_ms()):
                 records = [block for block in blocks if block.producer is None or not block.producer.is_control]
                 if committed_only:
                     records = list(log.committed(records))
@@ -385,7 +385,7 @@ class EmbeddedBroker:
         """Apply retention and compaction; ``now_ms`` None = by the clock."""
         with self._lock:
             self._check_open()
-            self._machine.maintain(self._driver.now_ms() if now_ms is None else now_ms)
+            self._machine.maintain(self._driver.wall_ms() if now_ms is None else now_ms)
 
     def flush(self) -> None:
         """Force files to disk, unless ``fsync`` is "never"."""

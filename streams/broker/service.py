@@ -1,5 +1,8 @@
 """The broker as a machine: requests and the time in, answers out, now or later.
 
+``now_ms`` is the time of deadlines: sessions, transactions, fetches.  Timestamps, retention and the life of records go
+by the wall clock, which may be set: ``wall_ms``.
+
 Knows no connection, thread or socket: in process, over TCP and in simulation the same
 object answers, driven by whoever calls ``handle`` and ``tick`` (one at a time).  It
 holds topics and logs, long-polling fetches, and wires the group coordinator to its log.
@@ -93,6 +96,8 @@ class Broker:
         factory=lambda: TransactionCoordinator(lambda _: _OFFSETS_PARTITION), kw_only=True
     )
     _catalogue: Catalogue = field(init=False)
+    #: How far the wall clock is ahead of the time of deadlines.
+    clock_ahead_ms: int = field(default=0, init=False)
     _fetches: WaitingFetches = field(factory=WaitingFetches, init=False)
     _unflushed: set[PartitionLog] = field(factory=set, init=False)
     _maintenance: Maintenance = field(init=False)
@@ -127,13 +132,17 @@ class Broker:
         """Let requests that do many things leave out the rest of them, for somebody waits.  From any thread."""
         self._catalogue.is_ending = True
 
+    def wall_ms(self, now_ms: int) -> int:
+        """Return the wall clock's time at a time of deadlines."""
+        return now_ms + self.clock_ahead_ms
+
     # --- what drives it ---------------------------------------------------------------------
 
     def load(self, now_ms: int) -> None:
         """Open the stored topics; rebuild groups, committed offsets and transactions from their logs."""
         self.topics.load()
         for log in self.topics.logs.values():
-            log.load(now_ms)
+            log.load(self.wall_ms(now_ms))
             self.transactions.reserve_producer_ids(log.highest_producer_id)
         log_of_offsets = self.topics.logs.get(_OFFSETS_PARTITION)
         if log_of_offsets is not None:
@@ -182,19 +191,19 @@ class Broker:
             self._perform_by_itself(self.transactions.tick(now_ms), now_ms)
         if self._maintenance_due_ms is not None and self._maintenance_due_ms <= now_ms:
             self._maintenance_due_ms = None
-            if self._maintenance.step(now_ms):
+            if self._maintenance.step(self.wall_ms(now_ms)):
                 self._after_maintenance(now_ms)
                 self._schedule_maintenance(now_ms)
             else:
                 self._maintenance_due_ms = now_ms + PAUSE_MS
 
-    def maintain(self, now_ms: int) -> None:
-        """Apply retention and compaction to every log whose topic asks for it.
+    def maintain(self, wall_ms: int) -> None:
+        """Apply retention and compaction to every log whose topic asks for it, as at a time of the wall clock.
 
         A log whose storage fails is left as it is and reported; the others go on.
         """
-        self._maintenance.run(now_ms)
-        self._after_maintenance(now_ms)
+        self._maintenance.run(wall_ms)
+        self._after_maintenance(wall_ms - self.clock_ahead_ms)
 
     def _after_maintenance(self, now_ms: int) -> None:
         self._perform_by_itself(self.transactions.expire(now_ms), now_ms)
@@ -219,7 +228,7 @@ class Broker:
         return base
 
     def _append(self, log: PartitionLog, blocks: Sequence[Block], now_ms: int) -> int:
-        base = log.append(blocks, now_ms)
+        base = log.append(blocks, self.wall_ms(now_ms))
         self._unflushed.add(log)
         if log.config.needs_maintenance:
             self._schedule_maintenance(now_ms)
@@ -265,7 +274,7 @@ class Broker:
                 )
 
     def _fetch(self, request: Fetch, now_ms: int, answer: Answer) -> None:
-        response, is_ready = fetched(self.topics.logs, request, now_ms)
+        response, is_ready = fetched(self.topics.logs, request, self.wall_ms(now_ms))
         if is_ready or request.max_wait_ms <= 0:
             answer(response)
         else:
@@ -278,7 +287,7 @@ class Broker:
 
         Returns what waits, for ``forget_fetch``; None where it was answered.
         """
-        response, is_ready = fetched_encoded(self.topics.logs, request, now_ms)
+        response, is_ready = fetched_encoded(self.topics.logs, request, self.wall_ms(now_ms))
         if is_ready or request.max_wait_ms <= 0:
             answer(response)
             return None
@@ -300,8 +309,8 @@ class Broker:
 
     def _fetched(self, request: Fetch | EncodedFetch, now_ms: int) -> tuple[FetchResponse | EncodedFetched, bool]:
         if isinstance(request, Fetch):
-            return fetched(self.topics.logs, request, now_ms)
-        return fetched_encoded(self.topics.logs, request, now_ms)
+            return fetched(self.topics.logs, request, self.wall_ms(now_ms))
+        return fetched_encoded(self.topics.logs, request, self.wall_ms(now_ms))
 
     def _wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
         for fetch in self._fetches.waiting(partitions):
@@ -427,10 +436,10 @@ class Broker:
         for effect in effects:
             match effect:
                 case PersistTransaction(transactional_id, value):
-                    block = Block([transaction_key(transactional_id)], [value], [now_ms])
+                    block = Block([transaction_key(transactional_id)], [value], [self.wall_ms(now_ms)])
                     self._append_internal(_TRANSACTIONS_PARTITION, _TRANSACTIONS_CONFIG, [block], now_ms)
                 case PersistProducerIds(below):
-                    block = Block([producer_ids_key()], [producer_ids_value(below)], [now_ms])
+                    block = Block([producer_ids_key()], [producer_ids_value(below)], [self.wall_ms(now_ms)])
                     self._append_internal(_TRANSACTIONS_PARTITION, _TRANSACTIONS_CONFIG, [block], now_ms)
                 case WriteMarkers():
                     self._end_transaction(effect, now_ms)
@@ -441,7 +450,7 @@ class Broker:
 
     def _end_transaction(self, end: WriteMarkers, now_ms: int) -> None:
         """Write a transaction's markers; what cannot be written is tried again, for its end is decided."""
-        block = marker(end.producer_id, end.epoch, is_commit=end.is_commit, timestamp_ms=now_ms)
+        block = marker(end.producer_id, end.epoch, is_commit=end.is_commit, timestamp_ms=self.wall_ms(now_ms))
         is_complete = True
         for partition in end.partitions:
             log = self.topics.logs.get(partition)
@@ -481,7 +490,9 @@ class Broker:
         if not log.is_open(producer_id):
             return ErrorCode.NONE
         try:
-            self._append(log, [marker(producer_id, epoch, is_commit=is_commit, timestamp_ms=now_ms)], now_ms)
+            self._append(
+                log, [marker(producer_id, epoch, is_commit=is_commit, timestamp_ms=self.wall_ms(now_ms))], now_ms
+            )
         except (OSError, BrokerError) as error:
             return error_of(error)[0]
         if partition == _OFFSETS_PARTITION:
@@ -536,10 +547,11 @@ class Broker:
 
     def _persist(self, persists: Sequence[Persist], now_ms: int) -> None:
         blocks: list[Block] = []
+        wall_ms = self.wall_ms(now_ms)
         for producer, group in groupby(persists, key=lambda persist: persist.producer):
             rows = list(group)
             blocks.append(
-                Block([row.key for row in rows], [row.value for row in rows], [now_ms] * len(rows), producer=producer)
+                Block([row.key for row in rows], [row.value for row in rows], [wall_ms] * len(rows), producer=producer)
             )
         self._append_internal(_OFFSETS_PARTITION, _OFFSETS_CONFIG, blocks, now_ms)
 
@@ -551,7 +563,7 @@ class Broker:
         for unflushed in self._unflushed:
             unflushed.storage.flush()
         self._unflushed.clear()
-        log.append(blocks, now_ms)
+        log.append(blocks, self.wall_ms(now_ms))
         log.storage.flush()
         self._schedule_maintenance(now_ms)
         self._wake((partition,), now_ms)

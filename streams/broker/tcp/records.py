@@ -55,7 +55,9 @@ def produce(machine: Broker, now_ms: int, message: Fields, version: int) -> Fiel
             {
                 "name": topic["name"],
                 "partition_responses": [
-                    _produced_row(machine, TopicPartition(topic["name"], row["index"]), results, now_ms)
+                    _produced_row(
+                        machine, TopicPartition(topic["name"], row["index"]), results, machine.wall_ms(now_ms)
+                    )
                     for row in topic["partition_data"]
                 ],
             }
@@ -95,7 +97,7 @@ def _produced_row(
     machine: Broker,
     partition: TopicPartition,
     results: Mapping[TopicPartition, tuple[ErrorCode, int, str]],
-    now_ms: int,
+    wall_ms: int,
 ) -> Fields:
     error, offset, reason = results[partition]
     log = machine.topics.logs.get(partition)
@@ -104,7 +106,7 @@ def _produced_row(
         "index": partition.partition,
         "error_code": error,
         "base_offset": offset,
-        "log_append_time_ms": now_ms if is_stamped else -1,
+        "log_append_time_ms": wall_ms if is_stamped else -1,
         "log_start_offset": -1 if log is None else log.start_offset,
         "error_message": reason or None,
     }
