@@ -14,12 +14,19 @@ from typing import Final
 from attrs import define, field
 
 from streams.clients.delivery import Delivery
+from streams.clients.errors import RequestTimeoutError
 from streams.core.errors import BrokerError
 from streams.core.loops import bytes_in
 from streams.core.records import Block, Headers, ProducerStamp, TopicPartition
+from streams.protocol.messages import ErrorCode
 
 # A parcel carries at most so many records and bytes, unless one block alone has more.
 _MAX_PARCEL_RECORDS: Final = 100_000
+
+# What a broker says of a record that it will never take; other answers are about all of them.
+REFUSED_RECORDS: Final = frozenset(
+    {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD}
+)
 
 # What a record costs beside its key and value, and a header beside its name and content.
 _RECORD_OVERHEAD_BYTES: Final = 32
@@ -104,22 +111,45 @@ class Parcel:
         for place, delivery in zip(self.places, self.deliveries, strict=True):
             delivery.fulfil(base_offset + place)
 
+    def gives_back(self, error: BrokerError) -> bool:
+        """Give what was refused, or not taken in time, back to who sent it, if that is wanted; its delivery is done."""
+        on_refused = self.deliveries[0].on_refused
+        is_refused = error.code in REFUSED_RECORDS and len(self.block) == 1
+        if on_refused is None or not (is_refused or isinstance(error, RequestTimeoutError)):
+            return False
+        on_refused(self.block, error)
+        self.acknowledge(-1)
+        return True
+
     def fail(self, error: BrokerError) -> None:
         """Fail the deliveries."""
         for delivery in self.deliveries:
             delivery.fail(error)
 
     def halves(self) -> "tuple[Parcel, Parcel] | None":
-        """Return two parcels of half the deliveries each; None where there is only one to fulfil."""
+        """Return two parcels of half the deliveries each; None where there is only one to fulfil.
+
+        A block whose refused records are wanted one by one is divided itself.
+        """
         count = len(self.deliveries)
         if count < 2:
-            return None
-        middle = count // 2
-        start = self.places[middle]
-        parts = (
-            (self.block.slice(0, start), self.deliveries[:middle], self.places[:middle]),
-            (self.block.slice(start), self.deliveries[middle:], [place - start for place in self.places[middle:]]),
-        )
+            delivery = self.deliveries[0]
+            if delivery.on_refused is None or len(self.block) < 2:
+                return None
+            # Down to the record that is refused, which whoever sent the block wants to know.
+            start = len(self.block) // 2
+            delivery.divide(2)
+            parts: tuple[tuple[Block, list[Delivery], Sequence[int]], ...] = (
+                (self.block.slice(0, start), [delivery], [0]),
+                (self.block.slice(start), [delivery], [0]),
+            )
+        else:
+            middle = count // 2
+            start = self.places[middle]
+            parts = (
+                (self.block.slice(0, start), self.deliveries[:middle], self.places[:middle]),
+                (self.block.slice(start), self.deliveries[middle:], [place - start for place in self.places[middle:]]),
+            )
         first, second = (
             Parcel(
                 self.partition,
@@ -533,6 +563,19 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int
     for name, content in headers:
         size += len(name) + len(content or b"")
     return size
+
+
+def oversized(block: Block, limit_bytes: int) -> list[int]:
+    """Return which records of a block are above a limit; about, as ``record_size`` is."""
+    if block_size(block) <= limit_bytes:
+        return []
+    if block.headers is None:
+        longest = sum(max(map(len, filter(None, column)), default=0) for column in (block.keys, block.values))
+        if longest + _RECORD_OVERHEAD_BYTES <= limit_bytes:
+            return []
+    headers: Sequence[Headers] = block.headers or [()] * len(block)
+    rows = zip(block.keys, block.values, headers, strict=True)
+    return [index for index, row in enumerate(rows) if record_size(*row) > limit_bytes]
 
 
 def block_size(block: Block) -> int:

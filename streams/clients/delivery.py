@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from streams.core.errors import BrokerError, ConfigError
-from streams.core.records import RecordMetadata, TopicPartition
+from streams.core.records import Block, RecordMetadata, TopicPartition
 from streams.core.user_code import refuse_result, refuse_unawaited
 
 
@@ -22,9 +22,27 @@ class Delivery:
     Waiting for the ``result`` drives the producer, so that no background work is needed.
     """
 
-    __slots__ = ("_callbacks", "_driver", "_error", "_is_done", "_offset", "_parts", "partition", "sequence")
+    __slots__ = (
+        "_callbacks",
+        "_driver",
+        "_error",
+        "_is_done",
+        "_offset",
+        "_parts",
+        "on_refused",
+        "partition",
+        "sequence",
+    )
 
-    def __init__(self, driver: DeliveryDriver, partition: TopicPartition, sequence: int) -> None:
+    def __init__(
+        self,
+        driver: DeliveryDriver,
+        partition: TopicPartition,
+        sequence: int,
+        on_refused: "Callable[[Block, BrokerError], None] | None" = None,
+    ) -> None:
+        #: Takes what the broker refuses of a block, record by record, and what it does not take in time.
+        self.on_refused = on_refused
         self.partition = partition
         self.sequence = sequence
         self._driver = driver

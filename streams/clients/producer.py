@@ -257,11 +257,20 @@ class Producer:
             self._network.wakeup()
         return delivery
 
-    def send_block(self, partition: TopicPartition, block: Block, *, has_more: bool = False) -> Delivery:
+    def send_block(
+        self,
+        partition: TopicPartition,
+        block: Block,
+        *,
+        has_more: bool = False,
+        on_refused: Callable[[Block, BrokerError], None] | None = None,
+    ) -> Delivery:
         """Send a block as it is, offsets aside; the result is the place of its first record.
 
         The block's columns belong to the producer from here on.  With ``has_more`` the caller is about to send
-        others, or to ``poll``: they share requests.
+        others, or to ``poll``: they share requests.  ``on_refused`` takes each record that the broker will never take
+        (too large, a timestamp out of bounds) and what it does not take in time, on whichever thread drives the
+        producer; the delivery is done without them.
 
         Raises:
             RequestTimeoutError: there is no room for it within ``max_block_ms``.
@@ -273,7 +282,7 @@ class Producer:
         if self._accumulator.used_bytes + size_bytes > self._buffer_memory_bytes:
             self._await_room(size_bytes)
         with self._lock:
-            delivery = Delivery(self, partition, self._accumulator.last_sequence + 1)
+            delivery = Delivery(self, partition, self._accumulator.last_sequence + 1, on_refused)
             if not len(block):
                 delivery.fulfil(-1)
                 return delivery
@@ -547,7 +556,7 @@ class Producer:
             has_any = True
             if error is None:
                 parcel.acknowledge(base_offset)
-            else:
+            elif not parcel.gives_back(error):
                 if self._failure is None:
                     self._failure = error
                 parcel.fail(error)

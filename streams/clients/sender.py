@@ -15,7 +15,7 @@ from typing import Final
 
 from attrs import define, field
 
-from streams.clients.accumulator import Accumulator, Parcel, PartitionQueue
+from streams.clients.accumulator import REFUSED_RECORDS, Accumulator, Parcel, PartitionQueue
 from streams.clients.catalog import Catalog
 from streams.clients.errors import LEADER_MOVED, RequestTimeoutError, as_error, error_for, is_final, is_transient
 from streams.clients.network import ANY_NODE, Backoff, Callback, Network
@@ -263,7 +263,7 @@ class Sender:
                 self.catalog.topics.pop(partition.topic, None)
             # Out of order behind one that is still to be repeated: it goes after that.
             self._retry(parcel)
-        elif code is ErrorCode.MESSAGE_TOO_LARGE and self.accumulator.split(parcel):
+        elif code in REFUSED_RECORDS and self.accumulator.split(parcel):
             return
         elif (code in _LOST_STATE or code in FENCED) and self.identity is not None and self.transaction is None:
             log.warning("produce to %s: %s; its records are numbered anew", partition, code.name)

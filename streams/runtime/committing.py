@@ -6,6 +6,7 @@ takes in all of the thread's tasks.  Imports clients.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from attrs import define, field
 
@@ -17,6 +18,7 @@ from streams.core.records import TaskId, TopicPartition
 from streams.protocol.messages import OffsetAndMetadata
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.purge import Purger
+from streams.runtime.refusals import Refusals
 from streams.runtime.restore import changelog_position
 from streams.runtime.task import Task
 
@@ -34,6 +36,7 @@ class Committer:
     _plan: Callable[[], ApplicationPlan]
     _metrics: Metrics
     is_exactly_once: bool
+    _refusals: Refusals
     #: Told of committed offsets, to delete what nobody reads again; None keeps everything.
     _purger: Purger | None = None
     producer: Producer = field(init=False)
@@ -62,8 +65,14 @@ class Committer:
         outputs = task.take_outputs()
         if outputs:
             self._begin()
-        for number, (partition, block) in enumerate(outputs, 1):
-            self.producer.send_block(partition, block, has_more=has_more or number < len(outputs))
+        for number, (partition, made) in enumerate(outputs, 1):
+            block = self._refusals.within_bounds(task, partition, made)
+            self.producer.send_block(
+                partition,
+                block,
+                has_more=has_more or number < len(outputs),
+                on_refused=partial(self._refusals.add, task, partition),
+            )
         return {partition for partition, _ in outputs}
 
     def commit(self, tasks: Sequence[Task]) -> None:
@@ -91,7 +100,7 @@ class Committer:
             self.producer.commit_transaction()
             self._has_begun = False
         else:
-            self.producer.flush()
+            self.flush()
             offsets = self._offsets_of(tasks)
             self._consumer.commit_sync(offsets)
         self._purge(offsets)
@@ -105,6 +114,7 @@ class Committer:
     def flush(self) -> None:
         """Wait until what was sent is acknowledged."""
         self.producer.flush()
+        self._ask_about_refusals()
 
     @property
     def has_open_transaction(self) -> bool:
@@ -123,6 +133,8 @@ class Committer:
 
     def renew(self) -> None:
         """Go on with a fresh producer: the old one was fenced, or nothing is known of its transaction."""
+        for _ in self._refusals.asked():
+            pass  # What is to be tried again comes again.
         old, self.producer = self.producer, self._new_producer()
         self._is_initialized = self._has_begun = False
         old.abandon()
@@ -136,6 +148,7 @@ class Committer:
         """Do what is due without a commit: what waits for its turn to be sent would wait for the next one."""
         if self.has_outstanding:
             self.producer.poll()
+        self._ask_about_refusals()
         if self._purger is not None:
             self._purger.poll()
 
@@ -146,6 +159,14 @@ class Committer:
         self.producer.close()
 
     # --- inside ---------------------------------------------------------------------------
+
+    def _ask_about_refusals(self) -> None:
+        """Have production handlers asked about what the broker has refused; their dead letters are acknowledged too."""
+        has_letters = False
+        for task in self._refusals.asked():
+            has_letters = bool(self.send(task)) or has_letters
+        if has_letters:
+            self.flush()
 
     def _begin(self) -> None:
         if self.is_exactly_once and not self._has_begun:

@@ -37,6 +37,7 @@ from streams.runtime.life import Life, State, StateListener
 from streams.runtime.losses import LossGuard, check_inputs
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.provisioning import Provisioner
+from streams.runtime.refusals import Refusals
 from streams.runtime.restore import RestoreListener, Restorer
 from streams.runtime.sharing import SharingRules
 from streams.runtime.task_set import TaskSet
@@ -314,6 +315,7 @@ class Instance:
             lambda: thread.task_set.plan,
             self.metrics,
             config.is_exactly_once,
+            Refusals(config.max_request_bytes, config.is_exactly_once),
             self._clients.purger(name) if plan.repartition_topics() else None,
         )
         restored = self.metrics.counter("restored-tasks-total")

@@ -6,7 +6,7 @@ the program of the sub-topology, which it runs.  Pure: no clock, no I/O but its 
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from attrs import define, field, frozen
 
@@ -364,6 +364,29 @@ class Task:
         self, node: str, record: ProducerRecord[Any, Any], error: Exception, origin: FailureOrigin
     ) -> bool:
         return self.handlers.skips("production_handler", self._error_context(node, origin), record, error)
+
+    def answer_about_unsent(
+        self, record: ProducerRecord[Any, Any], error: Exception
+    ) -> Literal["fail", "continue", "retry"]:
+        """Ask what becomes of an output that cannot be sent; what it was made of is not known any more."""
+        context = ErrorHandlerContext(
+            self.sink_of(record.topic),
+            self.task_id,
+            None,
+            -1,
+            -1,
+            record.timestamp_ms,
+            record.headers,
+            origin="send",
+            dead_letter_topic=self.handlers.settings.dead_letter_topic,
+        )
+        return self.handlers.answer("production_handler", context, record, error)
+
+    def sink_of(self, topic: str) -> str:
+        """Return the sink that writes a topic, by its name on the broker; the topic where no sink names it."""
+        names = (topic, topic.removeprefix(f"{self.application_id}-"))
+        sinks = (node for node in self.topology.nodes.values() if isinstance(node, SinkNode) and node.topic in names)
+        return next((sink.name for sink in sinks), topic)
 
     def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
         """Ask what becomes of a record that failed at a node.

@@ -1,6 +1,7 @@
 """Functions as handlers are asked about what fails, and what they answer is done (KIP-161, 210, 1033, 1034)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -19,13 +20,17 @@ from streams import (
     ProducerRecord,
     PunctuationType,
     Record,
+    RecordTooLargeError,
     Streams,
     StreamsBuilder,
     TaskId,
     Topic,
     TopicPartition,
 )
+from streams.clients import RequestTimeoutError
+from streams.protocol.messages import Produce
 from streams.testing import TopologyTestDriver
+from tests.clients.conftest import FaultyCluster
 
 numbers = Topic("numbers", key=str, value=int)
 shares = Topic("shares", key=str, value=int)
@@ -276,17 +281,27 @@ def test_what_cannot_be_asked_is_refused_at_declaration(setting, handler, messag
 # --- live --------------------------------------------------------------------------------------
 
 
+def _closed(streams: Streams) -> None:
+    # What has ended it is raised again.
+    with suppress(ProcessingError):
+        streams.close()
+
+
 @pytest.fixture(params=["at_least_once", "exactly_once_v2"])
 def live(request):
     """Run a topology live over some records until something is so; return the application and its broker."""
 
     def run(
-        application: Any, rows: list[tuple[bytes, bytes]], until: Callable[[EmbeddedBroker], bool], **settings: Any
+        application: Any,
+        rows: list[tuple[bytes, bytes]],
+        until: Callable[[EmbeddedBroker], bool],
+        topic_config: Mapping[str, Mapping[str, str]] | None = None,
+        **settings: Any,
     ) -> tuple[Streams, EmbeddedBroker]:
         broker = EmbeddedBroker()
         request.addfinalizer(broker.close)
         for name in ("numbers", "shares", "dead", "own"):
-            broker.create_topic(name, 1)
+            broker.create_topic(name, 1, (topic_config or {}).get(name))
         with Producer(broker) as producer:
             for key, value in rows:
                 producer.send("numbers", value, key=key)
@@ -298,7 +313,7 @@ def live(request):
             commit_interval_ms=10,
             **settings,
         )
-        request.addfinalizer(streams.close)
+        request.addfinalizer(lambda: _closed(streams))
         streams.start()
         while not (until(broker) or streams.wait(5)):
             pass
@@ -344,3 +359,101 @@ def test_live_application_that_a_handler_ends_has_not_counted_the_record(live):
     rows = [(b"a", ONE), (b"b", ZERO), (b"c", ONE)]
     with pytest.raises(ProcessingError, match="node 'divide' at numbers-0 offset 1: ZeroDivisionError"):
         live(topology, rows, lambda broker: False, processing_handler=handler)
+
+
+# --- what cannot be sent ----------------------------------------------------------------------
+
+lengths = Topic("numbers", key=bytes, value=bytes)
+longest = Topic("shares", key=bytes, value=bytes)
+
+
+def stretched(builder: StreamsBuilder) -> None:
+    """Values of as many bytes as their first byte says, in hundreds."""
+    builder.stream(lengths).map_values(lambda value: bytes(100 * value[0])).to(longest, name="stretched-sink")
+
+
+@pytest.mark.parametrize("bound", ["producer", "broker"])
+def test_production_handler_is_asked_about_what_cannot_be_sent(live, bound, request):
+    """One record among others is too large; by the producer's own bound it is so in a transaction too."""
+    if bound == "broker" and "exactly_once_v2" in request.node.name:
+        pytest.skip("what the broker refuses of a transaction ends it")
+    asked = Asked("continue")
+
+    _, broker = live(
+        stretched,
+        [(b"a", b"\x01"), (b"b", b"\x09"), (b"c", b"\x02")],
+        lambda broker: len(_values(broker, "shares")) == 2 and asked.calls,
+        production_handler=asked,
+        topic_config={"shares": {"max.message.bytes": "500"}} if bound == "broker" else {},
+        **({"max_request_bytes": 500} if bound == "producer" else {}),
+    )
+
+    assert list(map(len, _values(broker, "shares"))) == [100, 200]
+    ((context, record, error),) = asked.calls
+    assert (context.node, context.origin, context.topic) == ("stretched-sink", "send", None)
+    assert (record.topic, record.key, len(record.value)) == ("shares", b"b", 900)
+    assert isinstance(error, RecordTooLargeError)
+
+
+@pytest.mark.parametrize("bound", ["producer", "broker"])
+def test_record_that_cannot_be_sent_ends_the_application_with_its_place(live, bound):
+    """Also in a transaction, where it would be tried for ever."""
+    with pytest.raises(ProcessingError, match="a record of 901 bytes for topic 'shares' cannot be written") as caught:
+        live(
+            stretched,
+            [(b"a", b"\x01"), (b"b", b"\x09")],
+            lambda broker: False,
+            topic_config={"shares": {"max.message.bytes": "500"}} if bound == "broker" else {},
+            **({"max_request_bytes": 500} if bound == "producer" else {}),
+        )
+
+    assert caught.value.node == "stretched-sink"
+    assert isinstance(caught.value.__cause__, RecordTooLargeError)
+
+
+def test_handlers_dead_letter_of_what_cannot_be_sent_goes_out(live):
+    def handler(context: ErrorHandlerContext, record: Any, error: Exception) -> HandlerResponse:
+        return HandlerResponse.resume([ProducerRecord("own", record.key, b"too large", record.timestamp_ms)])
+
+    _, broker = live(
+        stretched,
+        [(b"b", b"\x09")],
+        lambda broker: _values(broker, "own") == [b"too large"],
+        production_handler=handler,
+        max_request_bytes=500,
+    )
+
+    assert _values(broker, "shares") == []
+
+
+@pytest.mark.parametrize("answer", ["retry", "fail", "continue"])
+def test_production_handler_says_what_becomes_of_what_is_not_taken_in_time(answer):
+    """KIP-1065; nothing of the sink's topic is answered until the handler was asked."""
+    asked = Asked(answer)
+    with EmbeddedBroker() as broker:
+        for name in ("numbers", "shares"):
+            broker.create_topic(name, 1)
+        with Producer(broker) as producer:
+            producer.send(numbers, 4, key="a").result()
+        cluster = FaultyCluster(broker, lambda request: isinstance(request, Produce) and not asked.calls)
+        settings = {"delivery_timeout_ms": 20, "poll_ms": 5, "production_handler": asked, "commit_interval_ms": 5}
+        streams = Streams(topology, application_id="slow", broker=cluster, **settings)
+        streams.start()
+        try:
+            if answer == "fail":
+                with pytest.raises(ProcessingError, match="for topic 'shares' cannot be written"):
+                    streams.wait(60_000)
+            elif answer == "retry":
+                while not _values(broker, "shares"):
+                    assert not streams.wait(5)
+            else:
+                while not streams.metrics.sum("commit-total"):
+                    assert not streams.wait(5)
+                assert streams.metrics.sum("dropped-records") == 1
+                assert _values(broker, "shares") == []
+        finally:
+            _closed(streams)
+
+    context, record, error = asked.calls[0]
+    assert (context.origin, record.topic, record.key) == ("send", "shares", b"a")
+    assert isinstance(error, RequestTimeoutError)
