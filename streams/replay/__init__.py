@@ -13,6 +13,7 @@ from streams.replay.progress import ReplayProgress
 from streams.replay.publish import publish
 from streams.replay.result import ReplayResult
 from streams.replay.snapshot import Snapshot
+from streams.runtime.lateness import Late
 
 __all__ = [
     "Archive",
@@ -21,6 +22,7 @@ __all__ = [
     "GoneLive",
     "HandOverError",
     "KafkaTopic",
+    "Late",
     "LateRecordsError",
     "ReplayError",
     "ReplayProgress",

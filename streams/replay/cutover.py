@@ -6,7 +6,7 @@ which time the history ends, and the topic goes on with the first record from th
 changed here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streams.clients.admin import EARLIEST, LATEST, Admin
@@ -14,12 +14,46 @@ from streams.core.records import TopicPartition
 from streams.protocol.messages import OffsetAndMetadata
 from streams.protocol.transport import Cluster
 from streams.replay.archive import broker_source
-from streams.replay.errors import HandOverError
+from streams.replay.errors import HandOverError, ReplayError
+from streams.replay.places import Place
+from streams.replay.segments import Extent, ExtentReader
 from streams.replay.snapshot import LastRecord, Snapshot, record_digest
 from streams.replay.times import time_ms, time_text
 
 #: Offsets with their notes, as they are to be committed.
 Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+def check_history(parent: Snapshot, topic: str, extents: Mapping[int, Sequence[Extent]] | None, root: Place) -> None:
+    """Refuse to go on from a snapshot with an archive, or a topic of Kafka, of another history.
+
+    ``extents`` are those of an archive by partition; None where they are not known before they are read.
+
+    Raises:
+        ReplayError: it is another, or that cannot be told of a snapshot of files.
+    """
+    other = ReplayError(
+        f"topic {topic!r}: snapshot {parent.root} was replayed from "
+        + (
+            "files, whose rows are numbered: they are no offsets of this history; give files that follow, or replay "
+            "all of this history anew"
+            if parent.is_of_files(topic)
+            else "another history of this name; replay this one anew"
+        )
+    )
+    if extents is None:
+        if parent.is_of_files(topic):
+            raise other
+        return
+    for number in range(parent.partitions.get(topic, 0)):
+        last = parent.last_record(TopicPartition(topic, number))
+        if last is None:
+            continue
+        extent = next((found for found in extents.get(number, ()) if found.first <= last.offset <= found.last), None)
+        blocks = [] if extent is None else list(ExtentReader(root).blocks([extent], last.offset, last.offset + 1))
+        found = [record_digest(block) for block in blocks if len(block)]
+        if found != [last.digest] and (found or parent.is_of_files(topic)):
+            raise other
 
 
 def check_cut(snapshot: Snapshot, cut: Mapping[str, Any]) -> dict[str, int]:

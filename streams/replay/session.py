@@ -18,6 +18,7 @@ from streams.core.records import NO_TIMESTAMP, TopicPartition
 from streams.dsl.builder import TopologySource, build_topology
 from streams.replay.application import Application, fingerprint, source_digest
 from streams.replay.archive import read_archive
+from streams.replay.cutover import check_history
 from streams.replay.errors import ReplayError
 from streams.replay.ingest import IngestWork
 from streams.replay.inputs import Archive, FileMark, Files, Input, KafkaTopic, declared_topic, input_of
@@ -255,7 +256,7 @@ class ReplaySession:
             raise ReplayError(
                 f"{self.root}: has a replay of {known['application_id']!r} already; resume it, or choose another folder"
             )
-        own = {
+        own: dict[str, Any] = {
             "kind": "replay",
             "application_id": self.config.application_id,
             "topology": fingerprint(self.topology),
@@ -263,6 +264,7 @@ class ReplaySession:
             "partitions": self.request.partitions,
             "settings": self._settings(),
             "parent": None if self._parent is None else self._parent.id,
+            "of_files": {topic: isinstance(given, Files) for topic, given in self._inputs.items()},
         }
         if known is None:
             self._start_anew(own)
@@ -279,6 +281,12 @@ class ReplaySession:
                 raise ReplayError(
                     f"{self.root}: has a replay of {what} ({known[name]!r}, now {own[name]!r}); "
                     "its state would not fit; start anew in another folder"
+                )
+        for topic, is_of_files in own["of_files"].items():
+            if known["of_files"].get(topic, is_of_files) != is_of_files:
+                raise ReplayError(
+                    f"{self.root}: has read topic {topic!r} {'from offsets' if is_of_files else 'from files'} before: "
+                    "numbers of rows are no offsets; start anew in another folder"
                 )
         self._load()
 
@@ -469,7 +477,7 @@ class ReplaySession:
         """Refuse a gap between a snapshot and history.
 
         Raises:
-            ReplayError: history begins behind the position that a task goes on from.
+            ReplayError: history begins behind the position that a task goes on from, or is another one.
         """
         for positions in self.state.positions.values():
             for partition, position in positions.items():
@@ -481,6 +489,11 @@ class ReplaySession:
                         f"{partition}: its history begins at offset {extents[0].first}, but the snapshot goes on at "
                         f"{position}: a gap of {extents[0].first - position} records; give the history between"
                     )
+        for topic, given in self._inputs.items() if self._parent is not None else ():
+            if not isinstance(given, Files):
+                assert self._parent is not None
+                extents_of = self._history[topic].extents if isinstance(given, Archive) else None
+                check_history(self._parent, topic, extents_of, self.root)
 
     # --- passes ---------------------------------------------------------------------------
 

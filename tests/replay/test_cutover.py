@@ -9,7 +9,7 @@ import pytest
 
 from streams import Admin, EmbeddedBroker, InputError, Streams, StreamsBuilder, Topic
 from streams.core.records import Block, TopicPartition
-from streams.replay import HandOverError, Snapshot, archive_topic, go_live, replay
+from streams.replay import HandOverError, ReplayError, Snapshot, archive_topic, go_live, replay
 
 orders = Topic("orders", key=str, value=int)
 names = Topic("names", key=str, value=str)
@@ -187,3 +187,35 @@ def test_table_that_is_restored_from_its_topic_has_no_cut(tmp_path: Path, broker
     if snapshot.live.source_changelogs:
         with pytest.raises(HandOverError, match="table 'names-store' is restored from the topic itself"):
             go_live(snapshot, broker, cut={"names": 1})
+
+
+def test_replay_does_not_go_on_from_files_with_another_history(tmp_path: Path, broker: EmbeddedBroker):
+    """Numbers of rows are no offsets of an archive either, unless it has the very records of the files."""
+    snapshot = of_files(tmp_path, history(10))
+    fill(broker, history(12))
+    archive_topic(broker, "orders", tmp_path / "same")
+    broker.delete_topic("orders")
+    broker.create_topic("orders", 1)
+    fill(broker, history(30, first=5))
+    archive_topic(broker, "orders", tmp_path / "other")
+
+    with replay(topology, {orders: tmp_path / "same"}, state_from=tmp_path / "snapshot", **LOCAL) as result:
+        assert result.stores["sums"]["ann"] == 12
+    with pytest.raises(
+        ReplayError, match="was replayed from files, whose rows are numbered: they are no offsets of this"
+    ):
+        replay(topology, {orders: tmp_path / "other"}, state_from=tmp_path / "snapshot", **LOCAL)
+    with replay(topology, {orders: tmp_path / "same"}, **LOCAL) as result:
+        result.save(tmp_path / "archived")
+    with pytest.raises(ReplayError, match="was replayed from another history of this name"):
+        replay(topology, {orders: tmp_path / "other"}, state_from=tmp_path / "archived", **LOCAL)
+    assert snapshot.is_of_files("orders")
+
+
+def test_replay_is_not_resumed_with_offsets_in_place_of_rows(tmp_path: Path, broker: EmbeddedBroker):
+    of_files(tmp_path, history(10), directory=tmp_path / "work")
+    fill(broker, history(30, first=5))
+    archive_topic(broker, "orders", tmp_path / "archive")
+
+    with pytest.raises(ReplayError, match="has read topic 'orders' from files before: numbers of rows are no offsets"):
+        replay(topology, {orders: tmp_path / "archive"}, directory=tmp_path / "work", resume=True, **LOCAL)
