@@ -18,7 +18,7 @@ from streams.clients.consumer import Consumer
 from streams.clients.tcp import TcpCluster
 from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
-from streams.core.errors import ClientClosedError, ConfigError, StreamsError, TopologyError, TransactionError
+from streams.core.errors import ClientClosedError, ConfigError, TopologyError, TransactionError
 from streams.core.metrics import Dropped, Metrics
 from streams.core.records import Block, TaskId, TopicPartition
 from streams.core.settings import Settings
@@ -31,9 +31,9 @@ from streams.runtime.filling import LaneFilling
 from streams.runtime.homes import home_of
 from streams.runtime.instance import ExceptionHandler, Instance
 from streams.runtime.life import State, StateListener
+from streams.runtime.queries import KeyPartitioner, KeyQueryMetadata, StoreView, owner_of, spec_of
 from streams.runtime.restore import RestoreListener
 from streams.runtime.task import Task
-from streams.runtime.thread import StreamThread
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import PartitionGrouper, sub_topologies
 
@@ -221,16 +221,27 @@ class Streams:
         """Return the tasks that run on this instance now."""
         return sorted(task for found in self._instance.ask(lambda thread: list(thread.tasks)) for task in found)
 
-    def store(self, name: str) -> "StoreView":
+    def store(self, name: str, *, partitioner: KeyPartitioner | None = None) -> StoreView:
         """Return a read-only view of what this instance has of a store.
 
+        ``partitioner`` is that of the producer, where a source topic before the store is written with
+        one of its own: it gets topic, key, None and the partition count.
+
         Raises:
-            StreamsError: the topology has no such store.
+            UnknownStateStoreError: the topology has no such store.
         """
-        if name not in self.topology.stores and name not in self.topology.global_stores:
-            known = ", ".join(sorted([*self.topology.stores, *self.topology.global_stores])) or "none"
-            raise StreamsError(f"there is no store {name!r}; the topology has: {known}")
-        return StoreView(self._instance, name)
+        spec_of(self._instance, name)
+        return StoreView(self._instance, name, partitioner)
+
+    def owner_of(self, store: str, key: Any, *, partitioner: KeyPartitioner | None = None) -> KeyQueryMetadata:
+        """Return which member of the group has a key of a store, and which keep copies of it (KIP-535).
+
+        As the leader has told at the last rebalance; ``partitioner`` as for ``store``.
+
+        Raises:
+            InvalidStateStoreError: there is no such store, or this cannot be told now.
+        """
+        return owner_of(self._instance, store, key, partitioner)
 
     def __enter__(self) -> Self:
         try:
@@ -251,55 +262,6 @@ class Streams:
             if failure is not error:
                 # What ended the block goes on; that the application had failed may well be why.
                 error.add_note(f"application {self.config.application_id!r} failed: {failure}")
-
-
-@frozen
-class StoreView:
-    """Read access to the partitions of a store that this instance has.
-
-    Each call runs on the threads that own the store, between two turns of their loops.
-    """
-
-    _instance: Instance
-    name: str
-
-    def get(self, key: Any) -> Any:
-        """Return the value of a key, None if this instance has none."""
-        return next((found for found in self._each("get", key) if found is not None), None)
-
-    def fetch(self, key: Any, *bounds: int) -> Any:
-        """Return what a window or session store has of a key; a single value, or a list."""
-        answers = [found for found in self._each("fetch", key, *bounds) if found is not None]
-        return (
-            [item for found in answers for item in found]
-            if any(isinstance(a, list) for a in answers)
-            else next(iter(answers), None)
-        )
-
-    def all(self) -> list[Any]:
-        """Return all entries, store partition by store partition."""
-        return [item for found in self._each("all") for item in found]
-
-    def range(self, low: Any, high: Any) -> list[Any]:
-        """Return the entries between two keys, both included, store partition by store partition."""
-        return [item for found in self._each("range", low, high) for item in found]
-
-    def approximate_num_entries(self) -> int:
-        """Return about how many entries there are."""
-        return sum(self._each("approximate_num_entries"))
-
-    def _each(self, verb: str, *arguments: Any) -> list[Any]:
-        def question(thread: StreamThread) -> list[Any]:
-            if self.name in thread.task_set.global_stores:
-                stores = [thread.task_set.global_stores[self.name]]
-            else:
-                stores = [
-                    task.stores[self.name] for _, task in sorted(thread.tasks.items()) if self.name in task.stores
-                ]
-            results = [getattr(store, verb)(*arguments) for store in stores]
-            return [list(result) if isinstance(result, Iterator) else result for result in results]
-
-        return [result for answers in self._instance.ask(question) for result in answers]
 
 
 def run(

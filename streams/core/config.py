@@ -92,6 +92,11 @@ class StreamsConfig:
     application_id: str = _text("", "Name of the application: its group, and the prefix of its internal topics.")
     bootstrap_servers: str = _text("", "Brokers to start from, host:port, comma-separated; empty = embedded broker.")
     client_id: str = _text("", "Prefix of the names of clients and threads; empty = the application id.")
+    application_server: str = _text(
+        "",
+        "host:port under which other instances reach this one; they are told, and `owner_of` tells (KIP-67). "
+        "Nothing listens there by itself.",
+    )
     state_dir: str = _text("", "Folder of the stores; empty = they are in memory, and restored from their changelogs.")
     num_stream_threads: int = _whole(1, "threads", "Threads that run tasks.", minimum=1)
     num_standby_replicas: int = _whole(0, "replicas", "Copies of each store kept warm on other instances.")
@@ -408,6 +413,8 @@ def _parse_text(setting: Setting, value: Any) -> str:
         raise _misfit(setting, value)
     if setting.name == "application_id":
         _check_application_id(value)
+    if setting.name == "application_server":
+        _check_server(value)
     return value
 
 
@@ -424,6 +431,12 @@ def _check_application_id(value: str) -> None:
             f"setting 'application_id': {value!r} cannot begin a topic name; "
             "use 1 to 200 ASCII letters, digits, '.', '_' and '-'"
         )
+
+
+def _check_server(value: str) -> None:
+    host, _, port = value.rpartition(":")
+    if value and not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        raise ConfigError(f"setting 'application_server': {value!r} is no host:port, such as orders-1:8080")
 
 
 def _parse_choice(setting: Setting, value: Any) -> Any:

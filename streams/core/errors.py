@@ -136,6 +136,40 @@ class StoreClosedError(StoreError):
     """A store was used after its task gave it up."""
 
 
+class InvalidStateStoreError(StreamsError):
+    """A store that cannot be asked, here or now: no answer, which is another thing than "no such key".
+
+    Fields: ``store``, ``state`` (the application's, such as "REBALANCING"; None where it does not matter), and
+    ``owner``, a ``KeyQueryMetadata``, where another instance has the key.
+    """
+
+    def __init__(self, message: str, *, store: str, state: str | None = None, owner: Any = None) -> None:
+        super().__init__(message)
+        self.store = store
+        self.state = state
+        self.owner = owner
+
+
+class UnknownStateStoreError(InvalidStateStoreError):
+    """The topology has no such store."""
+
+
+class StreamsNotStartedError(InvalidStateStoreError):
+    """The application was not started."""
+
+
+class StreamsRebalancingError(InvalidStateStoreError):
+    """Tasks are on their way, or their stores are restored: ask again."""
+
+
+class StateStoreMigratedError(InvalidStateStoreError):
+    """Another instance has it: ask ``owner``."""
+
+
+class StateStoreNotAvailableError(InvalidStateStoreError):
+    """The application is closing, closed or has failed: this instance will not have the store again."""
+
+
 class StateLockedError(StoreError):
     """The state directory is in use by another process or instance."""
 

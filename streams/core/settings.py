@@ -19,6 +19,7 @@ class Settings(TypedDict, total=False):
 
     bootstrap_servers: str | list[str] | tuple[str, ...]
     client_id: str
+    application_server: str
     state_dir: str | os.PathLike[str]
     num_stream_threads: int
     num_standby_replicas: int

@@ -7,13 +7,13 @@ Between the group's machinery, which carries partitions, and the threads, which 
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from streams.core.records import TaskId, TopicPartition
 from streams.group.assignors import Members, RebalanceProtocol, in_order
 from streams.group.sticky import withhold_owned
 from streams.group.subscriptions import Assignment
-from streams.runtime.facts import Directive, Layout, MemberFacts
+from streams.runtime.facts import Directive, Layout, MemberFacts, Place
 from streams.runtime.sharing import SharingRules, share
 
 #: Partition groups by task.
@@ -70,7 +70,7 @@ class StreamsAssignor:
         wanted = {member: [tp for task in shares[member].active for tp in groups[task]] for member in order}
         given = withhold_owned(wanted, members)
         is_final = all(len(given[member]) == len(wanted[member]) for member in order)
-        result = {}
+        directives: dict[str, Directive] = {}
         for member in order:
             mine = shares[member]
             # A group moves whole: if one of its partitions is withheld, all are.
@@ -79,13 +79,24 @@ class StreamsAssignor:
             # What comes in the next generation is followed until then: a copy given up now would be missing.
             coming = [task for task in mine.active if task not in whole and task in blueprint.stateful]
             standby = (*mine.standby, *coming)
-            directive = Directive(blueprint.layout, tuple(whole), standby, tuple(mine.warmup), is_shutdown, is_final)
-            result[member] = Assignment(tuple(tp for task in whole for tp in groups[task]), directive.encode())
-        return result
+            directives[member] = Directive(
+                blueprint.layout, tuple(whole), standby, tuple(mine.warmup), is_shutdown, is_final
+            )
+        places = tuple(_place(facts[member], directive) for member, directive in directives.items())
+        return {
+            member: Assignment(
+                tuple(tp for task in directive.active for tp in groups[task]), evolve(directive, places=places).encode()
+            )
+            for member, directive in directives.items()
+        }
 
     def on_assignment(self, assignment: Assignment) -> None:
         """Keep what the leader says; the partitions come to the listener."""
         self.directive = Directive.decode(assignment.user_data)
+
+
+def _place(facts: MemberFacts, given: Directive) -> Place:
+    return Place(facts.client_id, facts.process_id, facts.application_server, given.active, given.standby)
 
 
 def _owned(groups: Groups, members: Members, order: Sequence[str]) -> dict[TaskId, str]:

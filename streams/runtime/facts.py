@@ -12,7 +12,7 @@ from attrs import field, frozen
 from streams.core.errors import TopologyError
 from streams.core.records import TaskId
 
-_VERSION = 1
+_VERSION = 2
 
 
 @frozen
@@ -29,6 +29,9 @@ class MemberFacts:
     positions: Mapping[TaskId, int] = field(factory=dict)
     #: The member's application asked for the end of all its instances.
     wants_shutdown: bool = False
+    client_id: str = ""
+    #: host:port under which others reach its instance; "" = none.
+    application_server: str = ""
 
     def encode(self) -> bytes:
         """Return the bytes for the subscription."""
@@ -39,6 +42,8 @@ class MemberFacts:
                 "standby": self.standby,
                 "positions": [(*task, position) for task, position in self.positions.items()],
                 "shutdown": self.wants_shutdown,
+                "client": self.client_id,
+                "server": self.application_server,
             }
         )
 
@@ -57,9 +62,22 @@ class MemberFacts:
                 _task_ids(read["standby"]),
                 {TaskId(sub, partition): position for sub, partition, position in read["positions"]},
                 read["shutdown"],
+                read["client"],
+                read["server"],
             )
         except (ValueError, KeyError, TypeError) as error:
             raise _stranger() from error
+
+
+@frozen
+class Place:
+    """What one member of the group has been given: who it is, its tasks, and those of which it keeps copies."""
+
+    client_id: str
+    process_id: str
+    application_server: str = ""
+    active: tuple[TaskId, ...] = ()
+    standby: tuple[TaskId, ...] = ()
 
 
 @frozen
@@ -93,6 +111,8 @@ class Directive:
     is_shutdown: bool = False
     #: Nothing waits for its old owner to give it up: the group need not meet again.
     is_final: bool = True
+    #: What all members have, so that each can say where a key lies (KIP-535).
+    places: tuple[Place, ...] = ()
 
     def encode(self) -> bytes:
         """Return the bytes for the assignment."""
@@ -105,6 +125,10 @@ class Directive:
                 "warmup": self.warmup,
                 "shutdown": self.is_shutdown,
                 "final": self.is_final,
+                "places": [
+                    (place.client_id, place.process_id, place.application_server, place.active, place.standby)
+                    for place in self.places
+                ],
             }
         )
 
@@ -124,6 +148,10 @@ class Directive:
                 _task_ids(read["warmup"]),
                 read["shutdown"],
                 read["final"],
+                tuple(
+                    Place(client, process, server, _task_ids(active), _task_ids(standby))
+                    for client, process, server, active, standby in read["places"]
+                ),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise _stranger() from error

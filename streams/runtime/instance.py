@@ -29,6 +29,7 @@ from streams.runtime import collector
 from streams.runtime.assignment import Blueprint, StreamsAssignor
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.committing import Committer
+from streams.runtime.facts import Layout
 from streams.runtime.globals import GlobalStores
 from streams.runtime.homes import MemoryHome, StateHome
 from streams.runtime.instance_clients import InstanceClients
@@ -221,6 +222,20 @@ class Instance:
         with self._lock:
             asked = [slot.ask(question, self.threads) for slot in self._slots if slot.is_alive]
         return [answer.result() for answer in asked]
+
+    @property
+    def client_name(self) -> str:
+        """Name of the instance, with which those of its clients begin."""
+        return self._clients.name("")[:-1]
+
+    @property
+    def global_views(self) -> Mapping[str, Any]:
+        """The global stores, to be read from any thread."""
+        return self._views
+
+    def plan_of(self, layout: Layout) -> ApplicationPlan:
+        """Return the plan of a layout that the leader has told."""
+        return self._plans.of(layout)
 
     @property
     def stream_threads(self) -> Sequence[StreamThread]:

@@ -411,6 +411,8 @@ class StreamThread:
             tuple(sorted(task_set.copies)),
             task_set.positions(),
             self.wants_shutdown,
+            self.name,
+            self.config.application_server,
         )
 
     def take_over(self, partitions: Sequence[TopicPartition]) -> None:
