@@ -38,12 +38,14 @@ def time_windowed(key: Any, size: timedelta) -> Serde[Windowed[Any]]:
     >>> time_windowed(str, timedelta(seconds=1)).deserialize(b"a" + bytes(8))
     Windowed(key='a', window=Window(start_ms=0, end_ms=1000))
 
-    Size 0 is that of sliding windows around records of the same time.
+    Size 0 is that of sliding windows around records of the same time, ``timedelta.max`` that of
+    unlimited windows.
 
     Raises:
         ValueError: the size is negative.
     """
-    return time_windowed_ms(serde_for(key), size // timedelta(milliseconds=1))
+    size_ms = MAX_TIMESTAMP if size == timedelta.max else size // timedelta(milliseconds=1)
+    return time_windowed_ms(serde_for(key), size_ms)
 
 
 @overload
@@ -74,7 +76,7 @@ def time_windowed_ms(inner: Serde[K], size_ms: int) -> Serde[Windowed[K]]:
         (start,) = unpack(data, len(data) - 8)
         return _tuple(Window, (start, min(start + size_ms, MAX_TIMESTAMP)))
 
-    return _windowed(f"time_windowed:{size_ms}:", inner, 8, write, read, (time_windowed_ms, (inner, size_ms)))
+    return _windowed(f"time_windowed:{size_ms}:", inner, 8, size_ms, write, read, (time_windowed_ms, (inner, size_ms)))
 
 
 def _session(inner: Serde[K]) -> Serde[Windowed[K]]:
@@ -87,21 +89,35 @@ def _session(inner: Serde[K]) -> Serde[Windowed[K]]:
         end, start = unpack(data, len(data) - 16)
         return _tuple(Window, (start, end))
 
-    return _windowed("session_windowed:", inner, 16, write, read, (_session, (inner,)))
+    return _windowed("session_windowed:", inner, 16, None, write, read, (_session, (inner,)))
 
 
 class WindowedSerde(Serde[Windowed[K]]):
-    """A serde of windowed keys; ``inner`` is the serde of the key."""
+    """A serde of windowed keys; ``inner`` is the serde of the key.
 
-    __slots__ = ("inner",)
+    ``size_ms`` is the size of time windows, None for sessions, whose keys have both ends.
+    """
+
+    __slots__ = ("inner", "size_ms")
 
     inner: Serde[K]
+    size_ms: int | None
+
+
+def shown_windows(size_ms: int | None) -> str:
+    """Return what windows are called in messages."""
+    if size_ms is None:
+        return "session windows"
+    if size_ms >= MAX_TIMESTAMP:
+        return "unlimited windows"
+    return f"time windows of {timedelta(milliseconds=size_ms)}"
 
 
 def _windowed(
     prefix: str,
     inner: Serde[K],
     suffix: int,
+    size_ms: int | None,
     write: Callable[[Window], bytes],
     read: Callable[[bytes], Window],
     recipe: Recipe,
@@ -136,6 +152,7 @@ def _windowed(
     serde: WindowedSerde[K] = blank(WindowedSerde)  # type: ignore[assignment]
     serde.name = name
     serde.inner = inner
+    serde.size_ms = size_ms
     serde.is_immutable = inner.is_immutable
     serde.key_suffix = suffix
     serde.serialize = serialize

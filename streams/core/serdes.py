@@ -10,7 +10,7 @@ from streams.core.serde_json import canonical_json
 from streams.core.serde_pinned import PinnedSerde
 from streams.core.serde_primitives import BOOLEAN, BYTES, DATETIME, DOUBLE, INT32, LONG, NULL, STRING, UUID
 from streams.core.serde_types import JSON, serde_for
-from streams.core.serde_windows import WindowedSerde, session_windowed, time_windowed, time_windowed_ms
+from streams.core.serde_windows import WindowedSerde, session_windowed, shown_windows, time_windowed, time_windowed_ms
 
 __all__ = [
     "BOOLEAN",
@@ -29,6 +29,7 @@ __all__ = [
     "canonical_json",
     "serde_for",
     "session_windowed",
+    "shown_windows",
     "time_windowed",
     "time_windowed_ms",
 ]

@@ -9,11 +9,13 @@ Pure; imports core only.
 """
 
 from collections.abc import Callable
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeAlias
 
 from attrs import define
 
 from streams.core.errors import TopologyError
+from streams.core.serde_windows import MAX_TIMESTAMP
 from streams.core.serdes import (
     NULL,
     PinnedSerde,
@@ -21,10 +23,14 @@ from streams.core.serdes import (
     WindowedSerde,
     serde_for,
     session_windowed,
+    shown_windows,
     time_windowed_ms,
 )
 from streams.dsl.functions import UNKNOWN
 from streams.topology.processors import UNSET
+
+#: Kinds of windows: sizes in ms, None for sessions.
+Windows: TypeAlias = frozenset[int | None]
 
 
 @define(eq=False)
@@ -32,7 +38,8 @@ class Slot:
     """The serde of the keys, or of the values, at one position.
 
     ``node`` names the position in messages.  A windowed key has the slot of its key as ``inner``
-    and ``windowed`` to make the one serde from the other.
+    and ``windowed`` to make the one serde from the other.  ``made_windows`` are the windows of which
+    keys are known to be, where no serde says it: sizes in ms, None for sessions.
     """
 
     node: str
@@ -40,6 +47,7 @@ class Slot:
     hinted: Serde[Any] | None = None
     inner: "Slot | None" = None
     windowed: Callable[[Serde[Any]], Serde[Any]] | None = None
+    made_windows: Windows = frozenset()
     _inferred: Serde[Any] | None = None
     _is_ambiguous: bool = False
     _same_as: "Slot | None" = None
@@ -61,6 +69,13 @@ class Slot:
             return None if inner is None else root.windowed(inner)
         return root.declared or root.hinted
 
+    @property
+    def windows(self) -> Windows:
+        """The windows that the keys here are known to be of; several behind a merge."""
+        root = self.root()
+        serde = root.declared or root.hinted
+        return frozenset({serde.size_ms}) if isinstance(serde, WindowedSerde) else root.made_windows
+
     def infer(self, serde: Serde[Any]) -> None:
         """Take what a neighbour tells, if nothing better is known; contradictions tell nothing."""
         root = self.root()
@@ -80,6 +95,11 @@ class Slot:
         one, two = self.root(), other.root()
         if one is two:
             return
+        if one.windows and two.windows and one.windows != two.windows:
+            raise TopologyError(
+                f"{one.node} has keys of {_shown(one.windows)}, {two.node} of {_shown(two.windows)}: "
+                "they are not the same keys"
+            )
         if one.inner is not None and two.inner is not None:
             one.inner.same_as(two.inner)
         elif two.inner is not None or two.declared is not None:
@@ -128,15 +148,37 @@ def hinted(form: Any, node: str) -> Slot:
         return Slot(node)  # Nobody asked for a serde of this type; it may never be needed.
 
 
-def overridden(slot: Slot, form: Any, node: str) -> Slot:
-    """Return ``slot``, or a new one where the user declared a type from here on."""
+def overridden(slot: Slot, form: Any, node: str, what: str = "the type declared here") -> Slot:
+    """Return ``slot``, or a new one where the user declared a type from here on; ``what`` says where.
+
+    Raises:
+        TopologyError: the declared windows are others than those of the keys, so that their ends would be wrong.
+    """
     if form is UNSET:
         return slot
     serde = serde_for(form)
+    if isinstance(serde, WindowedSerde) and slot.windows - {serde.size_ms}:
+        raise TopologyError(
+            f"{node} has keys of {_shown(slot.windows)}, but {what} is of {shown_windows(serde.size_ms)}: its windows "
+            f"would get wrong ends; declare {_declaration(slot.windows)}, or change the key before"
+        )
     slot.infer(serde)
-    if slot.root().inner is not None and not isinstance(serde, WindowedSerde):
-        return Slot(node, serde)
     return Slot(node, serde)
+
+
+def _shown(windows: Windows) -> str:
+    return " and ".join(sorted(map(shown_windows, windows)))
+
+
+def _declaration(windows: Windows) -> str:
+    if len(windows) > 1:
+        return "topics of their own"
+    (size_ms,) = windows
+    if size_ms is None:
+        return "session_windowed(...)"
+    if size_ms >= MAX_TIMESTAMP:
+        return "time_windowed(..., timedelta.max)"
+    return f"time_windowed(..., {timedelta(milliseconds=size_ms)!r})"
 
 
 def joint(left: Slot, right: Slot, node: str) -> Slot:
@@ -144,18 +186,25 @@ def joint(left: Slot, right: Slot, node: str) -> Slot:
     if left.root() is right.root():
         return left
     one, two = left.known, right.known
+    windows = left.windows | right.windows
     if one is not None and two is not None:
-        return left if one.name == two.name else Slot(node)
+        return left if one.name == two.name else Slot(node, made_windows=windows)
     if one is None and two is None:
-        return Slot(node)
-    return Slot(node, hinted=one or two)
+        return Slot(node, made_windows=windows)
+    # What one side tells is not declared: the other's keys may still be of other windows.
+    return Slot(node, made_windows=windows) if len(windows) > 1 else Slot(node, hinted=one or two)
 
 
 def time_windowed_slot(key: Slot, size_ms: int) -> Slot:
     """Return the slot of keys of time windows over a slot of keys."""
-    return Slot(key.node, inner=key, windowed=lambda inner: time_windowed_ms(inner, size_ms))
+    return Slot(
+        key.node,
+        inner=key,
+        windowed=lambda inner: time_windowed_ms(inner, size_ms),
+        made_windows=frozenset({size_ms}),
+    )
 
 
 def session_windowed_slot(key: Slot) -> Slot:
     """Return the slot of keys of session windows over a slot of keys."""
-    return Slot(key.node, inner=key, windowed=session_windowed)
+    return Slot(key.node, inner=key, windowed=session_windowed, made_windows=frozenset({None}))

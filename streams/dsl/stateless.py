@@ -269,8 +269,8 @@ def sunk(
         fixed = topic.name
         if isinstance(topic, Topic):
             stream._graph.declare(topic)
-        key_slot = overridden(key_slot, topic.key_serde, stream._name)
-        value_slot = overridden(value_slot, topic.value_serde, stream._name)
+        key_slot = overridden(key_slot, topic.key_serde, stream._name, f"the key of topic {topic.name!r}")
+        value_slot = overridden(value_slot, topic.value_serde, stream._name, f"the value of topic {topic.name!r}")
     elif isinstance(topic, str):
         fixed = check_topic_name(topic)
     elif callable(topic):
