@@ -11,7 +11,9 @@ import google_crc32c
 
 from streams.broker.storage import RECORD_OVERHEAD, LogStorage, advanced, payload_size
 from streams.core.records import Block
+from streams.protocol import batch
 from streams.protocol.batch import LOG_APPEND_TIME
+from streams.protocol.markers import gap
 from streams.protocol.wire import EncodedBlock
 
 #: Blocks above this size become several batches.
@@ -21,6 +23,8 @@ BATCH_BYTES = 1_000_000
 _ATTRIBUTES = Struct(">h")
 _MAX_TIMESTAMP = Struct(">q")
 _CRC = Struct(">I")
+# Offsets that one batch can span.
+_MOST_OFFSETS = 2**31 - 1
 _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
 
 
@@ -87,6 +91,16 @@ def pieces(block: Block) -> list[Block]:
             piece.producer = advanced(block.producer, block.offsets[start] - block.offsets[0])
         found.append(piece)
     return found
+
+
+def gap_batches(base_offset: int, next_offset: int) -> bytes:
+    """Return batches that stand for records that are gone: a control record each, which readers pass over."""
+    found = []
+    while base_offset < next_offset:
+        end = min(next_offset, base_offset + _MOST_OFFSETS)
+        found.append(batch.encode(gap(end - 1), base_offset, next_offset=end))
+        base_offset = end
+    return b"".join(found)
 
 
 def is_gapless(block: EncodedBlock) -> bool:

@@ -210,9 +210,12 @@ class BrokerConfig:
     ``default_partitions`` (Kafka's ``auto.create.topics.enable``, true there as here).
     ``maintenance_interval_ms``: how often ``tick`` begins a pass of retention and compaction (Kafka's
     ``log.retention.check.interval.ms``); None = only when ``maintain`` is called.
+    ``serves_damaged``: partitions whose records are damaged are offline, the others are served; False = the broker
+    does not open.
     """
 
     node_id: int = 0
     auto_create_topics: bool = True
     default_partitions: int = 1
     maintenance_interval_ms: int | None = 300_000
+    serves_damaged: bool = False

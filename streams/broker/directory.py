@@ -2,12 +2,13 @@
 
 import fcntl
 import os
+import re
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
 from streams.broker.files import DIRECTORY_MODE, FILE_MODE, write_atomically
-from streams.core.errors import StateLockedError
+from streams.core.errors import ConfigError, StateLockedError
 
 #: Whoever holds the lock on it has the data directory.
 LOCK_FILE = "broker.lock"
@@ -20,8 +21,13 @@ SECRET_FILE = "login.secret"
 def cluster_id(directory: Path | None) -> str:
     """Return the name of a cluster, always the same for a directory; it has Kafka's form."""
     path = None if directory is None else directory / CLUSTER_FILE
-    if path is not None and path.exists() and (known := path.read_text().strip()):
-        return known
+    if path is not None and path.exists() and (known := path.read_bytes().strip()):
+        if re.fullmatch(rb"[A-Za-z0-9._-]{1,64}", known):
+            return known.decode()
+        raise ConfigError(
+            f"{path} holds {known[:40]!r}, which is no name of a cluster; restore it, or delete it: the broker then "
+            "gets a new name"
+        )
     name = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     if path is not None:
         write_atomically(path, f"{name}\n".encode(), is_durable=False)

@@ -34,7 +34,7 @@ from streams.broker.tcp.users import SECRET_BYTES
 from streams.broker.topics import StorageChoice, Storages, Topics
 from streams.clients.partitioners import Strategy
 from streams.core.clock import Clock, SystemClock
-from streams.core.errors import BrokerError, ConfigError
+from streams.core.errors import BrokerError, ConfigError, DamagedLogError
 from streams.core.partitioning import Partitioner
 from streams.core.records import Block, TopicPartition
 from streams.core.topic import Topic, TopicLike, topic_name
@@ -62,12 +62,15 @@ class EmbeddedBroker:
       want typing errors found pass False.
     - ``maintenance_interval_ms``: how often retention and compaction run while clients
       poll; None = only by ``maintain``.
+    - ``serves_damaged``: partitions whose records are damaged are offline (``STORAGE_ERROR``) and the others are
+      served, as ``streams broker`` does; False: the broker does not open.
     - ``clock``: with a ``VirtualClock`` a poll never waits: it returns what is there at
       that time, and whoever drives the clock polls again.
 
     Raises:
         StateLockedError: another broker uses the directory.
         ConfigError: the directory or a storage cannot be used.
+        DamagedLogError: records of a partition are damaged or missing.
 
     >>> with EmbeddedBroker() as broker:
     ...     broker.create_topic("words", partitions=2)
@@ -90,6 +93,7 @@ class EmbeddedBroker:
         fsync: FsyncPolicy = "never",
         auto_create_topics: bool = True,
         maintenance_interval_ms: int | None = 300_000,
+        serves_damaged: bool = False,
         group_config: CoordinatorConfig | None = None,
         rng: Random | None = None,
     ) -> None:
@@ -100,6 +104,7 @@ class EmbeddedBroker:
             auto_create_topics=auto_create_topics,
             default_partitions=default_partitions,
             maintenance_interval_ms=maintenance_interval_ms,
+            serves_damaged=serves_damaged,
         )
         for topic, function in (partitioners or {}).items():
             refuse_unawaited(function, f"partitioner of topic {topic!r}", error=ConfigError)
@@ -111,6 +116,7 @@ class EmbeddedBroker:
             self._driver = Driver(machine, SystemClock() if clock is None else clock, cluster_id(directory))
             machine.load(self._driver.now_ms())
         except BaseException:
+            machine.close()
             self._unlock()
             raise
         self._machine, self._lock, self._clock = machine, self._driver.lock, self._driver.clock
@@ -343,6 +349,13 @@ class EmbeddedBroker:
                     return records
                 offset = blocks[-1].offsets[-1] + 1
             return []
+
+    def damages(self) -> Mapping[TopicPartition, DamagedLogError]:
+        """Return the partitions that are offline, and why."""
+        with self._lock:
+            self._check_open()
+            logs = self._machine.topics.logs
+            return {partition: log.damage for partition, log in logs.items() if log.damage is not None}
 
     def start_offset(self, partition: TopicPartition) -> int:
         """Return the lowest offset that can be read."""

@@ -12,16 +12,12 @@ from typing import Final
 
 from streams.broker.storage import picked
 from streams.core.errors import BrokerError
-from streams.core.records import Block, Headers, ProducerStamp
+from streams.core.records import Block, Headers
+from streams.protocol.markers import gap
 from streams.protocol.messages import ErrorCode
 
 #: Header with a record's own time to live: milliseconds in decimal digits, -1 = for ever.
 TTL_HEADER: Final = "streams.ttl.ms"
-
-# Stands where records were passed over at the end of what is handed out, so that a reader gets
-# behind them: a control record of a type that readers do not know and therefore skip.
-_GAP_KEY: Final = b"\x00\x00\x7f\xff"
-_NOBODY: Final = ProducerStamp(-1, -1, is_control=True)
 
 
 def ttl_header(ttl_ms: int) -> tuple[str, bytes]:
@@ -96,7 +92,7 @@ def without_expired(blocks: Iterable[Block], topic_ttl_ms: int, now_ms: int) -> 
             result.append(kept)
             next_offset = kept.offsets[-1]
     if last_offset > next_offset:
-        result.append(Block([_GAP_KEY], [None], [now_ms], None, range(last_offset, last_offset + 1), _NOBODY))
+        result.append(gap(last_offset, now_ms))
     return result
 
 

@@ -5,7 +5,6 @@ process loses nothing; the fsync policy says when it also survives a power failu
 are served from memory without decoding.  Under ``log``.
 """
 
-import logging
 import os
 import shutil
 from bisect import bisect_right
@@ -16,10 +15,12 @@ from typing import Literal, TypeAlias
 from attrs import define, field
 
 from streams.broker.array import joined, numbered
-from streams.broker.batches import EncodedRun, pieces, run_of
+from streams.broker.batches import EncodedRun, gap_batches, pieces, run_of
 from streams.broker.cache import CacheBudget, RecentBatches
-from streams.broker.files import DIRECTORY_MODE, OpenFiles, sync_directory, write_atomically
+from streams.broker.checkpoint import write_checkpoint
+from streams.broker.files import DIRECTORY_MODE, OpenFiles, sync_directory
 from streams.broker.limits import PARTITION_CACHE_BYTES
+from streams.broker.recovery import RECOVERY_FILE, START_FILE, damaged, recovered
 from streams.broker.segment import Segment
 from streams.broker.steps import Keep, Steps, portions, records_in, whole
 from streams.broker.storage import Extent, Stamped, StorageContext, StorageFactory
@@ -30,23 +31,29 @@ from streams.protocol.batch import BatchHeader
 from streams.protocol.compression import codec_number
 from streams.protocol.wire import EncodedBlock
 
-_LOGGER = logging.getLogger(__name__)
-
 #: When appended bytes are forced to the disk: never (the system decides), on ``flush``
 #: (the broker flushes with every commit of offsets), or with every append.
 FsyncPolicy: TypeAlias = Literal["never", "commit", "always"]
 
-_START_FILE = "log-start-offset"
 _DEFAULT_SEGMENT_BYTES = 1 << 30
+_DEFAULT_SEGMENT_MS = 604_800_000
+#: So much in the file being written makes it worth sealing for compaction.
+_SEAL_BYTES = 16 << 20
+# Offsets that one batch can span.
+_MOST_OFFSETS = 2**31 - 1
 
 
 @define(eq=False)
 class FileStorage:
     """Records of one partition in segment files of one directory.
 
-    ``segment_bytes`` is the size at which a new file begins; ``compression`` the codec of all
-    batches, or "producer" for what each block asks for.  ``cache_bytes`` bounds what of ``budget``
-    this partition may take for its newest batches.
+    A new file begins at ``segment_bytes``, or where records are ``segment_ms`` younger than the first of it;
+    ``compression`` is the codec of all batches, or "producer" for what each block asks for.  ``cache_bytes`` bounds
+    what of ``budget`` this partition may take for its newest batches.  ``is_known``: the folder belongs to a
+    partition that there was before.
+
+    Raises:
+        DamagedLogError: records are damaged or missing that the log had; nothing is changed.
     """
 
     directory: Path
@@ -56,18 +63,24 @@ class FileStorage:
     cache_bytes: int = PARTITION_CACHE_BYTES
     budget: CacheBudget = field(factory=CacheBudget)
     compression: str = "producer"
+    is_known: bool = False
+    segment_ms: int = _DEFAULT_SEGMENT_MS
     start_offset: int = field(default=0, init=False)
     end_offset: int = field(default=0, init=False)
     _segments: list[Segment] = field(factory=list, init=False)
     _bases: list[int] = field(factory=list, init=False)
     _unsynced: set[Path] = field(factory=set, init=False)
     _cache: RecentBatches = field(init=False)
+    # The recovery point that is on disk; -1 = not known.
+    _noted_end: int = field(default=-1, init=False)
 
     def __attrs_post_init__(self) -> None:
         if self.fsync not in ("never", "commit", "always"):
             raise ConfigError(f"fsync {self.fsync!r}: choose 'never', 'commit' or 'always'")
         if self.compression != "producer":
             codec_number(self.compression)
+        if self.is_known and not self.directory.is_dir():
+            raise damaged(self.directory, "the folder is missing", self.directory)
         self.directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         self._open()
 
@@ -80,17 +93,18 @@ class FileStorage:
             return base
         # What the writer numbered its records is not theirs to say: offsets follow each other here.
         block = numbered(block, base)
-        header: BatchHeader | None = None
+        headers: Sequence[BatchHeader]
         if isinstance(block, EncodedBlock) and self.compression not in ("producer", block.compression):
             block = block.slice(0)
         if isinstance(block, EncodedBlock):
-            data, header = block.data, block.header
+            data, headers = block.data, (block.header,)
         else:
             data = self._encoded(block, base)
+            headers = [header for _, header in batch.headers(data)]
         active = self._segments[-1]
-        if active.size and active.size + len(data) > self.segment_bytes:
+        if active.size and (active.size + len(data) > self.segment_bytes or self._is_of_age(active, headers)):
             active = self._roll()
-        active.append(data, header)
+        active.append(data, headers)
         try:
             if self.fsync == "always":
                 active.sync()
@@ -149,7 +163,7 @@ class FileStorage:
         if offset <= self.start_offset:
             return
         # The new start goes first: after a crash the files below it are simply deleted later.
-        write_atomically(self.directory / _START_FILE, b"%d\n" % offset, is_durable=self.fsync != "never")
+        write_checkpoint(self.directory / START_FILE, offset, is_durable=self.fsync != "never")
         is_beyond = offset > self.end_offset
         self.start_offset, self.end_offset = offset, max(offset, self.end_offset)
         if is_beyond or (offset == self.end_offset and self._segments[-1].size):
@@ -175,8 +189,9 @@ class FileStorage:
         ]
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Take ``segment.bytes`` and ``compression.type``; what is written stays as it is."""
+        """Take ``segment.bytes``, ``segment.ms`` and ``compression.type``; what is written stays as it is."""
         self.segment_bytes = int(config.get("segment.bytes", _DEFAULT_SEGMENT_BYTES))
+        self.segment_ms = int(config.get("segment.ms", _DEFAULT_SEGMENT_MS))
         self.compression = config.get("compression.type", "producer")
 
     def flush(self) -> None:
@@ -187,8 +202,11 @@ class FileStorage:
         self._unsynced.clear()
 
     def close(self) -> None:
-        """Flush and close the files."""
+        """Flush and close the files, and note up to where the log is whole."""
         self.flush()
+        if self._noted_end != self.end_offset:
+            write_checkpoint(self.directory / RECOVERY_FILE, self.end_offset, is_durable=self.fsync != "never")
+            self._noted_end = self.end_offset
         for segment in self._segments:
             self.files.drop(segment.path)
         self._cache.clear()
@@ -196,8 +214,9 @@ class FileStorage:
     def delete(self) -> None:
         """Remove the directory."""
         self._unsynced.clear()
+        self._noted_end = self.end_offset
         self.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        shutil.rmtree(self.directory)
 
     # --- compaction -----------------------------------------------------------------------
 
@@ -205,6 +224,12 @@ class FileStorage:
     def sealed_offset(self) -> int:
         """The file being written is not compacted."""
         return self._segments[-1].base_offset
+
+    def seal(self, *, is_due: bool) -> None:
+        """Begin a new file, so that the one being written may be compacted: where that is due, or it is large."""
+        size = self._segments[-1].size
+        if size and (is_due or size >= _SEAL_BYTES):
+            self._roll()
 
     def compact(self, upto: int, keep: Keep) -> int:
         """Rewrite the segments wholly below ``upto``, small neighbours joined into one file."""
@@ -214,7 +239,7 @@ class FileStorage:
         """As ``compact``, in steps; readers see each file when it is done."""
         left = 0
         sealed_offset = self.sealed_offset
-        sealed = [s for s, end in zip(self._segments, self._bases[1:], strict=False) if end <= upto]
+        sealed = [segment for segment, end in zip(self._segments, self._bases[1:], strict=False) if end <= upto]
         for group in _groups(sealed, self.segment_bytes):
             left += yield from self._rewrite(group, keep)
         self._cache.truncate_before(sealed_offset)
@@ -238,8 +263,8 @@ class FileStorage:
             # Deleted meanwhile: the next pass sees what is left.
             result.remove()
             return 0
-        if self.fsync != "never":
-            result.sync()
+        # What it replaces has long been on the disk: the files are deleted, so this one has to be there too.
+        result.sync()
         # One rename puts the result in place of the first file.  The others are deleted in
         # ascending order: what a crash leaves of them is newer than what is gone, so a
         # tombstone never goes before the value it deletes.
@@ -253,62 +278,65 @@ class FileStorage:
         self._bases = [segment.base_offset for segment in self._segments]
         for segment in group[1:]:
             segment.remove()
-        if self.fsync != "never":
-            sync_directory(self.directory)
+        sync_directory(self.directory)
         return count
 
     def _clean(self, group: list[Segment], result: Segment, keep: Keep) -> Steps[int]:
-        """Write what stays of the group; return how many records, -1 where some of it was deleted meanwhile."""
+        """Write what stays of the group; return how many records, -1 where some of it was deleted meanwhile.
+
+        The batches written span all offsets of the group, so that a file that lost some can be told.
+        """
+        end = self._bases[self._segments.index(group[-1]) + 1]
+        held: Block | None = None
         count = 0
         for portion in portions(block for segment in group for block in segment.blocks()):
             kept = (keep(block) for block in portion)
             for block in joined(block for block in kept if block is not None and len(block)):
-                result.append(self._encoded(block, block.offsets[0]))
+                if held is not None:
+                    self._write(result, held, block.offsets[0])
+                held = block
                 count += len(block)
             yield records_in(portion)
             if any(segment not in self._segments for segment in group):
                 return -1
+        self._write(result, held, end)
         return count
+
+    def _write(self, result: Segment, block: Block | None, upto: int) -> None:
+        """Write a block, if there is one, and what stands for the records up to an offset that are gone beside it."""
+        first = upto if block is None else block.offsets[0]
+        if first > result.next_offset:
+            _append(result, gap_batches(result.next_offset, first))
+        if block is not None:
+            # Sequences are counted by offsets: a batch of a producer that has them is not to grow.
+            is_counted = block.producer is not None and block.producer.sequence >= 0
+            next_offset = block.offsets[-1] + 1 if is_counted or upto - first > _MOST_OFFSETS else upto
+            _append(result, self._encoded(block, first, next_offset))
+            if upto > next_offset:
+                _append(result, gap_batches(next_offset, upto))
 
     # --- inside ---------------------------------------------------------------------------
 
     def _open(self) -> None:
-        for leftover in [*self.directory.glob("*.cleaned"), *self.directory.glob("*.tmp")]:
-            leftover.unlink()
-        paths = sorted(self.directory.glob("*.log"), key=lambda path: int(path.stem))
-        for index, path in enumerate(paths):
-            if self._segments and int(path.stem) < self._segments[-1].next_offset:
-                # Compaction had already written these records into the file before.
-                path.unlink()
-                continue
-            segment, is_cut = Segment.open(path, self.files)
-            self._segments.append(segment)
-            if is_cut and index + 1 < len(paths):
-                self._set_aside(paths[index + 1 :])
-                break
-            if index + 1 < len(paths):
-                self.files.drop(path)
-        start_file = self.directory / _START_FILE
-        self.start_offset = int(start_file.read_text()) if start_file.exists() else 0
-        if self._segments:
-            self.start_offset = max(self.start_offset, self._segments[0].base_offset)
-            self.end_offset = self._segments[-1].next_offset
-        if self.end_offset < self.start_offset:
-            # Deleted records may have been the only ones that were durable.
-            self.end_offset = self.start_offset
-        self._bases = [segment.base_offset for segment in self._segments]
-        if not self._segments or self._segments[-1].next_offset < self.end_offset:
+        found = recovered(self.directory, self.files, is_known=self.is_known)
+        if found is None:
             self._roll()
-        self._delete_below(self.start_offset)
+        else:
+            self._segments, self.start_offset, self.end_offset = found
+            self._bases = [segment.base_offset for segment in self._segments]
+            if self._segments[-1].next_offset < self.end_offset:
+                # What was deleted behind them may have been all that a power failure took.
+                self._roll()
+            self._delete_below(self.start_offset)
         self._cache = RecentBatches(self.budget, self.end_offset, self.cache_bytes)
 
-    def _set_aside(self, paths: list[Path]) -> None:
-        """Rename files behind a damaged one: their records have no place, yet nobody asked to delete them."""
-        for path in paths:
-            _LOGGER.warning("log segment %s: set aside as .cut, for the segment before it is damaged", path)
-            os.replace(path, path.with_suffix(".cut"))
-
     def _roll(self) -> Segment:
+        if self.fsync != "never" and self._segments:
+            # What is sealed is whole, come what may.
+            self._segments[-1].sync()
+            self._unsynced.discard(self._segments[-1].path)
+            write_checkpoint(self.directory / RECOVERY_FILE, self.end_offset, is_durable=True)
+            self._noted_end = self.end_offset
         segment = Segment(Segment.path_of(self.directory, self.end_offset), self.end_offset, self.files)
         self.files.get(segment.path)
         if self.fsync != "never":
@@ -321,7 +349,9 @@ class FileStorage:
         """Take back a write whose fsync failed: it must not be read, for it was not acknowledged."""
         active = self._segments[-1]
         os.ftruncate(self.files.get(active.path), self._cut_position(active))
-        self._segments[-1], _ = Segment.open(active.path, self.files)
+        self._segments[-1], damage = Segment.open(active.path, self.files)
+        if damage is not None:
+            raise damaged(self.directory, damage.reason, active.path, position=damage.position, offset=damage.offset)
 
     def _cut_position(self, segment: Segment) -> int:
         data = os.pread(self.files.get(segment.path), segment.size, 0)
@@ -338,16 +368,32 @@ class FileStorage:
     def _blocks_from(self, offset: int) -> Iterator[Block]:
         first = max(bisect_right(self._bases, offset) - 1, 0)
         for segment in self._segments[first:]:
-            yield from segment.blocks(offset)
+            yield from segment.blocks(offset, self.end_offset)
             if segment is not self._segments[-1]:
                 self.files.drop(segment.path)
 
-    def _encoded(self, block: Block, base_offset: int) -> bytes:
+    def _encoded(self, block: Block, base_offset: int, next_offset: int | None = None) -> bytes:
+        """Return a block as batches; those of a block that has its offsets reach up to ``next_offset``."""
         wanted = codec_number(block.compression if self.compression == "producer" else self.compression)
-        start = block.offsets[0]
+        parts = pieces(block)
+        if next_offset is None:
+            start = base_offset - block.offsets[0]
+            return b"".join(batch.encode(piece, start + piece.offsets[0], attributes=wanted) for piece in parts)
+        bases = [piece.offsets[0] for piece in parts]
         return b"".join(
-            batch.encode(piece, base_offset + piece.offsets[0] - start, attributes=wanted) for piece in pieces(block)
+            batch.encode(piece, base, attributes=wanted, next_offset=end)
+            for piece, base, end in zip(parts, bases, [*bases[1:], next_offset], strict=True)
         )
+
+    def _is_of_age(self, active: Segment, headers: Sequence[BatchHeader]) -> bool:
+        """Whether records are so much younger than the first of a segment that they begin a new one, as in Kafka."""
+        if active.first_timestamp < 0:
+            return False
+        return max(header.max_timestamp for header in headers) - active.first_timestamp > self.segment_ms
+
+
+def _append(segment: Segment, data: bytes) -> None:
+    segment.append(data, [header for _, header in batch.headers(data)])
 
 
 def _first_not_below(block: Block, offset: int) -> int:
@@ -375,7 +421,8 @@ def file_storage(data_dir: Path, fsync: FsyncPolicy = "never") -> StorageFactory
     files, budget = OpenFiles(), CacheBudget()
 
     def make(context: StorageContext) -> FileStorage:
-        storage = FileStorage(data_dir / str(context.partition), fsync=fsync, files=files, budget=budget)
+        directory = data_dir / str(context.partition)
+        storage = FileStorage(directory, fsync=fsync, files=files, budget=budget, is_known=context.is_known)
         storage.configure(context.config)
         return storage
 

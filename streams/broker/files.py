@@ -65,6 +65,11 @@ class OpenFiles:
         if descriptor is not None:
             os.close(descriptor)
 
+    def close(self) -> None:
+        """Close all descriptors."""
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
+
 
 def write_at(descriptor: int, data: bytes, position: int) -> None:
     """Write all of ``data`` at a position."""

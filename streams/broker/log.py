@@ -15,10 +15,11 @@ from streams.broker.batches import EncodedRun, EncodedStorage, at_append_time, e
 from streams.broker.compaction import Cleaner
 from streams.broker.config import TopicConfig
 from streams.broker.limits import LOOKED_INTO_BYTES
+from streams.broker.damaged import DamagedStorage
 from streams.broker.producers import ActiveProducer, ProducerLedger
 from streams.broker.steps import STEP_RECORDS, Steps, portions, records_in, whole
 from streams.broker.storage import CompactableStorage, GradualStorage, LogStorage, Stamped, stamps_of
-from streams.core.errors import BrokerError, OffsetOutOfRangeError, RecordTooLargeError
+from streams.core.errors import BrokerError, DamagedLogError, OffsetOutOfRangeError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.batch import HEADER_SIZE, CorruptBatchError, batch_size
 from streams.protocol.messages import (
@@ -61,14 +62,26 @@ class PartitionLog:
     _producers: ProducerLedger = field(init=False)
     # The storage, where it hands out batches.
     _encoded: EncodedStorage | None = field(init=False)
+    #: Why the partition is offline, None where it is not.
+    damage: DamagedLogError | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.damage = self.storage.error if isinstance(self.storage, DamagedStorage) else None
         self._producers = ProducerLedger(self.partition)
         self._encoded = self.storage if isinstance(self.storage, EncodedStorage) else None
 
+    def check_sound(self) -> None:
+        """Refuse what is asked of a log whose records are damaged.
+
+        Raises:
+            DamagedLogError: they are.
+        """
+        if self.damage is not None:
+            raise self.damage
+
     def load(self, now_ms: int) -> None:
         """Learn from a storage that held records before who wrote them."""
-        for stamped in stamps_of(self.storage):
+        for stamped in stamps_of(self.storage) if self.damage is None else ():
             self._producers.appended(stamped, now_ms)
 
     @property
@@ -134,6 +147,7 @@ class PartitionLog:
             BrokerError: columns of different length, no key in a compacted topic, sequence or epoch
                 of the producer do not fit, or the storage failed (``STORAGE_ERROR``).
         """
+        self.check_sound()
         for block in blocks:
             self._check(block)
         base: int | None = None
@@ -170,6 +184,7 @@ class PartitionLog:
             OffsetOutOfRangeError: the offset lies below the start or behind the end.
             BrokerError: the storage failed, or its bytes are damaged.
         """
+        self.check_sound()
         if offset == self.storage.end_offset:
             return []
         self._check_offset(offset)
@@ -214,6 +229,7 @@ class PartitionLog:
             OffsetOutOfRangeError: the offset lies below the start or behind the end.
             BrokerError: the storage failed, or its bytes are damaged.
         """
+        self.check_sound()
         self._check_offset(offset)
         end = self.storage.end_offset
         upto = self._producers.last_stable_offset(end) if isolation_level == READ_COMMITTED else end

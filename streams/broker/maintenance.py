@@ -51,7 +51,7 @@ class Maintenance:
         count = 0
         for log in list(self.topics.logs.values()):
             try:
-                if not self._has(log):
+                if log.damage is not None or not self._has(log):
                     continue
                 log.apply_retention(now_ms)
                 for seen in log.compaction(now_ms):

@@ -18,8 +18,11 @@ from typing import Any
 
 from attrs import field, frozen
 
+from streams.broker.checkpoint import write_checkpoint
 from streams.broker.directory import LOCK_FILE
 from streams.broker.embedded import EmbeddedBroker
+from streams.broker.recovery import START_FILE, noted_offset, segment_paths
+from streams.broker.segment import Segment
 from streams.broker.topics import LOGS_FOLDER, TOPICS_FILE
 from streams.core.clock import Clock
 from streams.core.errors import ConfigError, StateLockedError, UnknownTopicError
@@ -45,6 +48,12 @@ class OfflineTopics:
             raise UnknownTopicError(f"{self.data_dir}: has no topic {topic!r}; it has {known or 'none'}")
         return int(entry["partitions"])
 
+    def folders(self) -> Iterator[Path]:
+        """Yield the folders of all partitions that are kept in files."""
+        for topic, entry in self._document["topics"].items():
+            for number in range(int(entry["partitions"]) if entry["storage"] == "file" else 0):
+                yield self.data_dir / LOGS_FOLDER / str(TopicPartition(topic, number))
+
     @contextmanager
     def opened(
         self, partition: TopicPartition, scratch: Path, offset: int = 0, clock: Clock | None = None
@@ -55,6 +64,7 @@ class OfflineTopics:
         empty.  A transaction that was not ended is open in it.
 
         Raises:
+            DamagedLogError: the partition's records are damaged or missing.
             ConfigError: the topic has a storage or a serialization of the user's own.
         """
         entry = self._document["topics"][partition.topic]
@@ -63,9 +73,22 @@ class OfflineTopics:
             (copy / TOPICS_FILE).write_text(json.dumps({**self._document, "topics": {partition.topic: entry}}))
             records = self.data_dir / LOGS_FOLDER / str(partition)
             if records.is_dir():
-                shutil.copytree(records, copy / LOGS_FOLDER / str(partition), ignore=partial(_below, offset))
+                folder = copy / LOGS_FOLDER / str(partition)
+                shutil.copytree(records, folder, ignore=partial(_below, offset))
+                _begin_at_first_segment(folder)
+            for number in range(int(entry["partitions"])):
+                if number != partition.partition:
+                    other = copy / LOGS_FOLDER / str(TopicPartition(partition.topic, number))
+                    other.mkdir(parents=True)
+                    Segment.path_of(other, 0).touch()
             with EmbeddedBroker(copy, clock=clock, maintenance_interval_ms=None, auto_create_topics=False) as broker:
                 yield broker
+
+
+def _begin_at_first_segment(folder: Path) -> None:
+    first = min((int(path.stem) for path in segment_paths(folder)), default=0)
+    if first > noted_offset(folder / START_FILE):
+        write_checkpoint(folder / START_FILE, first, is_durable=False)
 
 
 def _below(offset: int, folder: str, names: list[str]) -> list[str]:

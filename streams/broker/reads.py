@@ -73,7 +73,7 @@ def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms:
             is_ready = True
             continue
         end = log.high_watermark
-        if offset == end:
+        if offset == end and log.damage is None:
             # Not being in the answer says so: thousands of partitions cost next to nothing while nothing happens.
             continue
         try:

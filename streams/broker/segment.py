@@ -4,24 +4,22 @@ The file holds nothing but batches in Kafka's bytes; the sparse index of offsets
 times lives in memory and is rebuilt on open.  Under ``file``.
 """
 
-import logging
 import os
+import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from struct import Struct
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from streams.broker.batches import EncodedRun
 from streams.broker.files import OpenFiles, write_at
 from streams.broker.storage import Stamped
 from streams.core.records import NO_TIMESTAMP, Block
 from streams.protocol import batch
-from streams.protocol.batch import BatchHeader, CorruptBatchError
+from streams.protocol.batch import BatchHeader, CorruptBatchError, IncompleteBatchError
 from streams.protocol.markers import is_commit_marker
-
-_LOGGER = logging.getLogger(__name__)
 
 #: Bytes between two entries of the index.
 INDEX_INTERVAL = 16_384
@@ -29,6 +27,17 @@ INDEX_INTERVAL = 16_384
 WINDOW = 1 << 20
 # Base offset, length and last offset delta of a batch: what it takes to go from one to the next.
 _SPAN = Struct(">qi11xi")
+
+
+@frozen
+class Damage:
+    """Bytes of a segment file, from ``position`` to its end at ``length``, that are no batch with ``offset``."""
+
+    path: Path
+    position: int
+    length: int
+    offset: int
+    reason: str
 
 
 @define(eq=False)
@@ -41,6 +50,8 @@ class Segment:
     size: int = field(default=0, init=False)
     next_offset: int = field(init=False)
     max_timestamp: int = field(default=NO_TIMESTAMP, init=False)
+    #: Latest time of the first batch, from which the segment's age counts.
+    first_timestamp: int = field(default=NO_TIMESTAMP, init=False)
     # The index: offset and position of a batch, and the latest time before it.
     _offsets: list[int] = field(factory=list, init=False)
     _positions: list[int] = field(factory=list, init=False)
@@ -55,35 +66,28 @@ class Segment:
         return directory / f"{base_offset:020d}.log"
 
     @classmethod
-    def open(cls, path: Path, files: OpenFiles) -> tuple["Segment", bool]:
-        """Read a segment file through; return it and whether it was cut.
+    def open(cls, path: Path, files: OpenFiles) -> tuple["Segment", "Damage | None"]:
+        """Read a segment file through; return it as far as it is whole, and where it is not.
 
-        The file is cut at the first batch that is short, damaged or out of order: what a
-        killed process left half written was never acknowledged as durable.
+        Each batch follows on the one before: compaction leaves no gap between them.
         """
         segment = cls(path, int(path.stem), files)
         length = os.fstat(files.get(path)).st_size
-        reason = ""
+        reason = "the last batch is incomplete"
         try:
             for header, data in segment._scan(0, length):
-                if header.base_offset < segment.next_offset:
-                    raise CorruptBatchError(f"offset {header.base_offset} after {segment.next_offset - 1}")
+                if header.base_offset != segment.next_offset:
+                    raise CorruptBatchError(f"a batch with offset {header.base_offset}")
                 batch.check(data, 0, header)
                 segment.note(header)
+        except IncompleteBatchError:
+            pass
         except CorruptBatchError as error:
-            reason = str(error)
+            # Where it is, the caller knows better.
+            reason = re.sub(r"^record batch at byte \d+( \(offset \d+\))?: ", "", str(error))
         if segment.size == length:
-            return segment, False
-        _LOGGER.warning(
-            "log segment %s: cut from %d to %d bytes, next offset %d (%s)",
-            path,
-            length,
-            segment.size,
-            segment.next_offset,
-            reason or "the last batch is incomplete",
-        )
-        os.ftruncate(files.get(path), segment.size)
-        return segment, True
+            return segment, None
+        return segment, Damage(path, segment.size, length, segment.next_offset, reason)
 
     def note(self, header: BatchHeader) -> None:
         """Count a batch that lies at the end of the file."""
@@ -91,38 +95,37 @@ class Segment:
             self._offsets.append(header.base_offset)
             self._positions.append(self.size)
             self._times_before.append(self.max_timestamp)
+        if not self.size:
+            self.first_timestamp = header.max_timestamp
         self.size += header.size
         self.next_offset = header.next_offset
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
 
-    def append(self, data: bytes, header: BatchHeader | None = None) -> None:
-        """Write whole batches to the end; after an error nothing of them is there.
-
-        ``header`` is that of a single batch, where it is known.
-        """
+    def append(self, data: bytes, headers: Iterable[BatchHeader]) -> None:
+        """Write whole batches, whose headers these are, to the end; after an error nothing of them is there."""
         descriptor = self.files.get(self.path)
         try:
             write_at(descriptor, data, self.size)
         except OSError:
             os.ftruncate(descriptor, self.size)
             raise
-        if header is not None:
+        for header in headers:
             self.note(header)
-            return
-        for _, found in batch.headers(data):
-            self.note(found)
 
     def sync(self) -> None:
         """Make what was written durable."""
         self.files.sync(self.path)
 
-    def blocks(self, offset: int = 0) -> Iterator[Block]:
-        """Yield the batches from the one that holds ``offset`` on."""
+    def blocks(self, offset: int = 0, end: int = -1) -> Iterator[Block]:
+        """Yield the batches from the one that holds ``offset`` on; of gaps only one up to the log's ``end``.
+
+        Readers need that one to get there.
+        """
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         start = self._positions[index] if self._positions else 0
         for header, data in self._scan(start, self.size):
-            if header.next_offset > offset and header.record_count:
+            if header.next_offset > offset and (not header.is_gap or header.next_offset == end):
                 yield self._decoded(data, header)
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:

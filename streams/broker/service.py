@@ -139,8 +139,15 @@ class Broker:
     # --- what drives it ---------------------------------------------------------------------
 
     def load(self, now_ms: int) -> None:
-        """Open the stored topics; rebuild groups, committed offsets and transactions from their logs."""
+        """Open the stored topics; rebuild groups, committed offsets and transactions from their logs.
+
+        Raises:
+            ConfigError: a file of the data directory cannot be used.
+            DamagedLogError: records of a partition are damaged, and ``serves_damaged`` is False or the partition
+                is the broker's own: groups would begin anew, and transactions end otherwise.
+        """
         self.topics.load()
+        self._refuse_damages()
         for log in self.topics.logs.values():
             log.load(self.wall_ms(now_ms))
             self.transactions.reserve_producer_ids(log.highest_producer_id)
@@ -152,10 +159,21 @@ class Broker:
             rows = (
                 (key, value)
                 for block in _blocks(log_of_transactions)
+                if block.producer is None or not block.producer.is_control
                 for key, value in zip(block.keys, block.values, strict=True)
                 if key is not None
             )
             self._perform_transaction(self.transactions.load(rows, now_ms), now_ms)
+
+    def _refuse_damages(self) -> None:
+        damages = self.topics.damages()
+        own = {str(_OFFSETS_PARTITION), str(_TRANSACTIONS_PARTITION)}
+        fatal = [error for error in damages if not self.config.serves_damaged or error.partition in own]
+        if fatal:
+            others = sorted({error.partition for error in damages} - {fatal[0].partition})
+            if others:
+                fatal[0].add_note(f"damaged too: {', '.join(others)}")
+            raise fatal[0]
 
     def handle(self, request: Request, now_ms: int, answer: Answer) -> None:
         """Take a request; ``answer`` is called once, before this returns or in a later call.
@@ -454,6 +472,10 @@ class Broker:
         is_complete = True
         for partition in end.partitions:
             log = self.topics.logs.get(partition)
+            if log is not None and log.damage is not None:
+                # What is there of the transaction is not known: it gets its marker when the log is repaired.
+                is_complete = False
+                continue
             # A topic that was deleted meanwhile needs none; one that has its marker neither.
             if log is None or not (log.is_open(end.producer_id) or partition == _OFFSETS_PARTITION):
                 continue

@@ -111,6 +111,15 @@ class GradualStorage(CompactableStorage, Protocol):
 
 
 @runtime_checkable
+class SealableStorage(CompactableStorage, Protocol):
+    """A storage in files, of which the one being written is not compacted."""
+
+    def seal(self, *, is_due: bool) -> None:
+        """Begin a new file where that is due, or where the one being written is large."""
+        ...
+
+
+@runtime_checkable
 class ConfigurableStorage(LogStorage, Protocol):
     """A storage that some of a topic's settings are for."""
 
@@ -161,10 +170,14 @@ def stamps_of(storage: LogStorage) -> Iterator[Stamped]:
 
 @frozen
 class StorageContext:
-    """What a factory is told: the partition, and the topic's configuration with Kafka's names."""
+    """What a factory is told: the partition, and the topic's configuration with Kafka's names.
+
+    ``is_known``: there was the partition before, so its records are to be there.
+    """
 
     partition: TopicPartition
     config: dict[str, str]
+    is_known: bool = False
 
 
 StorageFactory: TypeAlias = Callable[[StorageContext], LogStorage]

@@ -6,6 +6,7 @@ is replaced as a whole.
 """
 
 import json
+import logging
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,17 +18,21 @@ from attrs import define, evolve, field, frozen
 
 from streams.broker.array import array_storage
 from streams.broker.config import PARTITIONER, STORAGE, TopicConfig, parse_config
+from streams.broker.damaged import DamagedStorage
 from streams.broker.file import FsyncPolicy, file_storage
 from streams.broker.files import write_atomically
+from streams.broker.folders import METADATA_FILE, Adoption, Entry, check_owner, checked_entry, write_metadata
 from streams.broker.guarded import guarded
 from streams.broker.linked import linked_storage
 from streams.broker.log import PartitionLog
 from streams.broker.serialization import Serialization, serialized
 from streams.broker.storage import ConfigurableStorage, LogStorage, StorageContext, StorageFactory
-from streams.core.errors import BrokerError, ConfigError, StreamsError, UnknownTopicError
+from streams.core.errors import BrokerError, ConfigError, DamagedLogError, StreamsError, UnknownTopicError
 from streams.core.partitioning import Partitioner
 from streams.core.records import TopicPartition
 from streams.protocol.messages import ErrorCode
+
+_LOGGER = logging.getLogger(__name__)
 
 #: Where the records of a topic lie: in memory, in files, or in a storage of the user's.
 StorageChoice: TypeAlias = Literal["array", "linked", "file"] | StorageFactory
@@ -134,12 +139,15 @@ class Topics:
     by_name: dict[str, Topic] = field(factory=dict, init=False)
     logs: dict[TopicPartition, PartitionLog] = field(factory=dict, init=False)
     _is_deferred: bool = field(default=False, init=False)
+    #: Ids of topics whose deletion has begun: their folders may go.
+    _deleting: set[str] = field(factory=set, init=False)
 
     def log(self, partition: TopicPartition) -> PartitionLog:
         """Return the log of a partition.
 
         Raises:
             UnknownTopicError: there is none.
+            DamagedLogError: its records are damaged.
         """
         log = self.logs.get(partition)
         if log is None:
@@ -150,6 +158,7 @@ class Topics:
                 else f"the topic has partitions 0 to {len(topic.logs) - 1}"
             )
             raise UnknownTopicError(f"partition {partition}: {what}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        log.check_sound()
         return log
 
     def topic(self, name: str) -> Topic:
@@ -186,6 +195,7 @@ class Topics:
         self._grow(topic, partitions)
         self.by_name[name] = topic
         try:
+            self._describe_folders(topic)
             self._save()
         except OSError:
             del self.by_name[name]
@@ -274,6 +284,7 @@ class Topics:
         count = len(topic.logs)
         self._grow(topic, partitions)
         try:
+            self._describe_folders(topic)
             self._save()
         except OSError:
             self._shrink(topic, count)
@@ -313,6 +324,7 @@ class Topics:
                 )
         topic.config = parsed
         try:
+            self._describe_folders(topic)
             self._save()
         except OSError:
             topic.config = before
@@ -330,14 +342,20 @@ class Topics:
         """
         topic = self.topic(name)
         partitions = [log.partition for log in topic.logs]
+        for log in topic.logs:
+            log.check_sound()
+        topic_id = topic.topic_id.hex()
         del self.by_name[name]
+        self._deleting.add(topic_id)
         try:
-            # The name goes first: files without it are cleared away when it is used again.
+            # The name goes first: what is left of the files when the broker is killed goes when it opens again.
             self._save()
         except OSError:
             self.by_name[name] = topic
+            self._deleting.discard(topic_id)
             raise
         self._shrink(topic, 0)
+        self._deleting.discard(topic_id)
         return partitions
 
     def flush(self) -> None:
@@ -367,27 +385,52 @@ class Topics:
         Raises:
             ConfigError: the file is not readable, or a topic's own storage was not given.
         """
-        path = self._path()
-        if path is None or not path.exists():
+        path, data_dir = self._path(), self.storages.data_dir
+        if path is None or data_dir is None:
             return
-        try:
-            document: dict[str, Any] = json.loads(path.read_text())
-            if document["version"] != _FORMAT_VERSION:
-                raise ValueError(f"format version {document['version']}, this program reads {_FORMAT_VERSION}")
-            entries: dict[str, dict[str, Any]] = document["topics"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"topics' file {path} cannot be read: {error}; restore it or use another data_dir"
-            ) from error
+        entries, deleting = _stored(path)
+        if Adoption(data_dir / LOGS_FOLDER, entries, deleting).run():
+            write_atomically(path, _document(entries, ()))
         for name, entry in entries.items():
-            topic = Topic(name, parse_config(entry["config"]), self._stored_choice(name, entry["storage"]))
+            try:
+                config = parse_config(entry["config"])
+            except BrokerError as error:
+                raise ConfigError(f"topics' file {path}: topic {name!r}: {error}; mend the setting there") from error
+            topic = Topic(name, config, self._stored_choice(name, entry["storage"]))
             topic.topic_id = _stored_id(name, entry.get("id"))
             topic.partitioner = _partitioner(topic, self.storages.partitioners.get(name))
             topic.serialization = self._stored_serialization(name, entry.get("serialization"))
             for number in range(entry["partitions"]):
                 partition = TopicPartition(name, number)
-                self._add_log(topic, PartitionLog(partition, self._storage(topic, partition), topic.config))
+                self._add_log(topic, PartitionLog(partition, self._found(topic, partition), topic.config))
             self.by_name[name] = topic
+            self._describe_folders(topic)
+
+    def _found(self, topic: Topic, partition: TopicPartition) -> LogStorage:
+        """Return the storage of a partition that there was before, one that refuses everything if it is damaged."""
+        folder = self._folder(topic, partition)
+        try:
+            if folder is not None:
+                check_owner(folder, topic.name, topic.topic_id.hex())
+            return self._storage(topic, partition, is_known=True)
+        except DamagedLogError as error:
+            _LOGGER.error("partition %s is offline: %s", partition, error)
+            return DamagedStorage(error)
+
+    def damages(self) -> list[DamagedLogError]:
+        """Return why partitions are offline."""
+        return [log.storage.error for log in self.logs.values() if isinstance(log.storage, DamagedStorage)]
+
+    def _folder(self, topic: Topic, partition: TopicPartition) -> Path | None:
+        data_dir = self.storages.data_dir
+        return data_dir / LOGS_FOLDER / str(partition) if data_dir is not None and topic.storage == "file" else None
+
+    def _describe_folders(self, topic: Topic) -> None:
+        """Note beside the records of each partition what its topic is."""
+        for log in topic.logs:
+            folder = self._folder(topic, log.partition)
+            if folder is not None and not isinstance(log.storage, DamagedStorage):
+                write_metadata(folder, topic.name, _entry(topic), is_durable=self.storages.fsync != "never")
 
     def _stored_choice(self, name: str, stored: str) -> StorageChoice:
         named = _named(stored)
@@ -416,18 +459,8 @@ class Topics:
         path = self._path()
         if path is None or self._is_deferred:
             return
-        entries = {
-            topic.name: {
-                "partitions": len(topic.logs),
-                "config": dict(topic.config.given),
-                "storage": topic.storage_name,
-                "id": topic.topic_id.hex(),
-                **({} if topic.serialization is None else {"serialization": "custom"}),
-            }
-            for topic in self.by_name.values()
-        }
-        document = {"version": _FORMAT_VERSION, "topics": entries}
-        write_atomically(path, json.dumps(document, indent=1).encode())
+        entries = {topic.name: _entry(topic) for topic in self.by_name.values()}
+        write_atomically(path, _document(entries, self._deleting))
 
     def _path(self) -> Path | None:
         data_dir = self.storages.data_dir
@@ -442,9 +475,13 @@ class Topics:
                 partition = TopicPartition(topic.name, number)
                 storage = self._storage(topic, partition)
                 if storage.end_offset > 0:
-                    # What a deleted topic of this name, or a creation that a crash ended, left behind.
-                    storage.delete()
-                    storage = self._storage(topic, partition)
+                    end = storage.end_offset
+                    storage.close()
+                    raise BrokerError(
+                        f"partition {partition} cannot be made: its storage has records up to offset {end} already, of "
+                        "no topic that is known; move them away first",
+                        code=ErrorCode.STORAGE_ERROR,
+                    )
                 self._add_log(topic, PartitionLog(partition, storage, topic.config))
         except Exception:
             self._shrink(topic, count)
@@ -461,9 +498,9 @@ class Topics:
         topic.logs.append(log)
         self.logs[log.partition] = log
 
-    def _storage(self, topic: Topic, partition: TopicPartition) -> LogStorage:
+    def _storage(self, topic: Topic, partition: TopicPartition, *, is_known: bool = False) -> LogStorage:
         factory = self.storages.factory(topic.name, topic.storage)
-        context = StorageContext(partition, dict(topic.config.given))
+        context = StorageContext(partition, dict(topic.config.given), is_known)
         is_own = callable(topic.storage)
         try:
             storage = factory(context)
@@ -482,6 +519,44 @@ class Topics:
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())
+
+
+def _entry(topic: Topic) -> Entry:
+    """Return what is stored of a topic."""
+    return {
+        "partitions": len(topic.logs),
+        "config": dict(topic.config.given),
+        "storage": topic.storage_name,
+        "id": topic.topic_id.hex(),
+        **({} if topic.serialization is None else {"serialization": "custom"}),
+    }
+
+
+def _document(entries: Mapping[str, Entry], deleting: Iterable[str]) -> bytes:
+    return json.dumps({"version": _FORMAT_VERSION, "topics": entries, "deleting": sorted(deleting)}, indent=1).encode()
+
+
+def _stored(path: Path) -> tuple[dict[str, Entry], set[str]]:
+    """Return what the topics' file has, nothing if there is none: topics by name, and ids of deleted ones."""
+    if not path.exists():
+        return {}, set()
+    try:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+        if document["version"] != _FORMAT_VERSION:
+            raise ValueError(f"format version {document['version']}, this program reads {_FORMAT_VERSION}")
+        entries, deleting = dict(document["topics"].items()), set(document.get("deleting", ()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"topics' file {path} cannot be read: {error}; restore it, or move it away: topics are then found again by "
+            f"the {METADATA_FILE} of their folders"
+        ) from error
+    for name, entry in entries.items():
+        checked_entry(f"topics' file {path}", name, entry)
+        try:
+            check_name(name)
+        except BrokerError as error:
+            raise ConfigError(f"topics' file {path}: {error}") from error
+    return entries, deleting
 
 
 def _named(storage: str) -> StorageChoice | None:

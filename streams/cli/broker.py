@@ -2,9 +2,10 @@
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streams.cli.mistakes import UsageError
+from streams.cli.mistakes import FAILED, UsageError
 from streams.cli.options import partition_count
 
 if TYPE_CHECKING:
@@ -36,6 +37,21 @@ def add_parser(commands: Any) -> None:
         help="when the disk is asked: never (a power failure may lose records, a killed broker loses none), "
         "with every commit of offsets, always (default never)",
     )
+    parser.add_argument(
+        "--maintenance-interval",
+        metavar="MS",
+        type=_interval,
+        default=300_000,
+        help="milliseconds between two passes of retention and compaction (default 300000)",
+    )
+    parser.add_argument(
+        "--repair",
+        choices=("show", "perform"),
+        nargs="?",
+        const="show",
+        help="do not serve: show which records of damaged logs in --data are lost; 'perform' writes these logs anew "
+        "without them, and keeps the damaged files beside",
+    )
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM): TLS is spoken")
     parser.add_argument("--tls-key", metavar="FILE", help="its key (PEM), unless it is in the same file")
     parser.add_argument(
@@ -59,6 +75,8 @@ def execute(options: argparse.Namespace) -> int:
 
     if options.tls_key and not options.tls_cert:
         raise UsageError("--tls-key without --tls-cert: give the certificate too")
+    if options.repair:
+        return _repair(options)
     # Idle clients must not take the descriptors that files need; a library leaves the process's limits alone.
     descriptors.raise_limit()
     with EmbeddedBroker(
@@ -66,6 +84,8 @@ def execute(options: argparse.Namespace) -> int:
         default_partitions=options.partitions,
         auto_create_topics=not options.no_auto_create,
         fsync=options.fsync,
+        maintenance_interval_ms=options.maintenance_interval,
+        serves_damaged=True,
     ) as broker:
         server = broker.serve(
             options.listen,
@@ -85,6 +105,37 @@ def execute(options: argparse.Namespace) -> int:
         finally:
             collector.restore()
     return 0
+
+
+def _repair(options: argparse.Namespace) -> int:
+    """Show what of damaged logs is lost, and save the rest of them if asked to; 1 where damage is left."""
+    from streams.broker.repair import repair_data
+
+    if options.data is None:
+        raise UsageError("--repair without --data: give the folder of the broker")
+    is_trial = options.repair == "show"
+    count = records = 0
+    for loss in repair_data(Path(options.data), is_trial=is_trial):
+        print(loss)
+        count, records = count + 1, records + loss.records
+    if not count:
+        print(f"streams: no log in {options.data} is damaged", file=sys.stderr)
+        return 0
+    if is_trial:
+        print(
+            f"streams: {count} damages, {records} offsets would be lost; nothing was changed. --repair perform writes "
+            "the logs anew without them and keeps the damaged files beside, as .damaged",
+            file=sys.stderr,
+        )
+        return FAILED
+    print(f"streams: {count} damages repaired, {records} offsets lost", file=sys.stderr)
+    return 0
+
+
+def _interval(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of milliseconds above 0")
+    return int(text)
 
 
 def _announce(server: "BrokerServer", options: argparse.Namespace) -> None:

@@ -190,6 +190,21 @@ class UnknownTopicError(BrokerError):
     """A topic or partition that does not exist."""
 
 
+class DamagedLogError(BrokerError):
+    """Stored records of a partition that are damaged or missing; nothing of them was changed.
+
+    Fields: ``code`` (``KAFKA_STORAGE_ERROR``), ``partition``, ``path`` of the file or folder, ``position`` (its
+    byte, -1 where the whole is meant), ``offset`` (the first that cannot be read, -1 where that is not known).
+    """
+
+    def __init__(self, message: str, *, partition: str, path: str, position: int = -1, offset: int = -1) -> None:
+        super().__init__(message, code=56)
+        self.partition = partition
+        self.path = path
+        self.position = position
+        self.offset = offset
+
+
 class OffsetOutOfRangeError(BrokerError):
     """A position outside the log, where no reset policy applies."""
 

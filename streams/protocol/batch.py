@@ -93,6 +93,11 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & CONTROL)
 
     @property
+    def is_gap(self) -> bool:
+        """True for what stands for records that are gone (``markers.gap``)."""
+        return self.producer_id < 0 and bool(self.attributes & CONTROL)
+
+    @property
     def is_transactional(self) -> bool:
         """True where the records belong to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
@@ -114,10 +119,13 @@ def encode(
     *,
     attributes: int = 0,
     leader_epoch: int = 0,
+    next_offset: int | None = None,
 ) -> bytes:
     """Return the block as one record batch that starts at ``base_offset``.
 
     Holes between the block's offsets (left by compaction) are kept, and so is its producer's stamp.
+    With ``next_offset`` the batch reaches from ``base_offset`` up to it, and the block's offsets lie
+    between: where it begins or ends with a hole, compaction has taken away what was there.
     ``attributes`` are the batch's bits; its compression bits say how the records are compressed, if
     they are not larger than anybody would decompress.
 
@@ -128,7 +136,7 @@ def encode(
     count = len(block)
     if count == 0:
         raise ValueError("an empty block makes no record batch: leave it out")
-    deltas = _offset_deltas(block)
+    deltas = _offset_deltas(block) if next_offset is None else [offset - base_offset for offset in block.offsets]
     base_timestamp = block.timestamps[0]
     records = encode_records(block, base_timestamp, deltas)
     if attributes & COMPRESSION_MASK:
@@ -143,7 +151,7 @@ def encode(
     attributes |= (TRANSACTIONAL if stamp.is_transactional else 0) | (CONTROL if stamp.is_control else 0)
     checked = _CHECKED.pack(
         attributes,
-        deltas[-1],
+        deltas[-1] if next_offset is None else next_offset - base_offset - 1,
         base_timestamp,
         max(block.timestamps),
         stamp.producer_id,
@@ -309,7 +317,7 @@ def decode(
         timestamps,
         columns.headers,
         _absolute_offsets(header, columns.offset_deltas),
-        header.stamp if header.producer_id >= 0 else None,
+        header.stamp if header.producer_id >= 0 or header.is_control else None,
         header.compression,
     )
 

@@ -1,13 +1,21 @@
-"""Markers: the records with which a transaction ends in a log (control batches of Kafka's protocol guide)."""
+"""Control records: those that end a transaction (Kafka's protocol guide), and those that stand for a gap.
+
+Readers skip both.
+"""
 
 import struct
+from typing import Final
 
-from streams.core.records import Block, ProducerStamp
+from streams.core.records import NO_TIMESTAMP, Block, ProducerStamp
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 _VERSION = 0
 _ABORT, _COMMIT = 0, 1
+
+# A control record of a type that no reader knows and each therefore skips (``ControlRecordType.UNKNOWN``).
+_GAP_KEY: Final = b"\x00\x00\x7f\xff"
+_NOBODY: Final = ProducerStamp(-1, -1, is_control=True)
 
 
 def marker(producer_id: int, epoch: int, *, is_commit: bool, timestamp_ms: int, coordinator_epoch: int = 0) -> Block:
@@ -26,3 +34,8 @@ def is_commit_marker(block: Block) -> bool:
     """Whether a control block says that its transaction counts."""
     key = block.keys[0]
     return key is not None and len(key) >= _KEY.size and _KEY.unpack_from(key)[1] == _COMMIT
+
+
+def gap(last_offset: int, timestamp_ms: int = NO_TIMESTAMP) -> Block:
+    """Return the control block that takes readers past ``last_offset`` where the records up to it are not there."""
+    return Block([_GAP_KEY], [None], [timestamp_ms], None, range(last_offset, last_offset + 1), _NOBODY)

@@ -17,7 +17,6 @@ from streams.broker import EmbeddedBroker
 from streams.broker.file import FileStorage
 from streams.broker.files import OpenFiles
 from streams.core.records import Block, TopicPartition
-from streams.protocol import batch
 
 WORDS = TopicPartition("words", 0)
 
@@ -196,36 +195,6 @@ def test_a_process_killed_again_and_again_loses_nothing_acknowledged(tmp_path, f
         assert values(storage) == [b"%d" % number * 50 for number in offsets]
         storage.close()
         acknowledged = storage.end_offset
-
-
-@pytest.mark.parametrize("seed", range(25))
-@pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_a_damaged_byte_cuts_the_log_there_and_appending_goes_on(tmp_path, seed, codec):
-    rng = Random(seed)
-    storage = FileStorage(tmp_path, segment_bytes=4_000, compression=codec)
-    for number in range(60):
-        storage.append(Block([None], [rng.randbytes(100) + b"%d" % number], [number]))
-    before = values(storage)
-    storage.close()
-    segments = sorted(tmp_path.glob("*.log"))
-    damaged = rng.choice(segments)
-    data = bytearray(damaged.read_bytes())
-    place = rng.randrange(len(data))
-    whole = [header for at, header in batch.headers(bytes(data)) if at + header.size <= place]
-    data[place] ^= rng.randrange(1, 256)
-    damaged.write_bytes(data)
-
-    reopened = FileStorage(tmp_path, segment_bytes=4_000)
-
-    end = whole[-1].next_offset if whole else int(damaged.stem)
-    leader_epoch = range(12, 16)
-    if (place - sum(header.size for header in whole)) not in leader_epoch:
-        assert reopened.end_offset == end, "cut at the first damaged batch"
-        assert reopened.append(one(b"next")) == end
-        before = [*before[:end], b"next"]
-    assert values(reopened) == before
-    reopened.close()
-    assert values(FileStorage(tmp_path, segment_bytes=4_000)) == before
 
 
 class Unsyncable(OpenFiles):

@@ -1,16 +1,19 @@
 """Topics: made, grown, deleted, and found again."""
 
 import json
+import shutil
 
 import google_crc32c
 import pytest
 
 from streams.broker import ArrayStorage, EmbeddedBroker
+from streams.broker.repair import repair_data
 from streams.clients import Consumer, Producer
-from streams.core.errors import BrokerError, ConfigError, StateLockedError, UnknownTopicError
+from streams.core.errors import BrokerError, ConfigError, DamagedLogError, StateLockedError, UnknownTopicError
 from streams.core.records import Block, TopicPartition
 from streams.protocol import batch
 from streams.protocol.messages import ErrorCode
+from tests.broker.tcp.by_hand import Client
 
 
 def one(value):
@@ -93,15 +96,179 @@ def test_a_deleted_topic_leaves_nothing_behind(tmp_path):
     assert list((tmp_path / "logs").iterdir()) == []
 
 
-def test_what_an_interrupted_deletion_left_is_cleared_away(tmp_path):
+def kept(tmp_path, *topics):
+    """Make topics of two partitions with a record in each."""
     with EmbeddedBroker(tmp_path) as broker:
-        broker.create_topic("words", 1)
-        broker.append(TopicPartition("words", 0), one(b"old"))
-    (tmp_path / "topics.json").write_text(json.dumps({"version": 1, "topics": {}}))
+        for name in topics:
+            broker.create_topic(name, 2, {"cleanup.policy": "compact"})
+            for number in (0, 1):
+                broker.append(TopicPartition(name, number), one(b"%d" % number))
+        return {name: broker.describe_topic(name) for name in topics}
+
+
+@pytest.mark.parametrize("lost", ["the file", "its entries", "one entry", "a partition's growth"])
+def test_topics_are_adopted_by_their_folders(tmp_path, lost):
+    """A backup without topics.json, or with an older one."""
+    known = kept(tmp_path, "words", "others")
+    path = tmp_path / "topics.json"
+    document = json.loads(path.read_text())
+    if lost == "the file":
+        path.unlink()
+    else:
+        if lost == "a partition's growth":
+            document["topics"]["words"]["partitions"] = 1
+        else:
+            document["topics"] = {} if lost == "its entries" else {"words": document["topics"]["words"]}
+        path.write_text(json.dumps(document))
+
+    for _ in range(2):
+        with EmbeddedBroker(tmp_path) as broker:
+            assert {name: broker.describe_topic(name) for name in broker.topics()} == known
+            assert values(broker, TopicPartition("others", 1)) == [b"1"]
+    assert json.loads(path.read_text())["topics"].keys() == known.keys()
+
+
+@pytest.mark.parametrize("missing", ["a folder", "a description"])
+def test_records_of_unknown_topics_are_refused_by_name_and_stay(tmp_path, missing):
+    kept(tmp_path, "words")
+    (tmp_path / "topics.json").unlink()
+    if missing == "a folder":
+        shutil.rmtree(tmp_path / "logs" / "words-0")
+    else:
+        (tmp_path / "logs" / "words-0" / "partition.metadata").unlink()
+    before = {path: path.read_bytes() for path in (tmp_path / "logs").glob("*/*")}
+
+    with pytest.raises(ConfigError, match=r"words-1.*nothing was deleted"):
+        EmbeddedBroker(tmp_path)
+
+    assert {path: path.read_bytes() for path in (tmp_path / "logs").glob("*/*")} == before
+
+
+def test_what_a_killed_deletion_left_goes_when_the_broker_opens(tmp_path):
+    kept(tmp_path, "words")
+    path = tmp_path / "topics.json"
+    document = json.loads(path.read_text())
+    topic_id = document["topics"].pop("words")["id"]
+    path.write_text(json.dumps({**document, "deleting": [topic_id]}))
 
     with EmbeddedBroker(tmp_path) as broker:
-        broker.create_topic("words", 1)
-        assert broker.end_offset(TopicPartition("words", 0)) == 0
+        assert broker.topics() == {}
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+def test_what_a_killed_creation_left_goes_when_the_broker_opens(tmp_path):
+    with EmbeddedBroker(tmp_path) as broker:
+        broker.create_topic("words", 3)
+    (tmp_path / "topics.json").unlink()
+    shutil.rmtree(tmp_path / "logs" / "words-2")
+
+    with EmbeddedBroker(tmp_path) as broker:
+        assert broker.topics() == {}
+
+
+def test_a_storage_that_holds_records_is_not_given_to_a_new_topic(tmp_path):
+    with EmbeddedBroker(tmp_path) as broker:
+        shutil.copytree(_one_log(tmp_path / "elsewhere"), tmp_path / "logs" / "words-0")
+
+        with pytest.raises(BrokerError, match="records up to offset 1 already"):
+            broker.create_topic("words", 1)
+
+    assert (tmp_path / "logs" / "words-0").is_dir()
+
+
+def _one_log(directory):
+    with EmbeddedBroker(directory) as broker:
+        broker.create_topic("words")
+        broker.append(TopicPartition("words", 0), one(b"x"))
+    return directory / "logs" / "words-0"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"partitions": "2"}, "partitions is '2'"),
+        ({"partitions": 0}, "at least 1"),
+        ({"config": ["x"]}, "config is"),
+        ({"config": {"cleanup.policy": "burn"}}, "topics.json.*burn"),
+        ({"storage": None}, "storage is None"),
+        ({"id": "abc"}, "32 hexadecimal digits"),
+    ],
+)
+def test_an_entry_of_a_wrong_kind_is_named(tmp_path, change, message):
+    kept(tmp_path, "words")
+    path = tmp_path / "topics.json"
+    document = json.loads(path.read_text())
+    document["topics"]["words"] |= change
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(ConfigError, match=message):
+        EmbeddedBroker(tmp_path)
+
+
+def test_a_name_of_the_cluster_that_is_none_is_an_error(tmp_path):
+    EmbeddedBroker(tmp_path).close()
+    (tmp_path / "cluster.id").write_bytes(b"\xff\xfe")
+
+    with pytest.raises(ConfigError, match=r"cluster\.id"):
+        EmbeddedBroker(tmp_path)
+
+
+def _damage(tmp_path, partition):
+    path = tmp_path / "logs" / partition / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_broker_in_the_process_does_not_open_with_a_damaged_partition(tmp_path):
+    kept(tmp_path, "words")
+    _damage(tmp_path, "words-0")
+
+    with pytest.raises(DamagedLogError, match="words-0"):
+        EmbeddedBroker(tmp_path)
+    assert list(repair_data(tmp_path, is_trial=False))
+    with EmbeddedBroker(tmp_path) as broker:
+        assert values(broker, TopicPartition("words", 0)) == []
+        assert broker.end_offset(TopicPartition("words", 0)) == 1
+
+
+def test_a_damaged_partition_is_offline_and_the_others_are_served(tmp_path):
+    kept(tmp_path, "words")
+    _damage(tmp_path, "words-0")
+
+    with EmbeddedBroker(tmp_path, serves_damaged=True) as broker:
+        assert list(broker.damages()) == [TopicPartition("words", 0)]
+        for use in (
+            lambda: broker.append(TopicPartition("words", 0), one(b"x")),
+            lambda: broker.read(TopicPartition("words", 0), 0),
+            lambda: broker.end_offset(TopicPartition("words", 0)),
+            lambda: broker.delete_topic("words"),
+        ):
+            with pytest.raises(DamagedLogError) as caught:
+                use()
+            assert caught.value.code == ErrorCode.STORAGE_ERROR
+        broker.append(TopicPartition("words", 1), one(b"more"))
+        broker.maintain()
+        with broker.serve("127.0.0.1:0") as server, Client(server.address) as client:
+            assert client.produce("words", b"x")["error_code"] == ErrorCode.STORAGE_ERROR
+            assert client.fetch("words")["error_code"] == ErrorCode.STORAGE_ERROR
+            assert client.produce("words", b"x", partition=1)["error_code"] == ErrorCode.INVALID_RECORD, "no key"
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_a_broker_whose_own_records_are_damaged_does_not_open(tmp_path, topic):
+    """Groups would begin anew, and transactional ids be forgotten."""
+    kept(tmp_path, "words")
+    with EmbeddedBroker(tmp_path) as broker, Producer(broker, transactional_id="t") as producer:
+        producer.init_transactions()
+        with Consumer(broker, "readers") as consumer:
+            consumer.subscribe(["words"])
+            consumer.poll(1_000)
+            consumer.commit_sync({TopicPartition("words", 0): 1})
+    _damage(tmp_path, f"{topic}-0")
+
+    with pytest.raises(DamagedLogError, match=topic):
+        EmbeddedBroker(tmp_path, serves_damaged=True)
 
 
 def test_a_directory_serves_one_broker_at_a_time(tmp_path):

@@ -37,7 +37,7 @@ class EncodedBlock(Block):
     def __init__(self, data: bytes, header: BatchHeader) -> None:
         self.data = data
         self.header = header
-        self.producer = header.stamp if header.producer_id >= 0 else None
+        self.producer = header.stamp if header.producer_id >= 0 or header.is_control else None
         self.compression = header.compression
         if header.record_count == header.last_offset_delta + 1:
             self.offsets = range(header.base_offset, header.next_offset)

@@ -1,0 +1,45 @@
+"""Offsets that a log notes beside its segments: where it begins, and up to where it is known to be whole.
+
+One line with a checksum, written over in place: a power failure leaves the old line or the new one.  Under ``file``.
+"""
+
+import os
+from pathlib import Path
+
+import google_crc32c
+
+from streams.broker.files import FILE_MODE, write_at
+
+
+class CheckpointError(ValueError):
+    """A note that was changed by somebody else."""
+
+
+def write_checkpoint(path: Path, offset: int, *, is_durable: bool) -> None:
+    """Note an offset; ``is_durable``: ask the disk for it."""
+    digits = b"%020d" % offset
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        write_at(descriptor, b"%b %08x\n" % (digits, google_crc32c.value(digits)), 0)
+        if is_durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_checkpoint(path: Path) -> int | None:
+    """Return the noted offset; None where there is none, or where a power failure has left an empty file.
+
+    Raises:
+        CheckpointError: the file holds anything else.
+    """
+    try:
+        line = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if not line.strip(b"\0 \n"):
+        return None
+    digits, _, checksum = line.rstrip(b"\n").partition(b" ")
+    if len(digits) != 20 or not digits.isdigit() or checksum != b"%08x" % google_crc32c.value(digits):
+        raise CheckpointError(f"{line[:40]!r} is not an offset with its checksum")
+    return int(digits)

@@ -1,0 +1,183 @@
+"""Folders of partitions: what each says of the topic it belongs to, so that a list that was lost is made again.
+
+Beside its segments a folder has ``partition.metadata``: topic, id, settings and number of partitions.  A folder that
+the topics' file does not know is adopted where all of its topic is there.  With records in it, it is only deleted
+where its topic was.  Under ``topics``.
+"""
+
+import json
+import logging
+import re
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import define
+
+from streams.broker.files import write_atomically
+from streams.broker.recovery import damaged
+from streams.core.errors import ConfigError
+from streams.core.records import TopicPartition
+
+_LOGGER = logging.getLogger(__name__)
+
+METADATA_FILE: Final = "partition.metadata"
+_VERSION: Final = 1
+_FOLDER_NAME: Final = re.compile(r"([A-Za-z0-9._-]{1,249})-(\d{1,9})", re.ASCII)
+
+#: What is known of a topic: partitions, config, storage, id, serialization.
+Entry = dict[str, Any]
+
+
+def checked_entry(place: object, name: str, entry: object) -> Entry:
+    """Return what is stored of a topic if it has the right form.
+
+    Raises:
+        ConfigError: it has another one; ``place`` says where it stands.
+    """
+    wrong = _wrong(entry)
+    if wrong:
+        raise ConfigError(
+            f"{place}: topic {name!r}: {wrong}; mend it or restore the file (without it topics are found again by the "
+            f"{METADATA_FILE} of their folders)"
+        )
+    assert isinstance(entry, dict)
+    return entry
+
+
+def _wrong(entry: object) -> str:
+    if not isinstance(entry, dict):
+        return "no object"
+    partitions, config, topic_id = entry.get("partitions"), entry.get("config"), entry.get("id")
+    if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
+        return f"partitions is {partitions!r}, a number of at least 1 is needed"
+    if not isinstance(config, dict) or not all(isinstance(text, str) for text in config.values()):
+        return f"config is {config!r}, settings and their values as text are needed"
+    if entry.get("storage") not in ("array", "linked", "file", "custom"):
+        return f"storage is {entry.get('storage')!r}"
+    if topic_id is not None and not (isinstance(topic_id, str) and re.fullmatch(r"[0-9a-f]{32}", topic_id)):
+        return f"id is {topic_id!r}, 32 hexadecimal digits are needed"
+    if entry.get("serialization") not in (None, "custom"):
+        return f"serialization is {entry['serialization']!r}"
+    return ""
+
+
+def write_metadata(folder: Path, topic: str, entry: Entry, *, is_durable: bool) -> None:
+    """Note beside the segments which topic they belong to; nothing where that stands there."""
+    data = json.dumps({"version": _VERSION, "topic": topic, **entry}, indent=1).encode()
+    path = folder / METADATA_FILE
+    if not path.exists() or path.read_bytes() != data:
+        write_atomically(path, data, is_durable=is_durable)
+
+
+def read_metadata(folder: Path, topic: str) -> Entry | None:
+    """Return what a folder says of its topic, None where it does not say it, or names another topic."""
+    path = folder / METADATA_FILE
+    try:
+        document = json.loads(path.read_bytes())
+        if document["version"] != _VERSION or document["topic"] != topic:
+            return None
+        return checked_entry(path, topic, {key: document[key] for key in document if key not in ("version", "topic")})
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, ConfigError) as error:
+        _LOGGER.warning("%s: cannot be read and is left alone: %s", path, error)
+        return None
+
+
+def check_owner(folder: Path, topic: str, topic_id: str) -> None:
+    """See that a folder belongs to the topic that has its name.
+
+    Raises:
+        DamagedLogError: it belongs to one that had the name before.
+    """
+    found = read_metadata(folder, topic)
+    if found is not None and found.get("id") != topic_id:
+        raise damaged(folder, f"the records are of a topic with id {found.get('id')}, not {topic_id}", folder)
+
+
+@define
+class Adoption:
+    """The folders that ``entries`` does not know; ``deleting`` has the ids of topics whose deletion had begun."""
+
+    logs: Path
+    entries: dict[str, Entry]
+    deleting: Collection[str]
+
+    def run(self) -> bool:
+        """Adopt or clear away each; return whether a topic was adopted.
+
+        Raises:
+            ConfigError: records that no topic owns, and too little is known to adopt them.
+        """
+        unknown = self._unknown()
+        refused: list[str] = []
+        is_changed = False
+        for topic, numbers in unknown.items():
+            found = {number: read_metadata(self._folder(topic, number), topic) for number in numbers}
+            for number, entry in list(found.items()):
+                if entry is not None and entry.get("id") in self.deleting:
+                    shutil.rmtree(self._folder(topic, number))
+                    del found[number]
+            if not found:
+                continue
+            entry = self._adopted(topic, found)
+            if entry is not None:
+                self.entries[topic] = entry
+                is_changed = True
+                _LOGGER.warning(
+                    "topic %r: the topics' file does not know its folders in %s; adopted with %d partitions",
+                    topic,
+                    self.logs,
+                    entry["partitions"],
+                )
+            elif any(_has_records(self._folder(topic, number)) for number in found):
+                refused += [f"{topic}-{number}" for number in sorted(found)]
+            else:
+                # A creation that a killed broker did not finish: nobody was told that there is such a topic.
+                for number in found:
+                    shutil.rmtree(self._folder(topic, number))
+        if refused:
+            raise ConfigError(
+                f"{self.logs} holds records that belong to no topic of the topics' file: {', '.join(refused)}; not "
+                f"every partition is there with its {METADATA_FILE}, so they cannot be adopted. Restore the topics' "
+                "file or the missing folders, or move these away; nothing was deleted"
+            )
+        return is_changed
+
+    def _unknown(self) -> Mapping[str, list[int]]:
+        unknown: dict[str, list[int]] = {}
+        for folder in sorted(self.logs.iterdir()) if self.logs.is_dir() else ():
+            match = _FOLDER_NAME.fullmatch(folder.name)
+            if match is None or not folder.is_dir() or str(int(match[2])) != match[2]:
+                _LOGGER.warning("%s: not the folder of a partition; it is left alone", folder)
+                continue
+            topic, number = match[1], int(match[2])
+            entry = self.entries.get(topic)
+            if entry is None or entry["storage"] != "file" or number >= entry["partitions"]:
+                unknown.setdefault(topic, []).append(number)
+        return unknown
+
+    def _folder(self, topic: str, number: int) -> Path:
+        return self.logs / str(TopicPartition(topic, number))
+
+    def _adopted(self, topic: str, found: Mapping[int, Entry | None]) -> Entry | None:
+        """Return the topic whose partitions these are, None where some are missing or say different things."""
+        entry, known = self.entries.get(topic), [metadata for metadata in found.values() if metadata is not None]
+        present = set(found)
+        if entry is not None:
+            known = [*known, entry]
+            present |= set(range(entry["partitions"]))
+        if len(known) < len(found) or len(_different(known, "id")) != 1 or len(_different(known, "storage")) != 1:
+            return None
+        newest = max(known, key=lambda one: int(one["partitions"]))
+        return dict(newest) if present == set(range(newest["partitions"])) else None
+
+
+def _different(entries: Iterable[Entry], key: str) -> set[object]:
+    return {entry.get(key) for entry in entries}
+
+
+def _has_records(folder: Path) -> bool:
+    return any(path.stat().st_size for path in folder.glob("*.log*"))

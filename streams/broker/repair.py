@@ -1,0 +1,263 @@
+"""Saving what can be read of damaged logs: only batches that are damaged go, whatever lies behind them stays.
+
+Offsets never change: in the place of lost records stands a gap that readers pass over, also at the end, so that no
+offset is given twice.  A file that is written anew is kept beside as ``.damaged``.  Above ``recovery``.
+"""
+
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from attrs import define, field, frozen
+
+from streams.broker.batches import gap_batches
+from streams.broker.checkpoint import write_checkpoint
+from streams.broker.files import DIRECTORY_MODE, FILE_MODE, OpenFiles, sync_directory
+from streams.broker.offline import offline_topics
+from streams.broker.recovery import (
+    RECOVERY_FILE,
+    START_FILE,
+    find_batch,
+    mapped,
+    noted_offset,
+    recovered,
+    segment_paths,
+    whole_batch,
+)
+from streams.broker.segment import Segment
+from streams.core.errors import DamagedLogError
+from streams.protocol import batch
+from streams.protocol.batch import BatchHeader
+
+_LAST: Final = 1 << 62
+
+
+@frozen
+class Loss:
+    """What of a file cannot be read: bytes, and the records with offsets from ``offset`` up to ``next_offset``."""
+
+    partition: str
+    path: Path
+    offset: int
+    next_offset: int
+    size: int
+    reason: str
+
+    @property
+    def records(self) -> int:
+        """Number of offsets that are lost; where a log is compacted fewer records had them."""
+        return self.next_offset - self.offset
+
+    def __str__(self) -> str:
+        what = (
+            f"offsets {self.offset} to {self.next_offset - 1} are lost" if self.records else "no known offset is lost"
+        )
+        return f"{self.partition}: {what} ({self.size} bytes of {self.path.name}: {self.reason})"
+
+
+@define
+class _Repair:
+    """The repair of one log; ``parts`` is what each file is to hold: bytes by place, or gaps by offsets."""
+
+    directory: Path
+    losses: list[Loss] = field(factory=list, init=False)
+    start_offset: int = field(default=0, init=False)
+    recovery_point: int = field(default=0, init=False)
+    #: New contents of files, where these have to change.
+    contents: dict[Path, list[tuple[str, int, int]]] = field(factory=dict, init=False)
+    bad_notes: list[Path] = field(factory=list, init=False)
+
+    def survey(self) -> None:
+        paths = segment_paths(self.directory)
+        first = int(paths[0].stem) if paths else 0
+        self.start_offset = self._noted(START_FILE, first)
+        self.recovery_point = self._noted(RECOVERY_FILE, 0)
+        begin = self.start_offset
+        if paths and first <= begin:
+            # Files wholly below the start are on their way out.
+            paths = [path for path, end in zip(paths, [*map(_base, paths[1:]), _LAST], strict=True) if end > begin]
+            begin = _base(paths[0])
+        else:
+            end = first if paths else max(self.recovery_point, begin)
+            path = Segment.path_of(self.directory, begin)
+            self.contents[path] = [("gap", begin, end)] if end > begin else []
+            self._lose(path, begin, end, 0, "the file is missing")
+            begin = end
+        for index, path in enumerate(paths):
+            following = _base(paths[index + 1]) if index + 1 < len(paths) else None
+            begin = max(begin, self._survey(path, following))
+
+    def _survey(self, path: Path, following: int | None) -> int:
+        """Find what one file holds; return the offset behind it."""
+        length = path.stat().st_size
+        expected, position = _base(path), 0
+        parts: list[tuple[str, int, int]] = []
+        before = len(self.losses)
+        with mapped(path) as data:
+            for at, header, base in _batches(data, expected, following or self.recovery_point):
+                next_offset = header.next_offset - header.base_offset + base
+                if following is not None and next_offset > following:
+                    break
+                if at > position or base > expected:
+                    parts.append(("gap", expected, base))
+                    self._lose(path, expected, base, at - position, f"damaged at byte {position}")
+                if base != header.base_offset:
+                    self._lose(path, base, base, 0, f"the damaged offset of the batch at byte {at} is mended")
+                    parts.append(("moved", at, base))
+                else:
+                    parts.append(("bytes", at, header.size))
+                position, expected = at + header.size, next_offset
+        end = following if following is not None else max(expected, self.recovery_point)
+        if position < length or end > expected:
+            if end > expected:
+                parts.append(("gap", expected, end))
+            self._lose(path, expected, end, length - position, f"damaged at byte {position}, or cut short there")
+        if len(self.losses) > before:
+            self.contents[path] = parts
+        return end
+
+    def _noted(self, name: str, otherwise: int) -> int:
+        path = self.directory / name
+        try:
+            return noted_offset(path)
+        except DamagedLogError:
+            self.bad_notes.append(path)
+            self._lose(path, otherwise, otherwise, path.stat().st_size, "it is no offset; taken from the segments")
+            return otherwise
+
+    def _lose(self, path: Path, offset: int, next_offset: int, size: int, reason: str) -> None:
+        self.losses.append(Loss(self.directory.name, path, offset, max(offset, next_offset), size, reason))
+
+    def perform(self) -> None:
+        self.directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        for path in self.bad_notes:
+            os.replace(path, _aside(path))
+        if self.start_offset:
+            write_checkpoint(self.directory / START_FILE, self.start_offset, is_durable=True)
+        for path, parts in self.contents.items():
+            new = path.with_suffix(".cleaned")
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE), "wb") as target:
+                _write(parts, path, target.write)
+                target.flush()
+                os.fsync(target.fileno())
+            if path.exists():
+                os.link(path, _aside(path))
+            os.replace(new, path)
+        sync_directory(self.directory)
+
+
+def _base(path: Path) -> int:
+    return int(path.stem)
+
+
+def _aside(path: Path) -> Path:
+    """Return a name for the damaged file that is not taken."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    return aside
+
+
+def _write(parts: list[tuple[str, int, int]], path: Path, write: Callable[[bytes], object]) -> None:
+    for kind, first, second in parts:
+        if kind == "gap":
+            write(gap_batches(first, second))
+            continue
+        with open(path, "rb") as source:
+            source.seek(first)
+            if kind == "bytes":
+                write(source.read(second))
+            else:
+                header = batch.read_header(source.read(batch.HEADER_SIZE))
+                source.seek(first)
+                write(batch.moved(source.read(header.size), second))
+
+
+def _batches(data: bytes | mmap.mmap, expected: int, end: int) -> Iterator[tuple[int, BatchHeader, int]]:
+    """Yield place, header and true offset of the whole batches; ``end`` is where the offsets are known to end."""
+    position = 0
+    while position < len(data):
+        header = whole_batch(data, position)
+        if header is not None and header.base_offset != expected:
+            # Offsets are not in the checksum: one that is damaged is told by the batch behind.
+            true_next = expected + header.next_offset - header.base_offset
+            after = whole_batch(data, position + header.size)
+            if after is None or after.base_offset != true_next:
+                header = None
+        if header is not None:
+            yield position, header, expected
+            position, expected = position + header.size, expected + header.next_offset - header.base_offset
+            continue
+        behind = _resumed(data, position, expected, end)
+        if behind is None:
+            return
+        position, header = behind
+        yield position, header, header.base_offset
+        position, expected = position + header.size, header.next_offset
+
+
+def _resumed(data: bytes | mmap.mmap, start: int, expected: int, end: int) -> tuple[int, BatchHeader] | None:
+    """Return place and header of the next batch whose offset can be trusted."""
+    position = start
+    while (found := find_batch(data, position, expected)) is not None:
+        at, header = found
+        after = whole_batch(data, at + header.size)
+        if after is not None and after.base_offset == header.next_offset:
+            return found
+        # The last one: records before it that are gone took up bytes.
+        is_near = header.base_offset - expected <= at - start
+        if at + header.size == len(data) and (is_near or header.next_offset == end):
+            return found
+        position = at + 1
+    return None
+
+
+def repair(directory: Path, *, is_trial: bool) -> list[Loss]:
+    """Write the damaged files of a log anew without what is lost; return what that is.
+
+    ``is_trial``: return only what would be lost.
+
+    Raises:
+        DamagedLogError: what was written cannot be read.
+        OSError: the disk is full, say; nothing of the file at hand is changed.
+    """
+    if _can_open(directory):
+        return []
+    work = _Repair(directory)
+    work.survey()
+    if not is_trial:
+        work.perform()
+        files = OpenFiles()
+        try:
+            recovered(directory, files, is_known=True)
+        finally:
+            files.close()
+    return work.losses
+
+
+def repair_data(data_dir: Path, *, is_trial: bool) -> Iterator[Loss]:
+    """Repair every damaged log of a data directory that no broker has open; yield what is lost.
+
+    ``is_trial``: only say what would be lost.
+
+    Raises:
+        ConfigError: no broker has kept anything there, or its list of topics cannot be read.
+        StateLockedError: a broker uses it.
+        OSError, DamagedLogError: as ``repair``.
+    """
+    with offline_topics(data_dir) as topics:
+        for folder in topics.folders():
+            yield from repair(folder, is_trial=is_trial)
+
+
+def _can_open(directory: Path) -> bool:
+    files = OpenFiles()
+    try:
+        recovered(directory, files, is_known=True)
+    except DamagedLogError:
+        return False
+    finally:
+        files.close()
+    return True

@@ -1,0 +1,64 @@
+"""``streams broker``: what it says of damaged records, and how these are repaired."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from streams.broker import EmbeddedBroker
+from streams.core.records import Block, TopicPartition
+from tests.cli.conftest import Program, Result
+
+
+def damaged(folder: Path) -> Path:
+    """Make a topic, and flip a bit of its fourth record."""
+    with EmbeddedBroker(folder) as broker:
+        broker.create_topic("words")
+        for number in range(10):
+            broker.append(TopicPartition("words", 0), Block([None], [b"%d" % number], [0]))
+    path = folder / "logs" / "words-0" / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 10 * 4 - 1] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+def test_a_repair_is_shown_and_performed_only_when_asked_for(streams: Program) -> None:
+    path = damaged(streams.folder / "data")
+    before = path.read_bytes()
+
+    shown = streams("broker", "--data", "data", "--repair")
+
+    assert shown.status == 1
+    assert shown.out.startswith("words-0: offsets 3 to 3 are lost (69 bytes of 00000000000000000000.log: ")
+    assert "nothing was changed" in shown.err
+    assert path.read_bytes() == before
+
+    performed = streams("broker", "--data", "data", "--repair", "perform")
+
+    assert (performed.status, performed.out) == (0, shown.out)
+    assert path.with_name(f"{path.name}.damaged-1").read_bytes() == before
+    with EmbeddedBroker(streams.folder / "data") as broker:
+        blocks = broker.read(TopicPartition("words", 0), 0)
+    assert [value for block in blocks for value in block.values] == [b"%d" % n for n in range(10) if n != 3]
+    assert streams("broker", "--data", "data", "--repair") == Result(0, "", "streams: no log in data is damaged\n")
+
+
+def test_a_repair_needs_the_folder(refused: Callable[..., str]) -> None:
+    assert "--data" in refused("broker", "--repair")
+    assert "no embedded broker has kept topics here" in refused("broker", "--repair", "--data", "nowhere")
+
+
+def test_a_run_over_damaged_records_of_its_own_ends_with_an_error(streams: Program) -> None:
+    """It would go on with wrong totals."""
+    (streams.folder / "words.jsonl").write_text("".join(f'{{"word": "w{n % 7}"}}\n' for n in range(50)))
+    arguments = ("run", "counts.py", "--input", "words=words.jsonl", "--output", "counts=out.jsonl")
+    assert streams(*arguments, "--state-dir", "state").status == 0
+    changelog = max(streams.folder.glob("state/broker/logs/*changelog*/*.log"), key=lambda path: path.stat().st_size)
+    data = bytearray(changelog.read_bytes())
+    data[len(data) // 2] ^= 1
+    changelog.write_bytes(data)
+
+    result = streams(*arguments, "--state-dir", "state")
+
+    assert result.status == 1
+    assert f"the log of {changelog.parent.name} is damaged" in result.err
+    assert "streams broker --data state/broker --repair" in result.err
