@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from attrs import define, field
 
-from streams.broker.config import BrokerConfig
+from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
 from streams.broker.fetches import Answer
 from streams.broker.limits import CREATED_PARTITIONS
 from streams.broker.refusals import ErrorText, error_of
@@ -97,6 +97,13 @@ class Catalogue:
             return self.config.default_partitions if spec.partitions == -1 else spec.partitions
 
         def make(spec: TopicSpec) -> None:
+            if spec.replicas != -1 and spec.replicas < 1:
+                raise BrokerError(
+                    f"topic {spec.name!r} with {spec.replicas} replicas: give at least 1, or -1 for the default",
+                    code=ErrorCode.INVALID_REPLICATION_FACTOR,
+                )
+            if spec.name in INTERNAL_TOPICS:
+                spec = _own_spec(spec)
             made[spec.name] = self.described(create(spec.name, count(spec), spec.config), count(spec))
 
         try:
@@ -138,3 +145,19 @@ def _check_created(counts: Iterable[int]) -> None:
     """
     if sum(count for count in counts if count > 0) > CREATED_PARTITIONS:
         raise BrokerError("Excessively large number of partitions per request.", code=ErrorCode.POLICY_VIOLATION)
+
+
+def _own_spec(spec: TopicSpec) -> TopicSpec:
+    """Return one of the broker's own topics as it makes them; a client may ask for it, but not for another one."""
+    if spec.partitions not in (-1, 1):
+        raise BrokerError(
+            f"topic {spec.name!r} is the broker's own and has 1 partition, not {spec.partitions}",
+            code=ErrorCode.INVALID_PARTITIONS,
+        )
+    for name, value in spec.config.items():
+        if value != INTERNAL_CONFIG.get(name):
+            raise BrokerError(
+                f"topic {spec.name!r} is the broker's own: {name}={value!r} cannot be set for it; leave it out",
+                code=ErrorCode.INVALID_CONFIG,
+            )
+    return TopicSpec(spec.name, 1, INTERNAL_CONFIG)

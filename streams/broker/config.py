@@ -4,8 +4,9 @@ One table holds name, default and parser.  Settings of Kafka that mean nothing t
 broker in process are accepted and shown, so that scripts for Kafka run unchanged.
 """
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from attrs import frozen
 
@@ -25,7 +26,12 @@ RECORD_TTL = "streams.record.ttl.ms"
 #: Storages of the broker's own, and the word for one of the user's.
 STORAGE_NAMES = ("array", "linked", "file", "custom")
 
+#: Settings of the broker's own topics.
+INTERNAL_CONFIG: Final[Mapping[str, str]] = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
+
 _DAY_MS = 86_400_000
+_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 @frozen
@@ -44,6 +50,7 @@ class TopicConfig:
     max_message_bytes: int
     timestamp_type: TimestampType
     segment_bytes: int
+    segment_ms: int
     delete_retention_ms: int
     min_compaction_lag_ms: int
     min_cleanable_dirty_ratio: float
@@ -64,7 +71,7 @@ class TopicConfig:
 
     def shown(self) -> dict[str, str]:
         """Return every setting that Kafka's topics have, without effect too: tools take it for granted."""
-        return _WITHOUT_EFFECT | self.described()
+        return {name: default for name, (default, _) in _WITHOUT_EFFECT.items()} | self.described()
 
 
 def parse_config(given: Mapping[str, str]) -> TopicConfig:
@@ -80,7 +87,7 @@ def parse_config(given: Mapping[str, str]) -> TopicConfig:
                 f"topic configuration {name!r} is unknown; known are {known}", code=ErrorCode.INVALID_CONFIG
             )
     values: dict[str, Any] = {}
-    for name, (default, parse) in _SETTINGS.items():
+    for name, (default, parse) in (_SETTINGS | _WITHOUT_EFFECT).items():
         text = given.get(name, default)
         try:
             values[name] = parse(text)
@@ -96,6 +103,7 @@ def parse_config(given: Mapping[str, str]) -> TopicConfig:
         max_message_bytes=values["max.message.bytes"],
         timestamp_type=values["message.timestamp.type"],
         segment_bytes=values["segment.bytes"],
+        segment_ms=values["segment.ms"],
         delete_retention_ms=values["delete.retention.ms"],
         min_compaction_lag_ms=values["min.compaction.lag.ms"],
         min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
@@ -123,27 +131,42 @@ def _one_of(*choices: str) -> Callable[[str], str]:
 
 
 def _ttl(text: str) -> int | None:
-    return None if text == "off" else _at_least(-1)(text)
+    return None if text == "off" else _long(-1)(text)
 
 
-def _at_least(lowest: int) -> Callable[[str], int]:
+def _whole(lowest: int, highest: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise ValueError("expected a whole number") from None
+        if not _NUMBER.fullmatch(text.strip()):
+            raise ValueError("expected a whole number, in digits 0 to 9")
+        # Python refuses very many digits, with advice that is of no use here.
+        number = int(text) if len(text) < 100 else highest + 1
         if number < lowest:
             raise ValueError(f"must be at least {lowest}")
+        if number > highest:
+            raise ValueError(f"must be at most {highest}")
         return number
 
     return parse
 
 
+def _int(lowest: int) -> Callable[[str], int]:
+    return _whole(lowest, 2**31 - 1)
+
+
+def _long(lowest: int) -> Callable[[str], int]:
+    return _whole(lowest, 2**63 - 1)
+
+
+def _truth(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text.strip().lower() == "true"
+
+
 def _ratio(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise ValueError("expected a number") from None
+    if not _DECIMAL.fullmatch(text.strip()):
+        raise ValueError("expected a number")
+    number = float(text)
     if not 0 <= number <= 1:
         raise ValueError("must lie between 0 and 1")
     return number
@@ -153,13 +176,14 @@ def _ratio(text: str) -> float:
 #: seven days): a broker in process is often fed history, whose age says nothing.
 _SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
     "cleanup.policy": ("delete", _policies),
-    "retention.ms": ("-1", _at_least(-1)),
-    "retention.bytes": ("-1", _at_least(-1)),
-    "max.message.bytes": ("1048588", _at_least(0)),
+    "retention.ms": ("-1", _long(-1)),
+    "retention.bytes": ("-1", _long(-1)),
+    "max.message.bytes": ("1048588", _int(0)),
     "message.timestamp.type": ("CreateTime", _one_of("CreateTime", "LogAppendTime")),
-    "segment.bytes": (str(1 << 30), _at_least(14)),
-    "delete.retention.ms": (str(_DAY_MS), _at_least(0)),
-    "min.compaction.lag.ms": ("0", _at_least(0)),
+    "segment.bytes": (str(1 << 30), _int(14)),
+    "segment.ms": (str(7 * _DAY_MS), _long(1)),
+    "delete.retention.ms": (str(_DAY_MS), _long(0)),
+    "min.compaction.lag.ms": ("0", _long(0)),
     "min.cleanable.dirty.ratio": ("0.5", _ratio),
     "compression.type": ("producer", _one_of("producer", *CODECS)),
     PARTITIONER: ("default", _one_of(*STRATEGIES)),
@@ -170,30 +194,29 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
 _FOREVER = str(2**63 - 1)
 #: Default by Kafka's name of what is shown because tools read it: one node has one replica and no tiers, and
 #: leaves when to write to the file system.
-_WITHOUT_EFFECT: dict[str, str] = {
-    "compression.gzip.level": "-1",
-    "compression.lz4.level": "9",
-    "compression.zstd.level": "3",
-    "file.delete.delay.ms": "60000",
-    "flush.messages": _FOREVER,
-    "flush.ms": _FOREVER,
-    "follower.replication.throttled.replicas": "",
-    "index.interval.bytes": "4096",
-    "leader.replication.throttled.replicas": "",
-    "local.retention.bytes": "-2",
-    "local.retention.ms": "-2",
-    "max.compaction.lag.ms": _FOREVER,
-    "message.timestamp.after.max.ms": _FOREVER,
-    "message.timestamp.before.max.ms": _FOREVER,
-    "min.insync.replicas": "1",
-    "preallocate": "false",
-    "remote.log.copy.disable": "false",
-    "remote.log.delete.on.disable": "false",
-    "remote.storage.enable": "false",
-    "segment.index.bytes": "10485760",
-    "segment.jitter.ms": "0",
-    "segment.ms": "604800000",
-    "unclean.leader.election.enable": "false",
+_WITHOUT_EFFECT: dict[str, tuple[str, Callable[[str], object]]] = {
+    "compression.gzip.level": ("-1", _whole(-1, 9)),
+    "compression.lz4.level": ("9", _whole(1, 17)),
+    "compression.zstd.level": ("3", _whole(-131_072, 22)),
+    "file.delete.delay.ms": ("60000", _long(0)),
+    "flush.messages": (_FOREVER, _long(1)),
+    "flush.ms": (_FOREVER, _long(0)),
+    "follower.replication.throttled.replicas": ("", str),
+    "index.interval.bytes": ("4096", _int(0)),
+    "leader.replication.throttled.replicas": ("", str),
+    "local.retention.bytes": ("-2", _long(-2)),
+    "local.retention.ms": ("-2", _long(-2)),
+    "max.compaction.lag.ms": (_FOREVER, _long(1)),
+    "message.timestamp.after.max.ms": (_FOREVER, _long(0)),
+    "message.timestamp.before.max.ms": (_FOREVER, _long(0)),
+    "min.insync.replicas": ("1", _int(1)),
+    "preallocate": ("false", _truth),
+    "remote.log.copy.disable": ("false", _truth),
+    "remote.log.delete.on.disable": ("false", _truth),
+    "remote.storage.enable": ("false", _truth),
+    "segment.index.bytes": ("10485760", _int(4)),
+    "segment.jitter.ms": ("0", _long(0)),
+    "unclean.leader.election.enable": ("false", _truth),
 }
 
 #: Settings that Kafka had before 4.0 and scripts still name.

@@ -56,7 +56,7 @@ def _wrong(entry: object) -> str:
         return f"config is {config!r}, settings and their values as text are needed"
     if entry.get("storage") not in ("array", "linked", "file", "custom"):
         return f"storage is {entry.get('storage')!r}"
-    if topic_id is not None and not (isinstance(topic_id, str) and re.fullmatch(r"[0-9a-f]{32}", topic_id)):
+    if not (isinstance(topic_id, str) and re.fullmatch(r"[0-9a-f]{32}", topic_id)):
         return f"id is {topic_id!r}, 32 hexadecimal digits are needed"
     if entry.get("serialization") not in (None, "custom"):
         return f"serialization is {entry['serialization']!r}"

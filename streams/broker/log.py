@@ -18,7 +18,14 @@ from streams.broker.limits import LOOKED_INTO_BYTES
 from streams.broker.damaged import DamagedStorage
 from streams.broker.producers import ActiveProducer, ProducerLedger
 from streams.broker.steps import STEP_RECORDS, Steps, portions, records_in, whole
-from streams.broker.storage import CompactableStorage, GradualStorage, LogStorage, Stamped, stamps_of
+from streams.broker.storage import (
+    CompactableStorage,
+    GradualStorage,
+    LogStorage,
+    SealableStorage,
+    Stamped,
+    stamps_of,
+)
 from streams.core.errors import BrokerError, DamagedLogError, OffsetOutOfRangeError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.batch import HEADER_SIZE, CorruptBatchError, batch_size
@@ -59,6 +66,8 @@ class PartitionLog:
     _clean_records: int = field(default=0, init=False)
     _horizons: dict[int, int] = field(factory=dict, init=False)
     _next_expiry_ms: int | None = field(default=None, init=False)
+    # Where what is being written begins, and when that was first seen.
+    _unsealed: tuple[int, int] | None = field(default=None, init=False)
     _producers: ProducerLedger = field(init=False)
     # The storage, where it hands out batches.
     _encoded: EncodedStorage | None = field(init=False)
@@ -98,11 +107,6 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         """Offset behind the last record that read_committed may see."""
         return self._producers.last_stable_offset(self.storage.end_offset)
-
-    @property
-    def highest_producer_id(self) -> int:
-        """The highest producer id that has written here, -1 without any."""
-        return self._producers.highest_id
 
     def epoch_of(self, producer_id: int) -> int:
         """Return the latest epoch of a producer that has written here, -1 if it is not known."""
@@ -378,6 +382,20 @@ class PartitionLog:
                 self.storage.truncate_before(kept.offsets[0])
                 return
             self.storage.truncate_before(block.offsets[-1] + 1)
+
+    def seal(self, now_ms: int) -> None:
+        """Let what a compacted topic's storage is writing be compacted, where ``segment.ms`` or its size ask for it.
+
+        An append begins a segment by the records' times, as in Kafka; here the broker's time counts, from when it first
+        sees the segment, so that a log to which nobody writes any more gets its turn.
+        """
+        storage = self.storage
+        if not self.config.is_compacted or not isinstance(storage, SealableStorage):
+            return
+        sealed_offset = storage.sealed_offset
+        if self._unsealed is None or self._unsealed[0] != sealed_offset:
+            self._unsealed = sealed_offset, now_ms
+        storage.seal(is_due=now_ms - self._unsealed[1] >= self.config.segment_ms)
 
     def compact(self, now_ms: int) -> bool:
         """Keep the latest record per key, where ``cleanup.policy`` and the share of new records ask for it.

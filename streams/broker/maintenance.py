@@ -54,6 +54,7 @@ class Maintenance:
                 if log.damage is not None or not self._has(log):
                     continue
                 log.apply_retention(now_ms)
+                log.seal(now_ms)
                 for seen in log.compaction(now_ms):
                     count += seen
                     if count >= STEP_RECORDS:

@@ -129,11 +129,6 @@ class ProducerLedger:
         """Refuse a producer's earlier epochs from now on."""
         self._producer(ProducerStamp(producer_id, epoch), now_ms)
 
-    @property
-    def highest_id(self) -> int:
-        """The highest producer id known here, -1 without any."""
-        return max(self._producers, default=-1)
-
     def epoch_of(self, producer_id: int) -> int:
         """Return the latest epoch of a producer, -1 if it is not known."""
         known = self._producers.get(producer_id)

@@ -16,7 +16,7 @@ from typing import Any, get_args
 from attrs import define, field, frozen
 
 from streams.broker.catalogue import Catalogue
-from streams.broker.config import BrokerConfig
+from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
 from streams.broker.fetches import Answer, Asked, WaitingFetch, WaitingFetches
 from streams.broker.limits import MAX_WAIT_MS
 from streams.broker.log import PartitionLog
@@ -70,9 +70,7 @@ _LOGGER = logging.getLogger(__name__)
 
 _GROUP_REQUESTS: tuple[type, ...] = get_args(GroupRequest)
 _OFFSETS_PARTITION = TopicPartition(OFFSETS_TOPIC, 0)
-_OFFSETS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 _TRANSACTIONS_PARTITION = TopicPartition(TRANSACTIONS_TOPIC, 0)
-_TRANSACTIONS_CONFIG = _OFFSETS_CONFIG
 _TRANSACTION_REQUESTS = (InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn)
 _LOAD_RECORDS = 50_000
 
@@ -107,6 +105,7 @@ class Broker:
     def __attrs_post_init__(self) -> None:
         self._maintenance = Maintenance(self.topics)
         self._catalogue = Catalogue(self.topics, self.config, self.add_partitions)
+        self.transactions.is_taken = self._has_written
         handlers: dict[type, Callable[..., None]] = {
             Produce: self._produce,
             Fetch: self._fetch,
@@ -150,7 +149,6 @@ class Broker:
         self._refuse_damages()
         for log in self.topics.logs.values():
             log.load(self.wall_ms(now_ms))
-            self.transactions.reserve_producer_ids(log.highest_producer_id)
         log_of_offsets = self.topics.logs.get(_OFFSETS_PARTITION)
         if log_of_offsets is not None:
             self.coordinator.load(_blocks(log_of_offsets))
@@ -164,6 +162,10 @@ class Broker:
                 if key is not None
             )
             self._perform_transaction(self.transactions.load(rows, now_ms), now_ms)
+
+    def _has_written(self, producer_id: int) -> bool:
+        """Whether a log knows a producer id, whoever has given it out."""
+        return any(log.epoch_of(producer_id) >= 0 for log in self.topics.logs.values())
 
     def _refuse_damages(self) -> None:
         damages = self.topics.damages()
@@ -431,7 +433,7 @@ class Broker:
                 answer(AddPartitionsToTxnResponse(errors))
                 return
         elif isinstance(request, AddOffsetsToTxn):
-            self._internal_log(_OFFSETS_PARTITION, _OFFSETS_CONFIG)
+            self._internal_log(_OFFSETS_PARTITION)
         before = self.transactions.known(request.transactional_id)
         effects = self.transactions.handle(request, now_ms, answer)
         try:
@@ -455,10 +457,10 @@ class Broker:
             match effect:
                 case PersistTransaction(transactional_id, value):
                     block = Block([transaction_key(transactional_id)], [value], [self.wall_ms(now_ms)])
-                    self._append_internal(_TRANSACTIONS_PARTITION, _TRANSACTIONS_CONFIG, [block], now_ms)
+                    self._append_internal(_TRANSACTIONS_PARTITION, [block], now_ms)
                 case PersistProducerIds(below):
                     block = Block([producer_ids_key()], [producer_ids_value(below)], [self.wall_ms(now_ms)])
-                    self._append_internal(_TRANSACTIONS_PARTITION, _TRANSACTIONS_CONFIG, [block], now_ms)
+                    self._append_internal(_TRANSACTIONS_PARTITION, [block], now_ms)
                 case WriteMarkers():
                     self._end_transaction(effect, now_ms)
                 case _:
@@ -575,12 +577,10 @@ class Broker:
             blocks.append(
                 Block([row.key for row in rows], [row.value for row in rows], [wall_ms] * len(rows), producer=producer)
             )
-        self._append_internal(_OFFSETS_PARTITION, _OFFSETS_CONFIG, blocks, now_ms)
+        self._append_internal(_OFFSETS_PARTITION, blocks, now_ms)
 
-    def _append_internal(
-        self, partition: TopicPartition, config: Mapping[str, str], blocks: Sequence[Block], now_ms: int
-    ) -> None:
-        log = self._internal_log(partition, config)
+    def _append_internal(self, partition: TopicPartition, blocks: Sequence[Block], now_ms: int) -> None:
+        log = self._internal_log(partition)
         # Offsets behind which records are lost would be skipped records: flush these first.
         for unflushed in self._unflushed:
             unflushed.storage.flush()
@@ -590,8 +590,8 @@ class Broker:
         self._schedule_maintenance(now_ms)
         self._wake((partition,), now_ms)
 
-    def _internal_log(self, partition: TopicPartition, config: Mapping[str, str]) -> PartitionLog:
-        return self.topics.logs.get(partition) or self.topics.create(partition.topic, 1, config).logs[0]
+    def _internal_log(self, partition: TopicPartition) -> PartitionLog:
+        return self.topics.logs.get(partition) or self.topics.create(partition.topic, 1, INTERNAL_CONFIG).logs[0]
 
     def _schedule_maintenance(self, now_ms: int) -> None:
         if self._maintenance_due_ms is None and self.config.maintenance_interval_ms is not None:

@@ -397,7 +397,7 @@ class Topics:
             except BrokerError as error:
                 raise ConfigError(f"topics' file {path}: topic {name!r}: {error}; mend the setting there") from error
             topic = Topic(name, config, self._stored_choice(name, entry["storage"]))
-            topic.topic_id = _stored_id(name, entry.get("id"))
+            topic.topic_id = bytes.fromhex(entry["id"])
             topic.partitioner = _partitioner(topic, self.storages.partitioners.get(name))
             topic.serialization = self._stored_serialization(name, entry.get("serialization"))
             for number in range(entry["partitions"]):
@@ -603,8 +603,3 @@ def check_name(name: str) -> None:
             f"topic name {name!r}: use 1 to 249 letters, digits, '.', '_' or '-', but neither '.' nor '..'",
             code=ErrorCode.INVALID_TOPIC,
         )
-
-
-def _stored_id(name: str, stored: str | None) -> bytes:
-    # A data directory that was written before topics had ids: always the same one for a name.
-    return uuid.uuid5(uuid.NAMESPACE_OID, name).bytes if stored is None else bytes.fromhex(stored)

@@ -32,6 +32,8 @@ from streams.protocol.messages import (
 _LAST_EPOCH = 32_766
 #: So many producer ids are noted as given at once.
 _PRODUCER_ID_BLOCK = 1_000
+#: Nobody is given a producer id from here on.
+_NEVER_GIVEN = 1 << 62
 #: Pause before markers that could not be written are tried again.
 _RETRY_MS = 100
 
@@ -136,6 +138,8 @@ class TransactionCoordinator:
 
     offsets_partition: Callable[[str], TopicPartition]
     config: TransactionConfig = field(factory=TransactionConfig)
+    #: Tells of a producer id whether somebody writes with it, be it that nobody was given it: then nobody is.
+    is_taken: Callable[[int], bool] = lambda _: False
     _known: dict[str, TransactionMetadata] = field(factory=dict)
     _next_producer_id: int = 0
     #: Ids below this are noted in the log as given: after a restart nobody gets one of them again.
@@ -204,7 +208,9 @@ class TransactionCoordinator:
     def load(self, records: Iterable[tuple[bytes, bytes | None]], now_ms: int) -> list[TransactionEffect]:
         """Learn from the log what was; ends that were decided are carried out, open ones get their time again."""
         for key, value in records:
-            self._next_producer_id = max(self._next_producer_id, read_producer_ids(key, value))
+            noted = read_producer_ids(key, value)
+            # No broker gives out so many: it had learned of an id that was made up.
+            self._next_producer_id = max(self._next_producer_id, noted if noted < _NEVER_GIVEN else 0)
             read = read_transaction(key, value)
             if read is None:
                 continue
@@ -215,16 +221,13 @@ class TransactionCoordinator:
             state = TransactionState(fields.pop("state"))
             self._known[transactional_id] = TransactionMetadata(transactional_id, state=state, **fields)
         for known in self._known.values():
-            self._next_producer_id = max(self._next_producer_id, known.producer_id + 1)
+            if known.producer_id < _NEVER_GIVEN:
+                self._next_producer_id = max(self._next_producer_id, known.producer_id + 1)
             if known.state is _S.ONGOING:
                 self._timers.set(known.transactional_id, now_ms + known.timeout_ms)
             elif known.state in _PREPARED:
                 self._write_markers(known)
         return self._take_effects()
-
-    def reserve_producer_ids(self, above: int) -> None:
-        """Give only ids above one that some log knows."""
-        self._next_producer_id = max(self._next_producer_id, above + 1)
 
     def restore(self, transactional_id: str | None, before: TransactionMetadata | None) -> None:
         """Bring back what was known before a change that could not be written."""
@@ -384,7 +387,10 @@ class TransactionCoordinator:
         return evolve(known, producer_id=self._new_producer_id(), epoch=0)
 
     def _new_producer_id(self) -> int:
-        producer_id, self._next_producer_id = self._next_producer_id, self._next_producer_id + 1
+        producer_id = self._next_producer_id
+        while self.is_taken(producer_id):
+            producer_id += 1
+        self._next_producer_id = producer_id + 1
         if producer_id >= self._noted_below:
             self._noted_below = producer_id + _PRODUCER_ID_BLOCK
             self._effects.append(PersistProducerIds(self._noted_below))

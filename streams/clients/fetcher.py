@@ -18,7 +18,7 @@ from streams.clients.errors import as_error, error_for, is_final
 from streams.clients.network import Network
 from streams.clients.subscription import PartitionState, SubscriptionState
 from streams.core.clock import Clock
-from streams.core.errors import BrokerError
+from streams.core.errors import BrokerError, UnreadableBatchError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import (
     READ_COMMITTED,
@@ -153,7 +153,7 @@ class Fetcher:
             if not self._is_current(partition, entry):
                 continue
             if entry.state.is_fetchable:
-                blocks, limit = self._take_from(entry, limit)
+                blocks, limit = self._take_from(partition, entry, limit)
                 taken[partition] = blocks
                 self._news.add(partition)
             if entry.blocks:
@@ -181,10 +181,16 @@ class Fetcher:
         state = self._subscription.partitions.get(partition)
         return state is entry.state and state.position == entry.position
 
-    def _take_from(self, entry: _Prefetched, limit: int) -> tuple[list[Block], int]:
+    def _take_from(self, partition: TopicPartition, entry: _Prefetched, limit: int) -> tuple[list[Block], int]:
         blocks: list[Block] = []
         while entry.blocks and limit > 0:
             block = entry.blocks.popleft()
+            error = _unreadable(partition, block, entry.ends[0])
+            if error is not None:
+                # What lies before it is handed out; it is fetched again, and told again, until somebody goes past it.
+                entry.blocks.clear()
+                self._errors.append((partition, entry.state, entry.position, error))
+                break
             if len(block) > limit:
                 entry.blocks.appendleft(block.slice(limit))
                 block = block.slice(0, limit)
@@ -254,7 +260,7 @@ class Fetcher:
                 state.known_end = fetched.last_stable_offset
             state.log_start_offset = fetched.log_start_offset
             entry = _Prefetched(state, position, deque())
-            for block, end, is_read in _marked(_from_position(fetched.blocks, position), fetched.aborted):
+            for block, end, is_read in _marked(_from_position(partition, fetched.blocks, position), fetched.aborted):
                 if is_read:
                     entry.blocks.append(block)
                     entry.ends.append(end)
@@ -294,6 +300,26 @@ class Fetcher:
         self._retry_at_ms[node] = self._clock.monotonic_ms() + self._retry_backoff_ms
 
 
+def _unreadable(partition: TopicPartition, block: Block, end: int) -> UnreadableBatchError | None:
+    """Decode the columns of a block, which comes as it was sent; return what is wrong with them."""
+    if not isinstance(block, EncodedBlock):
+        return None
+    try:
+        _ = block.values
+    except BrokerError as error:
+        offset = block.header.base_offset
+        return UnreadableBatchError(
+            f"{partition}: the records from offset {offset} up to {end - 1} cannot be read: {error}. They stop whoever "
+            f"reads this partition; to go on without them seek to {end}, commit {end} for the group, or delete the "
+            f"records below {end}",
+            code=error.code,
+            partition=partition,
+            offset=offset,
+            next_offset=end,
+        )
+    return None
+
+
 def _end_of(block: Block) -> int:
     """Return the offset after a block; of a stored batch it counts what compaction has taken away, be it all."""
     if isinstance(block, EncodedBlock):
@@ -301,13 +327,13 @@ def _end_of(block: Block) -> int:
     return block.offsets[-1] + 1 if len(block) else 0
 
 
-def _from_position(blocks: Iterable[Block], position: int) -> Iterable[tuple[Block, int]]:
+def _from_position(partition: TopicPartition, blocks: Iterable[Block], position: int) -> Iterable[tuple[Block, int]]:
     """Yield what lies at or after the position, and where it ends: a stored batch may begin before it."""
     for block in blocks:
         end = _end_of(block)
         if end <= position:
             continue
-        if len(block) and block.offsets[0] < position:
+        if len(block) and block.offsets[0] < position and _unreadable(partition, block, end) is None:
             block = block.slice(bisect_left(block.offsets, position))
         yield block, end
 

@@ -205,6 +205,20 @@ class DamagedLogError(BrokerError):
         self.offset = offset
 
 
+class UnreadableBatchError(BrokerError):
+    """Records as the broker has them that nobody can read: the position stays before them.
+
+    Fields: ``code``, ``partition``, ``offset`` of the first, and ``next_offset``, to which a consumer may seek to go
+    on without them.
+    """
+
+    def __init__(self, message: str, *, code: int, partition: object, offset: int, next_offset: int) -> None:
+        super().__init__(message, code=code)
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
+
+
 class OffsetOutOfRangeError(BrokerError):
     """A position outside the log, where no reset policy applies."""
 

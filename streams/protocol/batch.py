@@ -17,7 +17,7 @@ from streams.core.records import Block, Headers, ProducerStamp
 from streams.protocol import compression
 from streams.protocol.compression import CODECS, MAX_BYTES, CompressionError, DecompressedSizeError
 from streams.protocol.messages import ErrorCode
-from streams.protocol.record_codec import decode_records, encode_records, record_size
+from streams.protocol.record_codec import check_records, decode_records, encode_records, record_size
 
 #: Attribute bits of a batch.
 COMPRESSION_MASK = 0x07
@@ -243,13 +243,15 @@ def check(data: bytes, position: int = 0, header: BatchHeader | None = None) -> 
 
 
 def check_produced(data: bytes) -> BatchHeader:
-    """Return the header of the one batch that a producer has sent, its checksum and counts verified.
+    """Return the header of the one batch that a producer has sent, all that any reader relies on verified.
 
-    Records are not decoded.  The base offset that producers write, 0 as a rule, means nothing.
+    Compressed records are decompressed, as Kafka does it, and forgotten again: one batch that nobody can read
+    would stop every reader of its partition.  The base offset that producers write, 0 as a rule, means nothing.
 
     Raises:
         CorruptBatchError: the bytes are damaged, or cut short.
-        InvalidBatchError: none or several batches, a control batch, or a count that does not fit.
+        InvalidBatchError: none or several batches, a control batch, a count that does not fit, or records that
+            cannot be read.
     """
     if not data:
         raise InvalidBatchError("no record batch: a produce request has one for each partition")
@@ -262,6 +264,15 @@ def check_produced(data: bytes) -> BatchHeader:
         raise InvalidBatchError(
             f"{header.record_count} records with offsets 0 to {header.last_offset_delta}: they must count through"
         )
+    codec = header.attributes & COMPRESSION_MASK
+    try:
+        if codec:
+            check_records(compression.decompress(codec, data[HEADER_SIZE:]), 0, header.record_count)
+        else:
+            check_records(data, HEADER_SIZE, header.record_count)
+    except (CompressionError, IndexError, ValueError) as error:
+        reason = str(error) if isinstance(error, CompressionError) else "a record is malformed or too long"
+        raise InvalidBatchError(f"{header.record_count} records that cannot be read: {reason}") from error
     return header
 
 

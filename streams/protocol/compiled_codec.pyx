@@ -237,3 +237,58 @@ def decode_records(bytes data not None, Py_ssize_t count, int64_t base_timestamp
         [with_headers.get(index, ()) for index in range(count)] if with_headers else None,
         deltas,
     )
+
+
+cdef inline int _pass_bytes(Cursor* cursor) except -1:
+    """Go behind bytes and their length.
+
+    Raises:
+        IndexError: they go beyond the end.
+    """
+    cdef int64_t size = _take(cursor)
+    if size > 0:
+        if size > cursor.size - cursor.position:
+            raise IndexError(cursor.position)
+        cursor.position += size
+    return 0
+
+
+def check_records(bytes data not None, Py_ssize_t position, Py_ssize_t count):
+    """See that ``decode_records`` can read the bytes from a position on, and that their offsets count through from 0.
+
+    Raises:
+        IndexError: a length does not fit, or bytes are left over.
+        ValueError: a number is too long, a header's name no UTF-8, or an offset out of turn.
+    """
+    cdef Cursor cursor
+    cursor.data = <const uint8_t*>PyBytes_AS_STRING(data)
+    cursor.size = PyBytes_GET_SIZE(data)
+    cursor.position = position
+    cdef set sections = set()
+    cdef Py_ssize_t index, end
+    cdef int64_t length
+    for index in range(count):
+        length = _take(&cursor)
+        if length < 0 or length > cursor.size - cursor.position:
+            raise IndexError(cursor.position)
+        end = cursor.position + length
+        cursor.position += 1
+        _take(&cursor)
+        if _take(&cursor) != index:
+            raise ValueError("offsets that do not count through")
+        _pass_bytes(&cursor)
+        _pass_bytes(&cursor)
+        if cursor.position >= end:
+            raise IndexError(cursor.position)
+        if cursor.data[cursor.position]:
+            section = data[cursor.position : end]
+            if section not in sections:
+                decode_headers(section)
+                sections.add(section)
+            cursor.position = end
+        else:
+            cursor.position += 1
+        if cursor.position != end:
+            raise IndexError(cursor.position)
+    if cursor.position != cursor.size:
+        raise IndexError(cursor.position)

@@ -248,6 +248,18 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
     )
 
 
+def check_records(data: bytes, position: int, count: int) -> None:
+    """See that ``decode_records`` can read the bytes from a position on, and that their offsets count through from 0.
+
+    Raises:
+        IndexError: a length does not fit, or bytes are left over.
+        ValueError: a number is too long, a header's name no UTF-8, or an offset out of turn.
+    """
+    columns = decode_records(data[position:], count, 0)
+    if columns.offset_deltas is not None:
+        raise ValueError("offsets that do not count through")
+
+
 def decode_headers(data: bytes) -> Headers:
     """Return the headers that take up all of the bytes."""
     count, position = _varint(data, 0)

@@ -6,12 +6,12 @@ Both give the same bytes and columns (``tests/protocol/test_record_codec.py``). 
 from streams.protocol.plain_codec import record_size
 
 try:
-    from streams.protocol.compiled_codec import decode_records, encode_records
+    from streams.protocol.compiled_codec import check_records, decode_records, encode_records
 except ImportError:  # Built where there was no C compiler.
-    from streams.protocol.plain_codec import decode_records, encode_records
+    from streams.protocol.plain_codec import check_records, decode_records, encode_records
 
     IS_COMPILED = False
 else:
     IS_COMPILED = True
 
-__all__ = ["IS_COMPILED", "decode_records", "encode_records", "record_size"]
+__all__ = ["IS_COMPILED", "check_records", "decode_records", "encode_records", "record_size"]

@@ -38,7 +38,13 @@ from streams.topology.subtopologies import (
 
 #: One day: what Kafka Streams keeps of a windowed changelog beyond its store's retention.
 _CHANGELOG_ADDITIONAL_MS = 86_400_000
-_REPARTITION_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+# Kafka Streams' own (RepartitionTopicConfig): small segments, for what is purged goes by whole ones.
+_REPARTITION_CONFIG = {
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "CreateTime",
+    "retention.ms": "-1",
+    "segment.bytes": "52428800",
+}
 #: How the names of topics end that hold lanes.
 _LANES = ".lanes"
 

@@ -207,3 +207,20 @@ def test_files_are_compressed_as_the_producer_says_where_the_topic_leaves_it_to_
 def test_an_unknown_compression_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="brotli"):
         FileStorage(tmp_path, compression="brotli")
+
+
+def test_a_segment_ends_where_records_are_younger_than_it_may_span(tmp_path):
+    """As in Kafka by the records' times: the first of the segment, and the one that comes."""
+    storage = FileStorage(tmp_path, segment_ms=1_000)
+    for time_ms in (5_000, 5_900, 6_000, 6_001, 100, 7_500):
+        storage.append(one(b"x", time_ms=time_ms))
+
+    assert [extent.base_offset for extent in storage.extents()] == [0, 3, 5]
+
+
+def test_records_without_a_time_do_not_end_a_segment(tmp_path):
+    storage = FileStorage(tmp_path, segment_ms=1)
+    for _ in range(3):
+        storage.append(one(b"x", time_ms=-1))
+
+    assert len(storage.extents()) == 1

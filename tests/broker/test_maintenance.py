@@ -121,3 +121,43 @@ def test_a_pass_ends_with_what_it_was_for(tmp_path, event):
     with EmbeddedBroker(data_dir=tmp_path) as broker:
         assert not list(tmp_path.rglob("*.cleaned"))
         assert ("table" in broker.topics()) is (event != "delete")
+
+
+def size_of(directory) -> int:
+    return sum(path.stat().st_size for path in directory.glob("*.log"))
+
+
+def test_what_is_being_written_is_sealed_and_compacted_after_segment_ms(tmp_path):
+    """By the broker's time: nobody writes to it any more."""
+    config = parse_config({"cleanup.policy": "compact", "segment.ms": "60000"})
+    log = PartitionLog(PARTITION, FileStorage(tmp_path), config)
+    log.append([keyed(first, 1_000, 10) for first in range(0, 20_000, 1_000)], 0)
+    before = size_of(tmp_path)
+
+    for now_ms, is_compacted in ((0, False), (59_999, False), (60_000, True)):
+        log.seal(now_ms)
+        assert log.compact(now_ms) == is_compacted
+
+    assert size_of(tmp_path) < before / 50
+    assert len(list(rows(log))) <= 11
+
+
+def test_much_that_is_being_written_is_sealed_and_compacted_at_once(tmp_path):
+    log = PartitionLog(PARTITION, FileStorage(tmp_path), parse_config({"cleanup.policy": "compact"}))
+    for number in range(18):
+        log.append([Block([b"k"], [bytes(1_000_000)], [number])], 0)
+
+    log.seal(0)
+
+    assert log.compact(0)
+    assert size_of(tmp_path) < 2_000_000
+
+
+def test_a_topic_that_is_not_compacted_is_not_sealed(tmp_path):
+    log = PartitionLog(PARTITION, FileStorage(tmp_path), parse_config({"segment.ms": "1"}))
+    log.append([keyed(0, 10, 10)], 0)
+
+    for now_ms in (0, 100):
+        log.seal(now_ms)
+
+    assert len(log.storage.extents()) == 1

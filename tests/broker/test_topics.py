@@ -8,11 +8,11 @@ import pytest
 
 from streams.broker import ArrayStorage, EmbeddedBroker
 from streams.broker.repair import repair_data
-from streams.clients import Consumer, Producer
+from streams.clients import Admin, Consumer, Producer
 from streams.core.errors import BrokerError, ConfigError, DamagedLogError, StateLockedError, UnknownTopicError
 from streams.core.records import Block, TopicPartition
 from streams.protocol import batch
-from streams.protocol.messages import ErrorCode
+from streams.protocol.messages import ErrorCode, TopicSpec
 from tests.broker.tcp.by_hand import Client
 
 
@@ -40,6 +40,17 @@ def test_illegal_names_are_refused(name):
         ({"cleanup.policy": "shred"}, "compact,delete"),
         ({"message.timestamp.type": "Now"}, "LogAppendTime"),
         ({"min.cleanable.dirty.ratio": "2"}, "between 0 and 1"),
+        ({"min.cleanable.dirty.ratio": "0_1"}, "expected a number"),
+        ({"min.cleanable.dirty.ratio": "nan"}, "expected a number"),
+        ({"retention.ms": "1_000"}, "whole number"),
+        ({"retention.ms": "\u0661\u0662"}, "whole number"),
+        ({"retention.ms": str(2**63)}, "at most"),
+        ({"retention.ms": "9" * 5_000}, "at most"),
+        ({"segment.bytes": str(2**80)}, f"at most {2**31 - 1}"),
+        ({"segment.ms": "0"}, "at least 1"),
+        ({"flush.ms": "abc"}, "whole number"),
+        ({"preallocate": "maybe"}, "true or false"),
+        ({"streams.record.ttl.ms": "1_0"}, "whole number"),
     ],
 )
 def test_wrong_settings_are_refused_with_the_reason(config, message):
@@ -48,6 +59,33 @@ def test_wrong_settings_are_refused_with_the_reason(config, message):
             broker.create_topic("words", 1, config)
         assert broker.topics() == {}
     assert caught.value.code == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("spec", "code"),
+    [
+        (TopicSpec("t", 1, {}, -5), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (TopicSpec("t", 1, {}, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (TopicSpec("t", -5), ErrorCode.INVALID_PARTITIONS),
+        (TopicSpec("__consumer_offsets", 50), ErrorCode.INVALID_PARTITIONS),
+        (TopicSpec("__consumer_offsets", 1, {"streams.storage": "array"}), ErrorCode.INVALID_CONFIG),
+        (TopicSpec("__consumer_offsets", 1, {"max.message.bytes": "0"}), ErrorCode.INVALID_CONFIG),
+        (TopicSpec("__transaction_state", 1, {"cleanup.policy": "delete"}), ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_topics_that_no_client_may_make_are_refused(tmp_path, spec, code):
+    with EmbeddedBroker(tmp_path) as broker, Admin(broker) as admin:
+        with pytest.raises(BrokerError) as caught:
+            admin.create_topics([spec])
+        assert caught.value.code == code
+        assert broker.topics(include_internal=True) == {}
+
+
+def test_a_client_that_makes_a_topic_of_the_broker_s_own_makes_it_as_the_broker_does(tmp_path):
+    with EmbeddedBroker(tmp_path) as broker, Admin(broker) as admin:
+        admin.create_topics([TopicSpec("__consumer_offsets")])
+        config = broker.describe_topic("__consumer_offsets").config
+    assert (config["cleanup.policy"], config["streams.storage"]) == ("compact", "file")
 
 
 def test_a_name_is_taken_once():

@@ -414,3 +414,17 @@ def test_files_keep_what_was_committed_and_what_was_not(tmp_path):
             with producer.transaction():
                 producer.send("topic", b"more", key=b"k")
         assert broker.read(P0, 0, committed_only=True)[-1].values[-1] == b"more"
+
+
+@pytest.mark.parametrize("forged", [2**63 - 1, 2**62, 0, 3])
+def test_ids_that_nobody_was_given_are_given_to_nobody_and_stop_nobody(forged):
+    """A client may write under any producer id, as in Kafka."""
+    desk = Desk()
+    block = Block([b"k"], [b"v"], [0], None, range(1), ProducerStamp(forged, 0, 0))
+    assert desk.ask(Produce({P0: [block]})).partitions[P0][0] is OK
+
+    for found in (desk, desk.restarted(), desk.restarted().restarted()):
+        given = [found.ask(InitProducerId()).producer_id for _ in range(10)]
+        assert len(set(given)) == 10
+        assert forged not in given
+        assert max(given) < 10_000

@@ -86,3 +86,18 @@ def test_columns_of_different_lengths_are_refused(encode):
 
     with pytest.raises(ValueError):
         encode(block, 0, range(2))
+
+
+@given(calls(), st.integers(0, 3), st.data())
+def test_what_is_checked_can_be_read_and_counts_through(call, position, data):
+    encoded = bytearray(plain.encode_records(*call))
+    count = len(call[0])
+    for _ in range(data.draw(st.integers(0, 2))):
+        if encoded:
+            encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+
+    decoded = outcome(compiled.decode_records, bytes(encoded), count, 0)
+    is_sound = decoded != "refused" and decoded.offset_deltas is None
+
+    for check in (compiled.check_records, plain.check_records):
+        assert (outcome(check, bytes(position) + encoded, position, count) is None) == is_sound

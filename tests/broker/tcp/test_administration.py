@@ -1,7 +1,5 @@
 """Settings of topics, single offsets and leader epochs over the wire; and groups and transactions by hand."""
 
-import json
-
 import pytest
 
 from streams.core.records import Block, TopicPartition
@@ -213,9 +211,7 @@ def test_a_topic_has_an_id_and_is_asked_for_and_deleted_by_it(client, broker):
     assert (named["error_code"], named["name"]) == (0, "words")
 
 
-@pytest.mark.parametrize("is_old", [False, True])
-def test_a_topic_keeps_its_id_over_a_restart(tmp_path, is_old):
-    """A data directory that was written before there were ids gives the same ones each time."""
+def test_a_topic_keeps_its_id_over_a_restart(tmp_path):
     from streams.broker import EmbeddedBroker
 
     found = []
@@ -225,12 +221,8 @@ def test_a_topic_keeps_its_id_over_a_restart(tmp_path, is_old):
                 broker.create_topic("words")
             with broker.serve("127.0.0.1:0") as server, Client(server.bootstrap_servers) as client:
                 found.append(topic_of(client, "words")["topic_id"])
-        if is_old:
-            document = json.loads((tmp_path / "topics.json").read_text())
-            document["topics"]["words"].pop("id", None)
-            (tmp_path / "topics.json").write_text(json.dumps(document))
 
-    assert len(set(found[is_old:])) == 1
+    assert len(set(found)) == 1
 
 
 def test_who_makes_a_topic_is_told_what_it_is(client):

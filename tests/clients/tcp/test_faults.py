@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+import google_crc32c
 import pytest
 
 from streams.broker import EmbeddedBroker
@@ -13,10 +14,11 @@ from streams.clients import Admin, Consumer, Producer
 from streams.clients.errors import AuthenticationError, DisconnectedError
 from streams.clients.tcp import Security, TcpCluster
 from streams.core.clock import SystemClock
-from streams.core.errors import BrokerError, ConfigError
-from streams.core.records import TopicPartition
+from streams.core.errors import BrokerError, ConfigError, UnreadableBatchError
+from streams.core.records import Block, TopicPartition
+from streams.protocol import batch
 from streams.protocol.messages import ErrorCode
-from streams.protocol.wire import APIS
+from streams.protocol.wire import APIS, EncodedBlock
 from tests.kafka.node import free_ports
 from tests.kafka.proxy import Proxy
 
@@ -268,3 +270,32 @@ def test_consumer_whose_password_is_changed_says_so(broker: EmbeddedBroker, grou
             until(lambda: b"w" in found, turn)
             # A group is left while its broker is there.
             consumer.close()
+
+
+def test_records_that_nobody_can_read_are_named_and_can_be_passed_over(broker: EmbeddedBroker):
+    """A broker refuses them at its door; these are from before, or another broker's."""
+    partition = TopicPartition("t", 0)
+    data = bytearray(batch.encode(Block([None] * 3, [b"x"] * 3, [0] * 3), 0))
+    data[61:] = bytes(len(data) - 61)
+    data[17:21] = google_crc32c.value(bytes(data[21:])).to_bytes(4, "big")
+    broker.append(partition, Block([None], [b"before"], [0]))
+    broker.append(partition, EncodedBlock(bytes(data), batch.read_header(bytes(data))))
+    broker.append(partition, Block([None], [b"behind"], [0]))
+    seen: list[bytes | None] = []
+
+    def poll(consumer: Consumer) -> None:
+        seen.extend(record.value for record in consumer.poll(100))
+
+    with (
+        broker.serve("127.0.0.1:0") as server,
+        Consumer(bootstrap_servers=server.bootstrap_servers, auto_offset_reset="earliest") as consumer,
+    ):
+        consumer.assign([partition])
+        until(lambda: seen == [b"before"], lambda: poll(consumer))
+        for _ in range(2):
+            with pytest.raises(UnreadableBatchError, match=r"t-0.* from offset 1 up to 3.*seek to 4") as caught:
+                until(lambda: False, lambda: poll(consumer))
+            error = caught.value
+            assert (error.partition, error.offset, error.next_offset) == (partition, 1, 4)
+        consumer.seek(partition, error.next_offset)
+        until(lambda: seen == [b"before", b"behind"], lambda: poll(consumer))

@@ -157,7 +157,7 @@ def test_damage_behind_the_checksum_is_found_where_someone_looks():
     data[70:] = bytes(len(data) - 70)
     data[17:21] = struct.pack(">I", google_crc32c.value(bytes(data[21:])))
 
-    block = produced(bytes(data))
+    (block,) = fetched(bytes(data))
 
     with pytest.raises(CorruptBatchError, match="malformed"):
         _ = block.keys
@@ -166,14 +166,20 @@ def test_damage_behind_the_checksum_is_found_where_someone_looks():
 # --- what producers may send ----------------------------------------------------------------
 
 
-def lying(**changes):
-    """A batch with another count or last offset, and a right checksum."""
+def lying(records=None, **changes):
+    """A batch with another count, last offset or other records, and a right checksum."""
     data = bytearray(encoded(small()))
+    if records is not None:
+        data[61:] = records
+        struct.pack_into(">i", data, 8, len(data) - 12)
     struct.pack_into(">i", data, 57, changes.get("count", 3))
     struct.pack_into(">i", data, 23, changes.get("last", 2))
     struct.pack_into(">h", data, 21, changes.get("attributes", 0))
     data[17:21] = struct.pack(">I", google_crc32c.value(bytes(data[21:])))
     return bytes(data)
+
+
+MOST = {"count": 2**31 - 1, "last": 2**31 - 2}
 
 
 @pytest.mark.parametrize(
@@ -189,6 +195,16 @@ def lying(**changes):
         (lying(count=2**31 - 1), ErrorCode.CORRUPT_MESSAGE),
         (lying(count=0, last=-1), ErrorCode.CORRUPT_MESSAGE),
         (lying(last=7), ErrorCode.INVALID_RECORD),
+        *((lying(b"garbage" * 9, attributes=codec), ErrorCode.INVALID_RECORD) for codec in range(1, 5)),
+        (lying(b"", attributes=4), ErrorCode.INVALID_RECORD),
+        (lying(compress(4, b"garbage" * 9), attributes=4), ErrorCode.INVALID_RECORD),
+        (lying(compress(2, encoded(small())[61:-1]), attributes=2), ErrorCode.INVALID_RECORD),
+        (lying(compress(1, encoded(small())[61:] + b"!"), attributes=1), ErrorCode.INVALID_RECORD),
+        (lying(compress(3, encoded(small(4))[61:]), attributes=3), ErrorCode.INVALID_RECORD),
+        # 2^31 - 1 records in a few bytes, which a count alone does not tell of compressed ones.
+        (lying(compress(4, encoded(small())[61:]), attributes=4, **MOST), ErrorCode.INVALID_RECORD),
+        # The offsets of the records do not count through.
+        (lying(encoded(Block([None] * 3, [b""] * 3, [0] * 3, None, [0, 2, 4]))[61:]), ErrorCode.INVALID_RECORD),
         (lying(attributes=batch.CONTROL | batch.TRANSACTIONAL), ErrorCode.INVALID_RECORD),
     ],
 )

@@ -210,7 +210,8 @@ def _create_topics_asked(message: Fields, version: int, client_id: str) -> Asked
         # Where assignments are given, these are the partitions (and their nodes, which are ours to choose).
         count = len(topic["assignments"]) or topic["num_partitions"]
         config = {item["name"]: item["value"] for item in topic["configs"] if item["value"] is not None}
-        specs[name] = TopicSpec(name, count, config)
+        replicas = -1 if topic["assignments"] else topic["replication_factor"]
+        specs[name] = TopicSpec(name, count, config, replicas)
     return ((CreateTopics(tuple(specs.values()), message["validate_only"]),) if specs else ()), refused
 
 
