@@ -24,6 +24,7 @@ _LOGGER = logging.getLogger(__name__)
 
 METADATA_FILE: Final = "partition.metadata"
 _VERSION: Final = 1
+_TOPICS_VERSION: Final = 1
 _FOLDER_NAME: Final = re.compile(r"([A-Za-z0-9._-]{1,249})-(\d{1,9})", re.ASCII)
 
 #: What is known of a topic: partitions, config, storage, id, serialization.
@@ -61,6 +62,34 @@ def _wrong(entry: object) -> str:
     if entry.get("serialization") not in (None, "custom"):
         return f"serialization is {entry['serialization']!r}"
     return ""
+
+
+def topics_document(entries: Mapping[str, Entry], deleting: Iterable[str]) -> bytes:
+    """Return the topics' file: topics by name, and the ids of those that are being deleted."""
+    return json.dumps({"version": _TOPICS_VERSION, "topics": entries, "deleting": sorted(deleting)}, indent=1).encode()
+
+
+def stored_topics(path: Path) -> tuple[dict[str, Entry], set[str]]:
+    """Return what the topics' file has, nothing if there is none: topics by name, and ids of deleted ones.
+
+    Raises:
+        ConfigError: it is no such file, or an entry has another form.
+    """
+    if not path.exists():
+        return {}, set()
+    try:
+        document: dict[str, Any] = json.loads(path.read_bytes())
+        if document["version"] != _TOPICS_VERSION:
+            raise ValueError(f"format version {document['version']}, this program reads {_TOPICS_VERSION}")
+        entries, deleting = dict(document["topics"].items()), set(document.get("deleting", ()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"topics' file {path} cannot be read: {error}; restore it, or move it away: topics are then found again by "
+            f"the {METADATA_FILE} of their folders"
+        ) from error
+    for name, entry in entries.items():
+        checked_entry(f"topics' file {path}", name, entry)
+    return entries, deleting
 
 
 def write_metadata(folder: Path, topic: str, entry: Entry, *, is_durable: bool) -> None:

@@ -5,14 +5,13 @@ directory the topics' names, partition counts, settings and storages are in one 
 is replaced as a whole.
 """
 
-import json
 import logging
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
@@ -21,7 +20,7 @@ from streams.broker.config import PARTITIONER, STORAGE, TopicConfig, parse_confi
 from streams.broker.damaged import DamagedStorage
 from streams.broker.file import FsyncPolicy, file_storage
 from streams.broker.files import write_atomically
-from streams.broker.folders import METADATA_FILE, Adoption, Entry, check_owner, checked_entry, write_metadata
+from streams.broker.folders import Adoption, Entry, check_owner, stored_topics, topics_document, write_metadata
 from streams.broker.guarded import guarded
 from streams.broker.linked import linked_storage
 from streams.broker.log import PartitionLog
@@ -47,7 +46,6 @@ _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: What a data directory holds: what the topics are, and a folder for each of their partitions.
 TOPICS_FILE = "topics.json"
 LOGS_FOLDER = "logs"
-_FORMAT_VERSION = 1
 
 
 @frozen
@@ -388,14 +386,15 @@ class Topics:
         path, data_dir = self._path(), self.storages.data_dir
         if path is None or data_dir is None:
             return
-        entries, deleting = _stored(path)
+        entries, deleting = stored_topics(path)
         if Adoption(data_dir / LOGS_FOLDER, entries, deleting).run():
-            write_atomically(path, _document(entries, ()))
+            write_atomically(path, topics_document(entries, ()))
         for name, entry in entries.items():
             try:
+                check_name(name)
                 config = parse_config(entry["config"])
             except BrokerError as error:
-                raise ConfigError(f"topics' file {path}: topic {name!r}: {error}; mend the setting there") from error
+                raise ConfigError(f"topics' file {path}: topic {name!r}: {error}; mend it there") from error
             topic = Topic(name, config, self._stored_choice(name, entry["storage"]))
             topic.topic_id = bytes.fromhex(entry["id"])
             topic.partitioner = _partitioner(topic, self.storages.partitioners.get(name))
@@ -460,7 +459,7 @@ class Topics:
         if path is None or self._is_deferred:
             return
         entries = {topic.name: _entry(topic) for topic in self.by_name.values()}
-        write_atomically(path, _document(entries, self._deleting))
+        write_atomically(path, topics_document(entries, self._deleting))
 
     def _path(self) -> Path | None:
         data_dir = self.storages.data_dir
@@ -530,33 +529,6 @@ def _entry(topic: Topic) -> Entry:
         "id": topic.topic_id.hex(),
         **({} if topic.serialization is None else {"serialization": "custom"}),
     }
-
-
-def _document(entries: Mapping[str, Entry], deleting: Iterable[str]) -> bytes:
-    return json.dumps({"version": _FORMAT_VERSION, "topics": entries, "deleting": sorted(deleting)}, indent=1).encode()
-
-
-def _stored(path: Path) -> tuple[dict[str, Entry], set[str]]:
-    """Return what the topics' file has, nothing if there is none: topics by name, and ids of deleted ones."""
-    if not path.exists():
-        return {}, set()
-    try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
-        if document["version"] != _FORMAT_VERSION:
-            raise ValueError(f"format version {document['version']}, this program reads {_FORMAT_VERSION}")
-        entries, deleting = dict(document["topics"].items()), set(document.get("deleting", ()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"topics' file {path} cannot be read: {error}; restore it, or move it away: topics are then found again by "
-            f"the {METADATA_FILE} of their folders"
-        ) from error
-    for name, entry in entries.items():
-        checked_entry(f"topics' file {path}", name, entry)
-        try:
-            check_name(name)
-        except BrokerError as error:
-            raise ConfigError(f"topics' file {path}: {error}") from error
-    return entries, deleting
 
 
 def _named(storage: str) -> StorageChoice | None:

@@ -361,19 +361,14 @@ def bomb(codec, size=256 << 20):
 
 @pytest.mark.parametrize("codec", [1, 4], ids=["gzip", "zstd"])
 def test_a_small_batch_that_stands_for_much_is_refused(client, broker, codec):
-    """Where somebody looks inside: its size is bounded before anything of that size is made."""
-    broker.create_topic("keyed", config={"cleanup.policy": "compact"})
+    """Its size is bounded before anything of that size is made."""
     data = bomb(codec)
     assert len(data) < 1 << 20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    assert client.produce_batch("keyed", data)["error_code"] == ErrorCode.INVALID_RECORD
+    assert client.produce_batch("words", data)["error_code"] == ErrorCode.INVALID_RECORD
 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 40 << 10
-    assert client.produce_batch("words", data)["error_code"] == 0
-    with Consumer(broker, auto_offset_reset="earliest") as consumer, pytest.raises(BrokerError, match="stand for more"):
-        consumer.assign([TopicPartition("words", 0)])
-        consumer.poll(1_000)
 
 
 def test_what_a_batch_may_stand_for_grows_with_its_topic(client, broker):
