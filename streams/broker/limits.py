@@ -45,8 +45,7 @@ ANSWER_BYTES: Final = 128 << 20
 #: Requests of one connection that are answered before others have their turn.
 REQUESTS_AT_ONCE: Final = 64
 
-#: Bytes that a compressed batch may stand for where keys or headers are looked at when it comes; a topic whose
-#: ``max.message.bytes`` is larger takes as much as that.
+#: Bytes that a compressed batch may stand for; a topic whose ``max.message.bytes`` is larger takes as much as that.
 LOOKED_INTO_BYTES: Final = 16 << 20
 
 # --- descriptors --------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from streams.broker import expiry
 from streams.broker.batches import EncodedRun, EncodedStorage, at_append_time, encoded_blocks, run_of
 from streams.broker.compaction import Cleaner
 from streams.broker.config import TopicConfig
-from streams.broker.limits import LOOKED_INTO_BYTES
 from streams.broker.damaged import DamagedStorage
+from streams.broker.limits import LOOKED_INTO_BYTES
 from streams.broker.producers import ActiveProducer, ProducerLedger
 from streams.broker.steps import STEP_RECORDS, Steps, portions, records_in, whole
 from streams.broker.storage import (
@@ -28,7 +28,7 @@ from streams.broker.storage import (
 )
 from streams.core.errors import BrokerError, DamagedLogError, OffsetOutOfRangeError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
-from streams.protocol.batch import HEADER_SIZE, CorruptBatchError, batch_size
+from streams.protocol.batch import HEADER_SIZE, CorruptBatchError, InvalidBatchError, batch_size
 from streams.protocol.messages import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -295,7 +295,7 @@ class PartitionLog:
         )
 
     def _check_batch(self, block: EncodedBlock) -> None:
-        """Check what came encoded, decoded only where keys or headers matter."""
+        """Check what came encoded: records that nobody can read would stop every reader of the partition."""
         config = self.config
         if block.header.size > config.max_message_bytes:
             raise RecordTooLargeError(
@@ -303,8 +303,13 @@ class PartitionLog:
                 f"{config.max_message_bytes} (max.message.bytes); nothing of it was appended",
                 code=ErrorCode.MESSAGE_TOO_LARGE,
             )
-        if config.is_compacted or config.record_ttl_ms is not None:
-            block.look_inside(max(LOOKED_INTO_BYTES, config.max_message_bytes))
+        is_looked_at = config.is_compacted or config.record_ttl_ms is not None
+        try:
+            block.check_inside(max(LOOKED_INTO_BYTES, config.max_message_bytes), decodes=is_looked_at)
+        except InvalidBatchError as error:
+            raise InvalidBatchError(
+                f"record batch for {self.partition}: {error}; nothing of it was appended"
+            ) from error
         if config.is_compacted and None in block.keys:
             raise self._keyless_error()
         if config.record_ttl_ms is not None and block.headers is not None:

@@ -243,15 +243,13 @@ def check(data: bytes, position: int = 0, header: BatchHeader | None = None) -> 
 
 
 def check_produced(data: bytes) -> BatchHeader:
-    """Return the header of the one batch that a producer has sent, all that any reader relies on verified.
+    """Return the header of the one batch that a producer has sent, its checksum and counts verified.
 
-    Compressed records are decompressed, as Kafka does it, and forgotten again: one batch that nobody can read
-    would stop every reader of its partition.  The base offset that producers write, 0 as a rule, means nothing.
+    Records are not looked at (``check_inside``).  The base offset that producers write, 0 as a rule, means nothing.
 
     Raises:
         CorruptBatchError: the bytes are damaged, or cut short.
-        InvalidBatchError: none or several batches, a control batch, a count that does not fit, or records that
-            cannot be read.
+        InvalidBatchError: none or several batches, a control batch, or a count that does not fit.
     """
     if not data:
         raise InvalidBatchError("no record batch: a produce request has one for each partition")
@@ -264,16 +262,27 @@ def check_produced(data: bytes) -> BatchHeader:
         raise InvalidBatchError(
             f"{header.record_count} records with offsets 0 to {header.last_offset_delta}: they must count through"
         )
+    return header
+
+
+def check_inside(data: bytes, header: BatchHeader, most_bytes: int = MAX_BYTES) -> None:
+    """See that the records of a batch can be read, without making anything of them.
+
+    Compressed ones are decompressed, as Kafka does it when they come, and forgotten again.
+
+    Raises:
+        InvalidBatchError: no reader can read them, their offsets do not count through, or they stand for more than
+            ``most_bytes``.
+    """
     codec = header.attributes & COMPRESSION_MASK
     try:
         if codec:
-            check_records(compression.decompress(codec, data[HEADER_SIZE:]), 0, header.record_count)
+            check_records(compression.decompress(codec, data[HEADER_SIZE:], most_bytes), 0, header.record_count)
         else:
             check_records(data, HEADER_SIZE, header.record_count)
     except (CompressionError, IndexError, ValueError) as error:
-        reason = str(error) if isinstance(error, CompressionError) else "a record is malformed or too long"
+        reason = str(error) if isinstance(error, CompressionError) else "a record is malformed, too long or out of turn"
         raise InvalidBatchError(f"{header.record_count} records that cannot be read: {reason}") from error
-    return header
 
 
 def moved(data: bytes, base_offset: int, leader_epoch: int = 0) -> bytes:

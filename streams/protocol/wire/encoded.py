@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from streams.core.records import Block
 from streams.protocol import batch
-from streams.protocol.batch import BatchHeader, CorruptBatchError, IncompleteBatchError
+from streams.protocol.batch import BatchHeader, CorruptBatchError, IncompleteBatchError, InvalidBatchError
 from streams.protocol.compression import MAX_BYTES, codec_number
 from streams.protocol.wire.message_sets import decode_message_set
 
@@ -77,6 +77,22 @@ class EncodedBlock(Block):
         block = batch.decode(self.data, 0, self.header, verify=False, most_bytes=most_bytes)
         self.keys, self.values, self.headers = block.keys, block.values, block.headers
         self.timestamps, self.offsets = block.timestamps, block.offsets
+
+    def check_inside(self, most_bytes: int, *, decodes: bool) -> None:
+        """See that the records can be read; ``decodes``: keep them, for who looks at them in a moment.
+
+        Raises:
+            InvalidBatchError: nobody can read them, or they stand for more than ``most_bytes``.
+        """
+        if not decodes:
+            batch.check_inside(self.data, self.header, most_bytes)
+            return
+        try:
+            self.look_inside(most_bytes)
+        except CorruptBatchError as error:
+            raise InvalidBatchError(str(error)) from error
+        if not isinstance(self.offsets, range):
+            raise InvalidBatchError(f"{len(self)} records whose offsets do not count through")
 
     @property
     def next_offset(self) -> int:

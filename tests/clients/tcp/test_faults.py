@@ -279,7 +279,8 @@ def test_records_that_nobody_can_read_are_named_and_can_be_passed_over(broker: E
     data[61:] = bytes(len(data) - 61)
     data[17:21] = google_crc32c.value(bytes(data[21:])).to_bytes(4, "big")
     broker.append(partition, Block([None], [b"before"], [0]))
-    broker.append(partition, EncodedBlock(bytes(data), batch.read_header(bytes(data))))
+    log = broker._machine.topics.log(partition)
+    log.storage.append(EncodedBlock(bytes(data), batch.read_header(bytes(data))))
     broker.append(partition, Block([None], [b"behind"], [0]))
     seen: list[bytes | None] = []
 
