@@ -146,7 +146,7 @@ class Broker:
                 is the broker's own: groups would begin anew, and transactions end otherwise.
         """
         self.topics.load()
-        self._refuse_damages()
+        self.topics.check_sound(tolerates=self.config.serves_damaged)
         for log in self.topics.logs.values():
             log.load(self.wall_ms(now_ms))
         log_of_offsets = self.topics.logs.get(_OFFSETS_PARTITION)
@@ -166,16 +166,6 @@ class Broker:
     def _has_written(self, producer_id: int) -> bool:
         """Whether a log knows a producer id, whoever has given it out."""
         return any(log.epoch_of(producer_id) >= 0 for log in self.topics.logs.values())
-
-    def _refuse_damages(self) -> None:
-        damages = self.topics.damages()
-        own = {str(_OFFSETS_PARTITION), str(_TRANSACTIONS_PARTITION)}
-        fatal = [error for error in damages if not self.config.serves_damaged or error.partition in own]
-        if fatal:
-            others = sorted({error.partition for error in damages} - {fatal[0].partition})
-            if others:
-                fatal[0].add_note(f"damaged too: {', '.join(others)}")
-            raise fatal[0]
 
     def handle(self, request: Request, now_ms: int, answer: Answer) -> None:
         """Take a request; ``answer`` is called once, before this returns or in a later call.

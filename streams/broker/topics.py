@@ -416,9 +416,19 @@ class Topics:
             _LOGGER.error("partition %s is offline: %s", partition, error)
             return DamagedStorage(error)
 
-    def damages(self) -> list[DamagedLogError]:
-        """Return why partitions are offline."""
-        return [log.storage.error for log in self.logs.values() if isinstance(log.storage, DamagedStorage)]
+    def check_sound(self, *, tolerates: bool) -> None:
+        """See that no partition is offline; with ``tolerates`` only those of the broker's own topics count.
+
+        Raises:
+            DamagedLogError: one is; the others are named in a note.
+        """
+        offline = [log for log in self.logs.values() if log.damage is not None]
+        fatal = [log for log in offline if not tolerates or log.partition.topic in INTERNAL_TOPICS]
+        if fatal:
+            others = [str(log.partition) for log in offline if log is not fatal[0]]
+            if others and fatal[0].damage is not None:
+                fatal[0].damage.add_note(f"damaged too: {', '.join(others)}")
+            fatal[0].check_sound()
 
     def _folder(self, topic: Topic, partition: TopicPartition) -> Path | None:
         data_dir = self.storages.data_dir
