@@ -10,7 +10,7 @@ from typing import Final
 from attrs import frozen
 
 from streams.protocol.wire.apis import APIS, api_of
-from streams.protocol.wire.decoder import Decode, decoder
+from streams.protocol.wire.decoder import REQUEST_TEXT_BYTES, Decode, decoder
 from streams.protocol.wire.encoder import Encode, encoder
 from streams.protocol.wire.errors import MalformedError
 from streams.protocol.wire.fields import Fields, Message
@@ -52,9 +52,9 @@ class Coder:
         return message
 
 
-def coder(message: Message, version: int) -> Coder:
-    """Return the functions for one version of a message."""
-    return Coder(message.name, version, encoder(message, version), decoder(message, version))
+def coder(message: Message, version: int, most_text: int | None = None) -> Coder:
+    """Return the functions for one version of a message; ``most_text`` bounds each string that is read."""
+    return Coder(message.name, version, encoder(message, version), decoder(message, version, most_text))
 
 
 @cache
@@ -64,7 +64,7 @@ def request_coder(api_key: int, version: int) -> Coder:
     Raises:
         UnsupportedVersionError: this is not spoken here.
     """
-    return coder(api_of(api_key, version).request, version)
+    return coder(api_of(api_key, version).request, version, REQUEST_TEXT_BYTES)
 
 
 @cache

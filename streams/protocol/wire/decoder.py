@@ -20,6 +20,11 @@ from streams.protocol.wire.source import Place, Source
 UNBOUNDED: Final = 1 << 31
 
 
+#: Bytes that a string of a request may have: names are kept as long as what they name.  Kafka takes no string above
+#: 32,767 bytes; here a note that is too long is still answered.
+REQUEST_TEXT_BYTES: Final = 131_072
+
+
 class Decode(Protocol):
     """Reads a message from a position of the bytes; returns it and the position behind it.
 
@@ -55,6 +60,10 @@ def _wrong_count(count: int, size: int, room: int) -> NoReturn:
 
 def _too_many() -> NoReturn:
     raise _Fault("more elements in all arrays together than are taken")
+
+
+def _too_long(length: int, most: int) -> NoReturn:
+    raise _Fault(f"length {length}, {most} bytes are taken")
 
 
 def _wrong_tag(tag: int, expected: int, actual: int) -> NoReturn:
@@ -94,15 +103,19 @@ def least_size(type_: Type, version: int, is_flexible: bool, *, is_nullable: boo
             )
 
 
-def decoder(message: Message, version: int) -> Decode:
-    """Return the function that reads this version of the message; it raises ``MalformedError``."""
-    return _Decoder(message, version).compiled()
+def decoder(message: Message, version: int, most_text: int | None = None) -> Decode:
+    """Return the function that reads this version of the message; it raises ``MalformedError``.
+
+    ``most_text`` bounds the bytes of each string, None = as many as there are.
+    """
+    return _Decoder(message, version, most_text).compiled()
 
 
 @define(eq=False)
 class _Decoder:
     message: Message
     version: int
+    most_text: int | None = None
     source: Source = field(factory=Source)
     # Fixed values to be read next: variable, layout letter, size, field.
     pending: list[tuple[str, str, int, str]] = field(factory=list)
@@ -120,6 +133,7 @@ class _Decoder:
             wrong_count=_wrong_count,
             wrong_tag=_wrong_tag,
             too_many=_too_many,
+            too_long=_too_long,
             long_varint=_long_varint,
             unpack_from=struct.unpack_from,
         )
@@ -186,6 +200,9 @@ class _Decoder:
                 return variable
             case Text(is_compact=is_compact):
                 length = self._length("h", 2, path, is_compact=is_compact)
+                if self.most_text is not None and self.is_flexible and is_compact:
+                    limit = f"if {length} > {self.most_text}: too_long({length}, {self.most_text})"
+                    self.source.add(limit, Place((path,)))
                 return self._chunk(length, path, is_nullable, "str({}, 'utf-8')")
             case Bytes():
                 length = self._length("i", 4, path)

@@ -312,6 +312,15 @@ def test_more_items_in_a_request_than_are_taken_close_its_connection(connect):
     assert len(other.call(METADATA, 1, topics=[{"name": "words"}] * REQUEST_ITEMS)["topics"]) == 1
 
 
+def test_a_name_is_bounded(connect):
+    """Names of groups are kept as long as these; the flexible form has no bound of its own."""
+    client, other = connect(), connect()
+    client.send(OFFSET_COMMIT, 8, group_id="g" * 131_073, generation_id_or_member_epoch=-1, member_id="", topics=[])
+
+    assert client.is_closed
+    assert other.call(API_VERSIONS, 0)["error_code"] == 0
+
+
 @pytest.mark.parametrize("counts", [[10_001], [9_000, 1_001], [2_000_000]])
 def test_a_request_creates_no_more_partitions_than_in_kafka(client, broker, counts):
     rows = [new_topic(f"t{number}", count) for number, count in enumerate(counts)]
