@@ -567,15 +567,20 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int
 
 def oversized(block: Block, limit_bytes: int) -> list[int]:
     """Return which records of a block are above a limit; about, as ``record_size`` is."""
-    if block_size(block) <= limit_bytes:
+    size_bytes = block_size(block)
+    if size_bytes <= limit_bytes:
         return []
-    if block.headers is None:
-        longest = sum(max(map(len, filter(None, column)), default=0) for column in (block.keys, block.values))
-        if longest + _RECORD_OVERHEAD_BYTES <= limit_bytes:
-            return []
-    headers: Sequence[Headers] = block.headers or [()] * len(block)
-    rows = zip(block.keys, block.values, headers, strict=True)
-    return [index for index, row in enumerate(rows) if record_size(*row) > limit_bytes]
+    # A piece that is within the limit as a whole has no record above it: few of them are looked at one by one.
+    count, pieces = len(block), 2 * -(-size_bytes // limit_bytes)
+    found: list[int] = []
+    for piece in range(pieces):
+        start = count * piece // pieces
+        part = block.slice(start, count * (piece + 1) // pieces)
+        if block_size(part) > limit_bytes:
+            headers: Sequence[Headers] = part.headers or [()] * len(part)
+            rows = zip(part.keys, part.values, headers, strict=True)
+            found += [start + index for index, row in enumerate(rows) if record_size(*row) > limit_bytes]
+    return found
 
 
 def block_size(block: Block) -> int:

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from streams.clients import Admin, Producer, RequestTimeoutError
+from streams.clients.accumulator import oversized
 from streams.clients.errors import PartitionerError
 from streams.core.errors import (
     BrokerError,
@@ -506,3 +507,15 @@ def test_settings_that_do_not_fit_are_refused(make):
         make(transactional_id="x", max_in_flight=6)
     with pytest.raises(ConfigError, match="compression 'lzo'"):
         make(compression_type="lzo")
+
+
+def test_records_above_a_limit_are_found_wherever_they_are_in_a_block():
+    for place in (0, 1, 499, 999):
+        values = [b"v" * 10] * 1000
+        values[place] = b"v" * 2000
+        block = Block([b"k"] * 1000, values, [1] * 1000)
+
+        assert oversized(block, 1500) == [place]
+        assert oversized(block, 3000) == []
+    with_headers = Block([None], [b""], [1], [(("h", b"x" * 900),)])
+    assert oversized(with_headers, 500) == [0]

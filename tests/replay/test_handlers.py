@@ -12,6 +12,7 @@ import pytest
 from streams import ErrorHandlerContext, HandlerResponse, ProducerRecord, StreamsBuilder, Topic
 from streams.app import run_bounded
 from streams.core.records import Block
+from streams.files import open_input
 from streams.replay import replay
 from streams.replay.application import pickled
 from streams.testing import simulate
@@ -111,3 +112,28 @@ def test_bad_row_of_a_file_is_told_once(tmp_path: Path, caplog: pytest.LogCaptur
 
     assert "numbers.records.jsonl:1: the row does not fit topic 'numbers'" in found.example
     assert sum("numbers.records.jsonl:1" in message for message in caplog.messages) <= 1
+
+
+def test_dead_letters_of_several_tasks_to_a_topic_of_a_handler_have_one_order(tmp_path: Path) -> None:
+    """Nobody but the handler names it; with four tasks it is kept in lanes, as what sinks choose is."""
+    rows = [(f"k{number}", number % 3, number) for number in range(60)]
+    history = tmp_path / "numbers.records.jsonl"
+    lines = [{"key": key, "value": value, "timestamp": time} for key, value, time in rows]
+    history.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+
+    found = []
+    for threads in (1, 4):
+        inputs = {"numbers": open_input(numbers, str(history))}
+        settings = {**HANDLERS, "num_stream_threads": threads}
+        with run_bounded(topology, inputs, application_id="many", partitions=4, settings=settings) as run:
+            found.append([(number, block.values) for number, block in run.read_output("own")])
+    with replay(topology, {numbers: history}, executor="local", processes=2, partitions=4, **HANDLERS) as result:
+        replayed = [(number, list(block.values)) for number, block in result.read("own")]
+
+    merged: list[dict[int, list[bytes | None]]] = []
+    for blocks in (*found, replayed):
+        merged.append({})
+        for number, values in blocks:
+            merged[-1].setdefault(number, []).extend(values)
+    assert merged[0] == merged[1] == merged[2]
+    assert sum(map(len, merged[0].values())) == 20

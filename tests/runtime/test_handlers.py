@@ -457,3 +457,21 @@ def test_production_handler_says_what_becomes_of_what_is_not_taken_in_time(answe
     context, record, error = asked.calls[0]
     assert (context.origin, record.topic, record.key) == ("send", "shares", b"a")
     assert isinstance(error, RequestTimeoutError)
+
+
+def test_global_store_asks_about_what_cannot_be_read_and_writes_no_dead_letters(caplog):
+    asked = Asked(HandlerResponse.resume([ProducerRecord("own", b"k", b"v", 1)]))
+
+    def application(builder: StreamsBuilder) -> None:
+        builder.global_table(numbers, store="all")
+
+    with TopologyTestDriver(application, deserialization_handler=asked) as driver:
+        driver.pipe_bytes("numbers", b"a", b"short", 7)
+        driver.pipe(numbers, 4, key="b", timestamp_ms=8)
+
+        assert driver.store("all").get("b") is not None
+        assert driver.read_bytes("own") == []
+        assert driver.metric("dropped-records") == 1
+
+    assert [context.offset for context, _, _ in asked.calls] == [0]
+    assert any("its dead letters are not written" in message for message in caplog.messages)
