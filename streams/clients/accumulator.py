@@ -24,9 +24,7 @@ from streams.protocol.messages import ErrorCode
 _MAX_PARCEL_RECORDS: Final = 100_000
 
 # What a broker says of a record that it will never take; other answers are about all of them.
-REFUSED_RECORDS: Final = frozenset(
-    {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD}
-)
+REFUSED_RECORDS: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD})
 
 # What a record costs beside its key and value, and a header beside its name and content.
 _RECORD_OVERHEAD_BYTES: Final = 32

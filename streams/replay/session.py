@@ -20,6 +20,7 @@ from streams.replay.application import Application, fingerprint, source_digest
 from streams.replay.archive import read_archive
 from streams.replay.cutover import check_history
 from streams.replay.errors import ReplayError
+from streams.replay.history import ArchiveMark, History, archive_mark, check_archive
 from streams.replay.ingest import IngestWork
 from streams.replay.inputs import Archive, FileMark, Files, Input, KafkaTopic, declared_topic, input_of
 from streams.replay.intake import TopicFiles, read_files
@@ -62,36 +63,6 @@ class Request:
     options: Options = field(factory=Options)
 
 
-@define
-class _History:
-    """What was read of one topic."""
-
-    partitions: int
-    marks: list[FileMark] = field(factory=list)
-    #: Files as they are named to people, by the number of their first row.
-    extents: dict[int, list[Extent]] = field(factory=dict)
-    #: Rows that came before these files, where the replay goes on from a snapshot.
-    rows_before: int = 0
-
-    @property
-    def rows(self) -> int:
-        """Number of rows, those before included."""
-        return self.rows_before + sum(mark.rows for mark in self.marks)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "partitions": self.partitions,
-            "files": [[mark.path, mark.size, mark.head, mark.tail, mark.rows] for mark in self.marks],
-            "extents": {str(number): list(map(list, found)) for number, found in self.extents.items()},
-            "rows_before": self.rows_before,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "_History":
-        extents = {int(number): [Extent(*extent) for extent in found] for number, found in data["extents"].items()}
-        return cls(data["partitions"], [FileMark(*mark) for mark in data["files"]], extents, data["rows_before"])
-
-
 @define(eq=False)
 class ReplaySession:
     """The state of one replay, kept in the folder ``root``."""
@@ -111,7 +82,8 @@ class ReplaySession:
     plan: ReplayPlan | None = None
     passes: list[Pass] = field(factory=list)
     reports: list[tuple[Pass, int, StageReport]] = field(factory=list)
-    _history: dict[str, _History] = field(factory=dict)
+    _history: dict[str, History] = field(factory=dict)
+    _archives: dict[str, ArchiveMark] = field(factory=dict)
     _inputs: dict[str, Input] = field(init=False)
     _parent: Snapshot | None = None
 
@@ -303,7 +275,8 @@ class ReplaySession:
     def _load(self) -> None:
         inputs = read_manifest(self.root.child("inputs"))
         if inputs is not None:
-            self._history = {topic: _History.from_json(data) for topic, data in inputs["topics"].items()}
+            self._history = {topic: History.from_json(data) for topic, data in inputs["topics"].items()}
+            self._archives = dict(inputs["archives"])
         if self._parent is not None:
             self.state = self._parent.state_for_replay()
         while (found := read_manifest(self.root.child(f"slices/{self.slices_done:05d}"))) is not None:
@@ -358,7 +331,7 @@ class ReplaySession:
                 continue
             declared = self.topology.topics.get(topic)
             history = self._history.setdefault(
-                topic, _History(given.partitions or (declared and declared.partitions) or 0)
+                topic, History(given.partitions or (declared and declared.partitions) or 0)
             )
             ends = dict.fromkeys(range(history.partitions), 0) | self._next_offsets(topic)
             found = yield from read_topic(given, self.root, "inputs", ends, history.extents)
@@ -378,7 +351,9 @@ class ReplaySession:
             partitions = application.partitions[topic]
             if isinstance(given, Archive):
                 archive = read_archive(Place(given.path), given.topic or topic)
-                self._history[topic] = _History(partitions, extents=dict(archive.extents))
+                check_archive(topic, self._archives.get(topic, {}), archive.extents)
+                self._archives[topic] = archive_mark(archive.extents)
+                self._history[topic] = History(partitions, extents=dict(archive.extents))
             elif isinstance(given, Files) and given.through_spark:
                 history = self._history.setdefault(topic, self._first_history(topic, given, partitions))
                 found = yield from find_files(given.paths, history.marks, topic)
@@ -394,6 +369,8 @@ class ReplaySession:
                 files, marks = self._unread(topic, given, partitions)
                 unread += [(files, marks)] if marks else []
         if not unread:
+            if self._archives:
+                self._keep_history()
             return
         yield from read_files(application, [files for files, _ in unread], self.root, "inputs", on_bad_row=on_bad_row)
         for files, marks in unread:
@@ -414,7 +391,7 @@ class ReplaySession:
         kept = {name: found for name, found in self._history.items() if not isinstance(self._inputs.get(name), Archive)}
         place = self.root.child("inputs")
         topics = {topic: history.to_json() for topic, history in kept.items()}
-        write_manifest(place, {"kind": "inputs", "topics": topics})
+        write_manifest(place, {"kind": "inputs", "topics": topics, "archives": self._archives})
         named = {extent.file for history in kept.values() for found in history.extents.values() for extent in found}
         for file in place.files():
             if f"inputs/{file}" not in named and file != MANIFEST:
@@ -451,9 +428,9 @@ class ReplaySession:
         sizes = [mark.size for mark in marks]
         return TopicFiles(topic, paths, sizes, partitions, history.rows - skip, skip, self._next_offsets(topic)), marks
 
-    def _first_history(self, topic: str, given: Files, partitions: int) -> _History:
+    def _first_history(self, topic: str, given: Files, partitions: int) -> History:
         """Return the history of a topic that nothing was read of: empty, or what the snapshot had read."""
-        history = _History(partitions)
+        history = History(partitions)
         if self._parent is not None:
             marks = self._parent.marks(topic)
             if (
@@ -554,21 +531,12 @@ class ReplaySession:
         for extent in () if history is None else history.extents.get(partition.partition, ()):
             if extent.first <= offset <= extent.last:
                 row = ExtentReader(self.root).origin(extent, offset)
-                return None if row is None or history is None else _file_of(history, row)
+                return None if row is None or history is None else history.file_of(row)
         return None
 
 
 def _cut_json(step: Pass) -> list[list[Any]]:
     return [[*partition, offset] for partition, offset in sorted(step.cut.items())]
-
-
-def _file_of(history: _History, row: int) -> tuple[str, int] | None:
-    before = history.rows_before
-    for mark in history.marks:
-        if row < before + mark.rows:
-            return mark.path, row - before + 1
-        before += mark.rows
-    return None
 
 
 def _until(sources: Mapping[TopicPartition, Sequence[Extent]], until: Any, root: Place) -> Cut:

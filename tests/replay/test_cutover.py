@@ -1,6 +1,7 @@
 """Where a snapshot may go live: on topics with the history that was replayed, or behind the time at which it ends."""
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -219,3 +220,23 @@ def test_replay_is_not_resumed_with_offsets_in_place_of_rows(tmp_path: Path, bro
 
     with pytest.raises(ReplayError, match="has read topic 'orders' from files before: numbers of rows are no offsets"):
         replay(topology, {orders: tmp_path / "archive"}, directory=tmp_path / "work", resume=True, **LOCAL)
+
+
+def test_replay_is_not_resumed_with_another_archive(tmp_path: Path, broker: EmbeddedBroker):
+    fill(broker, history(10))
+    archive_topic(broker, "orders", tmp_path / "archive")
+    work: dict[str, Any] = {"directory": tmp_path / "work", "slices": 2, **LOCAL}
+    with replay(topology, {orders: tmp_path / "archive"}, **work) as result:
+        assert result.stores["sums"]["ann"] == 10
+    fill(broker, history(5, first=10))
+    archive_topic(broker, "orders", tmp_path / "archive")
+    shutil.move(tmp_path / "archive", tmp_path / "moved")
+    with replay(topology, {orders: tmp_path / "moved"}, resume=True, **work) as result:
+        assert result.stores["sums"]["ann"] == 15
+    broker.delete_topic("orders")
+    broker.create_topic("orders", 1)
+    fill(broker, history(30, cents=2))
+    archive_topic(broker, "orders", tmp_path / "archive")
+
+    with pytest.raises(ReplayError, match="another archive was read before; one may grow at its end only"):
+        replay(topology, {orders: tmp_path / "archive"}, resume=True, **work)
