@@ -398,6 +398,7 @@ def run_bounded(
         None if state_dir is None else state_dir / "broker",
         default_partitions=partitions or 1,
         maintenance_interval_ms=None,
+        is_private=True,
     )
     try:
         _create_topics(broker, built, inputs, partitions)

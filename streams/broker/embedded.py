@@ -64,6 +64,9 @@ class EmbeddedBroker:
       poll; None = only by ``maintain``.
     - ``serves_damaged``: partitions whose records are damaged are offline (``STORAGE_ERROR``) and the others are
       served, as ``streams broker`` does; False: the broker does not open.
+    - ``is_private``: only this process and those that it starts connect.  Of the groups in ``data_dir``
+      the members that lived in an earlier process which had it open are put out at once, for they ended with
+      it; those of other processes may be back within their session, unless the broker was private.
     - ``clock``: with a ``VirtualClock`` a poll never waits: it returns what is there at
       that time, and whoever drives the clock polls again.
 
@@ -95,6 +98,7 @@ class EmbeddedBroker:
         maintenance_interval_ms: int | None = 300_000,
         serves_damaged: bool = False,
         group_config: CoordinatorConfig | None = None,
+        is_private: bool = False,
         rng: Random | None = None,
     ) -> None:
         directory = None if data_dir is None else Path(data_dir)
@@ -115,6 +119,9 @@ class EmbeddedBroker:
         try:
             self._driver = Driver(machine, SystemClock() if clock is None else clock, cluster_id(directory))
             machine.load(self._driver.now_ms())
+            # Members of the process that had this open before have no host.
+            gone = lambda member: is_private or not member.client_host  # noqa: E731
+            machine.coordinator.put_out(gone, self._driver.now_ms())
         except BaseException:
             machine.close()
             self._unlock()

@@ -210,7 +210,8 @@ def _run_live(
     if folder is not None:
         settings = settings | {"state_dir": str(folder / "state")}
 
-    with EmbeddedBroker(folder and folder / "broker", default_partitions=options.partitions or 1) as broker:
+    data, count = folder and folder / "broker", options.partitions or 1
+    with EmbeddedBroker(data, default_partitions=count, is_private=True) as broker:
         if options.workers > 1:
             return run_workers_here(topology, broker, config, options)
         run(topology, broker=broker, on_state=announcing(config, "on an embedded broker"), **settings)

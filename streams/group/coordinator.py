@@ -7,16 +7,13 @@ protocol and core only.
 """
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
-
-from attrs import field, frozen
-from attrs.validators import ge
 
 from streams.core.records import Block, TopicPartition
 from streams.group.administration import create, delete, delete_offsets, describe, holders, reset_offsets
 from streams.group.registry import Effect, Groups, Persist, Reply
-from streams.group.states import Group, GroupMember, GroupState
+from streams.group.states import CoordinatorConfig, Group, GroupMember, GroupState
 from streams.group.timers import GroupTimer, TimerKind, Timers
 from streams.protocol.messages import (
     CreateGroup,
@@ -47,24 +44,6 @@ from streams.protocol.messages import (
 )
 
 __all__ = ["Coordinator", "CoordinatorConfig", "Effect", "Persist", "Reply"]
-
-
-@frozen
-class CoordinatorConfig:
-    """Bounds and delays of groups; defaults fit a coordinator in process.
-
-    ``initial_rebalance_delay_ms`` is how long an empty group waits for more members before
-    its first generation (Kafka's ``group.initial.rebalance.delay.ms``, 3000 there).
-    """
-
-    min_session_timeout_ms: int = field(default=1, validator=ge(1))
-    max_session_timeout_ms: int = field(default=1_800_000, validator=ge(1))
-    initial_rebalance_delay_ms: int = field(default=0, validator=ge(0))
-    offset_metadata_max_bytes: int = field(default=4096, validator=ge(0))
-
-    def allows_session(self, timeout_ms: int) -> bool:
-        """Whether a session timeout is within the bounds."""
-        return self.min_session_timeout_ms <= timeout_ms <= self.max_session_timeout_ms
 
 
 class Coordinator:
@@ -144,6 +123,15 @@ class Coordinator:
         """Rebuild groups from the ``__consumer_offsets`` log, in its order; sessions begin anew at the next call."""
         self._groups.load(blocks)
         self._has_loaded_members = any(group.members for group in self._groups)
+
+    def put_out(self, is_gone: Callable[[GroupMember], bool], now_ms: int) -> None:
+        """Put members out of all groups of which it is known that they have ended; the others share what they had.
+
+        What comes of it is among the effects of the next call.
+        """
+        for group in list(self._groups):
+            if gone := [member for member in group.members.values() if is_gone(member)]:
+                self._put_out(group, gone, now_ms)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
         """A producer's marker is in the log: the offsets of its transaction count from now on, or never."""

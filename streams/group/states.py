@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from attrs import define, field, frozen
+from attrs.validators import ge
 
 from streams.core.records import TopicPartition
 from streams.protocol.messages import ErrorCode, JoinGroupMember, OffsetAndMetadata, ResetOffsetsResponse
@@ -33,6 +34,24 @@ LEGAL_PREVIOUS: Mapping[GroupState, frozenset[GroupState]] = {
     GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
     GroupState.DEAD: frozenset(GroupState),
 }
+
+
+@frozen
+class CoordinatorConfig:
+    """Bounds and delays of groups; defaults fit a coordinator in process.
+
+    ``initial_rebalance_delay_ms`` is how long an empty group waits for more members before
+    its first generation (Kafka's ``group.initial.rebalance.delay.ms``, 3000 there).
+    """
+
+    min_session_timeout_ms: int = field(default=1, validator=ge(1))
+    max_session_timeout_ms: int = field(default=1_800_000, validator=ge(1))
+    initial_rebalance_delay_ms: int = field(default=0, validator=ge(0))
+    offset_metadata_max_bytes: int = field(default=4096, validator=ge(0))
+
+    def allows_session(self, timeout_ms: int) -> bool:
+        """Whether a session timeout is within the bounds."""
+        return self.min_session_timeout_ms <= timeout_ms <= self.max_session_timeout_ms
 
 
 @frozen

@@ -20,7 +20,8 @@ class JoinGroup:
     a join that is repeated, or not waited for, leaves nobody behind.  ``nonce`` is one for each process and its
     membership: it tells a static member's repeated first join from that of another process.  ``sequence`` numbers
     its joins, so that one that comes late or twice is known; -1 where the transport keeps the order (TCP does).
-    ``client_host`` is where the broker sees the client, "" in process; it is shown, and nothing else.
+    ``client_host`` is where the broker sees the client, "" in process; it is shown, and tells who ends with the
+    process of an embedded broker.
     """
 
     group_id: str

@@ -170,7 +170,6 @@ class Instance:
             self._provisioner.provide(plan.internal_topics(), known)
             if self.is_bounded:
                 assert self.end_offset is not None
-                self._provisioner.remove_members()
                 self.bounded = BoundedProgress(plan, self.end_offset, self.final_flush)
             self._views = self._open_globals(plan)
             if self.tunes_collector:

@@ -10,17 +10,12 @@ from collections.abc import Mapping, Sequence
 from attrs import define, field
 
 from streams.clients.admin import LATEST, Admin
-from streams.clients.network import ANY_NODE, Network
 from streams.clients.tcp import TcpCluster
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import BrokerError, TopologyError, UnknownTopicError
 from streams.core.records import TopicPartition
 from streams.protocol.messages import (
-    DescribeGroup,
-    DescribeGroupResponse,
-    LeaveGroup,
-    LeaveGroupResponse,
     OffsetAndMetadata,
     TopicSpec,
 )
@@ -95,22 +90,6 @@ class Provisioner:
         """Return where logs end, open transactions included."""
         with self._admin() as admin:
             return admin.list_offsets(dict.fromkeys(partitions, LATEST))
-
-    def remove_members(self) -> None:
-        """Let members of an earlier bounded run leave, which was killed before it could say so itself.
-
-        A bounded run has its broker to itself, so whoever is in the group at its start is dead.
-        """
-        connection = self._cluster.connect(f"{self._config.application_id}-admin")
-        network = Network(connection, self._clock, request_timeout_ms=self._config.request_timeout_ms)
-        try:
-            group_id = self._config.application_id
-            group = network.request(ANY_NODE, DescribeGroup(group_id), DescribeGroupResponse)
-            for member in group.members:
-                leave = LeaveGroup(group_id, member.member_id, member.group_instance_id)
-                network.request(ANY_NODE, leave, LeaveGroupResponse)
-        finally:
-            network.close()
 
     def _admin(self) -> Admin:
         return Admin(

@@ -8,6 +8,7 @@ import threading
 from random import Random
 
 import pytest
+from attrs import evolve
 
 from streams.broker import OFFSETS_TOPIC, ArrayStorage, EmbeddedBroker
 from streams.core.clock import SystemClock, VirtualClock
@@ -375,10 +376,10 @@ def test_deleting_a_topic_forgets_what_groups_committed_for_it(broker, client):
     assert ask(client, OffsetFetch("group")).offsets == {TopicPartition("b", 0): OffsetAndMetadata(1)}
 
 
-def test_offsets_and_members_survive_a_restart(tmp_path, clock):
+def test_offsets_and_members_of_other_processes_survive_a_restart(tmp_path, clock):
     with EmbeddedBroker(tmp_path, clock=clock) as broker:
         client = broker.connect("test")
-        joined = ask(client, join())
+        joined = ask(client, evolve(join(), client_host="/127.0.0.1"))
         who = {"generation_id": joined.generation_id, "member_id": joined.member_id}
         ask(client, SyncGroup("group", **who, assignments={joined.member_id: b"mine"}))
         for offset in range(50):

@@ -102,13 +102,15 @@ def table(broker, topic):
 @pytest.mark.parametrize("failing_request", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 20])
 def test_whatever_step_fails_nothing_is_missing(failing_request, tmp_path):
     keys = [f"k{number % 7}" for number in range(ROWS)]
-    with EmbeddedBroker() as broker:
+    with EmbeddedBroker(tmp_path / "broker") as broker:
         broker.create_topic("numbers", 1)
         raw_values = numbers.value_serde.serialize_all(range(ROWS))
         broker.append(
             TopicPartition("numbers", 0), Block([key.encode() for key in keys], raw_values, list(range(ROWS)))
         )
         first = run(broker, FailingCluster(broker, failing_request), tmp_path)
+    # Its member ends with the broker's process.
+    with EmbeddedBroker(tmp_path / "broker") as broker:
         second = run(broker, broker, tmp_path)
         found, updates = table(broker, counts)
 
