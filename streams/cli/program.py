@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -32,6 +31,7 @@ from streams.cli import (
     topics_command,
 )
 from streams.cli.mistakes import MISTAKE, report
+from streams.core.clock import Clock, SystemClock
 
 #: In the order in which help lists them.
 _COMMANDS = (
@@ -53,8 +53,9 @@ _COMMANDS = (
 INTERRUPTED = 130
 #: Exit status after the reader of our standard output has gone, as shells have it.
 PIPE_CLOSED = 141
-#: How many messages that differ in their arguments only are shown.
+#: How many messages that differ in their arguments only are shown in a minute.
 MESSAGES_OF_A_KIND = 10
+_MINUTE_MS = 60_000
 
 
 class Parser(argparse.ArgumentParser):
@@ -90,49 +91,63 @@ class MessageHandler(logging.Handler):
     """Writes messages to whatever standard error is now: a progress display replaces it.
 
     Of messages that differ in their arguments only (one per bad record, say) it writes the first
-    ``limit`` and counts the rest.
+    ``limit`` in a minute and counts the rest; how many these were is said with the first message after that
+    minute, and at the end.  What comes up again after weeks is seen.
     """
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(self, limit: int | None, clock: Clock) -> None:
         super().__init__()
         self._limit = limit
-        self._seen: Counter[tuple[str, str]] = Counter()
+        self._clock = clock
+        #: By kind: since when it is counted, and how many there were.
+        self._seen: dict[tuple[str, str], tuple[int, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one message, unless there were enough like it."""
         if hasattr(record, "failure"):
             # What ended an application is raised too, and reported by ``main``: once is enough.
             return
-        kind = record.name, str(record.msg)
-        self._seen[kind] += 1
-        if self._limit is None or self._seen[kind] <= self._limit:
-            print(f"streams: {self.format(record)}", file=sys.stderr)
+        if self._limit is not None:
+            now = self._clock.monotonic_ms()
+            self._end_minutes(now - _MINUTE_MS)
+            kind = record.name, str(record.msg).partition("\n")[0]
+            since_ms, count = self._seen.get(kind, (now, 0))
+            self._seen[kind] = since_ms, count + 1
+            if count >= self._limit:
+                return
+        print(f"streams: {self.format(record)}", file=sys.stderr)
 
     def close(self) -> None:
         """Say how many messages were left out."""
-        limit = self._limit
-        if limit is not None:
-            left_out = sum(count - limit for count in self._seen.values() if count > limit)
-            if left_out:
-                print(f"streams: {left_out:,} more messages of these kinds; --debug shows them all", file=sys.stderr)
-        self._seen.clear()
+        self._end_minutes(None)
         super().close()
+
+    def _end_minutes(self, until_ms: int | None) -> None:
+        """Forget what was counted since that time or before, None = all, and say what was left out of it."""
+        over = [kind for kind, (since_ms, _) in self._seen.items() if until_ms is None or since_ms <= until_ms]
+        counts = [self._seen.pop(kind)[1] for kind in over]
+        left_out = sum(max(0, count - self._limit) for count in counts) if self._limit is not None else 0
+        if left_out:
+            print(f"streams: {left_out:,} more messages of these kinds; --debug shows them all", file=sys.stderr)
 
 
 @contextmanager
 def _logging(*, is_debug: bool) -> Iterator[None]:
-    handler = MessageHandler(None if is_debug else MESSAGES_OF_A_KIND)
-    logger = logging.getLogger("streams")
-    before, propagates = logger.level, logger.propagate
-    logger.setLevel(logging.INFO if is_debug else logging.WARNING)
-    logger.addHandler(handler)
-    logger.propagate = False
+    handler = MessageHandler(None if is_debug else MESSAGES_OF_A_KIND, SystemClock())
+    # asyncio has a word to say about the broker's sockets, as often as it looks at them.
+    loggers = [logging.getLogger(name) for name in ("streams", "asyncio")]
+    before = [(logger, logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.INFO if is_debug else logging.WARNING)
+        logger.addHandler(handler)
+        logger.propagate = False
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
-        logger.propagate = propagates
+        for logger, level, propagates in before:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagates
         handler.close()
 
 
