@@ -41,6 +41,7 @@ from streams.core.errors import (
     TopologyError,
     TransactionError,
     UnawaitedError,
+    UnknownStateError,
     UnknownStateStoreError,
     UnknownTopicError,
 )
@@ -197,6 +198,7 @@ __all__ = [
     "TransactionError",
     "UnawaitedError",
     "UnknownStateStoreError",
+    "UnknownStateError",
     "UnknownTopicError",
     "UnlimitedWindows",
     "ValueAndTimestamp",

@@ -136,6 +136,12 @@ class StreamsConfig:
     cache_max_bytes: int = _whole(
         10 * _MIB, "bytes", "Memory of the record caches of all threads (statestore.cache.max.bytes); 0 = none."
     )
+    unknown_state: str = _choice(
+        "warn",
+        ("warn", "fail", "ignore"),
+        "What to do at the start about stores, changelogs and repartition topics that the application has and its "
+        "topology does not know; warn refuses too where a generated name seems to have moved.",
+    )
     lost_records: str = _choice(
         "fail",
         ("fail", "rebuild", "accept"),

@@ -132,6 +132,15 @@ class LostRecordsError(StoreError):
         self.store = store
 
 
+class UnknownStateError(StoreError):
+    """An application has state that its topology does not know; fields ``stores``, ``topics``: their names."""
+
+    def __init__(self, message: str, *, stores: tuple[str, ...], topics: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.stores = stores
+        self.topics = topics
+
+
 class StoreClosedError(StoreError):
     """A store was used after its task gave it up."""
 

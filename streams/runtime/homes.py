@@ -41,6 +41,10 @@ class StateHome(Protocol):
         """Return the tasks whose closed state lies here, with about the sum of its changelog positions."""
         ...
 
+    def stores(self) -> Mapping[TaskId, list[str]]:
+        """Return the stores of each task that lie here, whatever the topology knows."""
+        ...
+
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
         """Open all stores of a task for a thread.
 
@@ -96,6 +100,10 @@ class MemoryHome:
         """Nothing lies here."""
         return {}
 
+    def stores(self) -> Mapping[TaskId, list[str]]:
+        """Nothing lies here."""
+        return {}
+
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
         """Open empty stores."""
         return _open_all(specs, self._open)
@@ -143,6 +151,10 @@ class DirectoryHome:
             for task_id in directory.tasks()
             if not directory.is_task_locked(task_id)
         }
+
+    def stores(self) -> Mapping[TaskId, list[str]]:
+        """Return the stores that have a folder."""
+        return {task_id: self.directory.stores(task_id) for task_id in self.directory.tasks()}
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
         """Open a task's stores from its folder."""

@@ -43,6 +43,7 @@ from streams.runtime.restore import RestoreListener, Restorer
 from streams.runtime.sharing import SharingRules
 from streams.runtime.task_set import TaskSet
 from streams.runtime.thread import StreamThread, ThreadEvents
+from streams.runtime.unknown_state import check_unknown_state
 from streams.state import MemoryBudget, RecordCache, open_store
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import PartitionGrouper
@@ -167,6 +168,9 @@ class Instance:
             self._is_locked = True
             known = self._provisioner.known()
             plan = self._plan = self._plans.of(self._plans.layout(known))
+            if self.is_bounded:
+                self._provisioner.remove_members()
+            check_unknown_state(plan, known, self.home.stores(), self._provisioner)
             self._provisioner.provide(plan.internal_topics(), known)
             if self.is_bounded:
                 assert self.end_offset is not None

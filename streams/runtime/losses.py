@@ -64,6 +64,8 @@ class Loss:
             here = f" (the store in the state directory cannot stand in: it ends at {self.kept})"
         else:
             here = " (the state directory of this instance has no copy of the store)"
+        if not self.committed:
+            whose += " (which may be the position in another topic, if topology_optimization was on before)"
         return LostRecordsError(
             f"changelog {self.partition} of store {self.store!r} of task {self.task_id} ends at offset {self.end}, but "
             f"{whose} up to {expected}: records are lost, by damage, a broker's folder of another day or a deleted "

@@ -86,6 +86,16 @@ class Provisioner:
         with self._admin() as admin:
             return admin.committed_offsets(self._config.application_id)
 
+    def groups(self) -> list[str]:
+        """Return the ids of all groups of the cluster."""
+        with self._admin() as admin:
+            return [group.group_id for group in admin.list_groups()]
+
+    def has_members(self) -> bool:
+        """Whether any instance of the application is in its group."""
+        with self._admin() as admin:
+            return bool(admin.describe_group(self._config.application_id).members)
+
     def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return where logs end, open transactions included."""
         with self._admin() as admin:

@@ -163,6 +163,11 @@ class StateDirectory:
             if path.is_dir() and sub_topology.isdecimal() and partition.isdecimal():
                 yield TaskId(int(sub_topology), int(partition))
 
+    def stores(self, task_id: TaskId) -> list[str]:
+        """Return the stores of a task that have a folder here."""
+        found = (self.path / str(task_id)).iterdir()
+        return sorted(path.name for path in found if path.is_dir() and not path.name.startswith("."))
+
     def delete_task(self, task_id: TaskId) -> None:
         """Delete a task's state.
 

@@ -21,11 +21,14 @@ from streams import (
     TopologyError,
     time_windowed,
 )
-from streams.core.errors import ProcessingError, StoreError, StreamsError
+from streams.core.errors import LostRecordsError, ProcessingError, StoreError, StreamsError, UnknownStateError
 from streams.replay import replay
 from streams.replay.takeover import Level, take_over
 from streams.replay.versions import Version
 from tests.replay.takeover_cases import Life, clicks, fates, minutes, planned, said, verdict, views
+
+#: Also where a store begins empty.
+AS_IT_IS = {"unknown_state": "ignore"}
 
 
 @pytest.fixture
@@ -101,7 +104,10 @@ def test_a_filter_in_front_shifts_a_numbered_store_which_then_starts_empty(life)
         said(found)
     )
     life.run(counting(), *EARLIER)
-    assert life.run(counting(filters=1), *LATER) == {"KSTREAM-AGGREGATE-STATE-STORE-0000000002": {"ann": 1}}
+    with pytest.raises(UnknownStateError, match='store="KSTREAM-AGGREGATE-STATE-STORE-0000000001"'):
+        life.run(counting(filters=1))
+    started = life.run(counting(filters=1), *LATER, **AS_IT_IS)
+    assert started == {"KSTREAM-AGGREGATE-STATE-STORE-0000000002": {"ann": 1}}
 
 
 def test_the_advised_name_keeps_the_state_of_a_shifted_store(life):
@@ -132,7 +138,9 @@ def test_a_shifted_store_that_gets_the_number_of_another_one_must_not_take_over(
     assert 'store="KSTREAM-AGGREGATE-STATE-STORE-0000000001"' in said(found, Level.CANNOT)
     assert found.pairs["KSTREAM-AGGREGATE-STATE-STORE-0000000001"] == "KSTREAM-AGGREGATE-STATE-STORE-0000000003"
     life.run(two(0), *EARLIER)
-    assert life.run(two(2), *LATER)["KSTREAM-AGGREGATE-STATE-STORE-0000000003"] == {"ann": 6, "bob": 7}
+    with pytest.raises(UnknownStateError):
+        life.run(two(2))
+    assert life.run(two(2), *LATER, **AS_IT_IS)["KSTREAM-AGGREGATE-STATE-STORE-0000000003"] == {"ann": 6, "bob": 7}
 
 
 def test_a_renamed_store_starts_empty_and_its_old_name_is_advised(life):
@@ -439,7 +447,9 @@ def test_a_table_that_was_restored_from_its_topic_starts_empty_without_optimizat
     assert take_over(plain, optimized).is_clean
     assert fates(take_over(optimized, plain)) == {"by-user": "starts empty"}
     life.run(tables, *EARLIER, topology_optimization="all")
-    assert life.run(tables, *LATER, topology_optimization="none") == {"by-user": {"ann": 1}}
+    with pytest.raises(LostRecordsError, match="the store on disk has it up to"):
+        life.run(tables, topology_optimization="none")
+    assert life.run(tables, *LATER, topology_optimization="none", lost_records="accept") == {"by-user": {"ann": 1}}
 
 
 # --- sub-topologies and partitions --------------------------------------------------------
@@ -473,7 +483,9 @@ def test_state_of_a_sub_topology_with_another_number_is_lost_without_changelog(l
 
     assert set(fates(verdict(old, new)).values()) == {"starts empty"}
     life.run(old, *BOTH)
-    assert life.run(new, *BOTH) == {"views-counts": {"bob": 1}, "clicks-counts": {"ann": 1}}
+    with pytest.raises(UnknownStateError, match="folder 0_0/clicks-counts"):
+        life.run(new)
+    assert life.run(new, *BOTH, **AS_IT_IS) == {"views-counts": {"bob": 1}, "clicks-counts": {"ann": 1}}
 
 
 def repartitioned(partitions: int | None, name: str = "by-user"):

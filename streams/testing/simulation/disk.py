@@ -95,6 +95,10 @@ class SimDisk:
         """Delete a store's file."""
         self._files.pop((task_id, store), None)
 
+    def files(self) -> list[tuple[TaskId, str]]:
+        """Return the task and the store of each file."""
+        return list(self._files)
+
     def positions(self) -> dict[TaskId, int]:
         """Return the sum of the changelog positions of each task's stores."""
         result: dict[TaskId, int] = {}
@@ -124,6 +128,13 @@ class SimHome:
         if not self._disk.is_kept:
             return {}
         return {task_id: sum_ for task_id, sum_ in self._disk.positions().items() if task_id not in self._owners}
+
+    def stores(self) -> Mapping[TaskId, list[str]]:
+        """Return what lies on the disk."""
+        result: dict[TaskId, list[str]] = {}
+        for task_id, store in self._disk.files():
+            result.setdefault(task_id, []).append(store)
+        return result
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
         """Open a task's stores."""
