@@ -30,7 +30,13 @@ from streams.state.lifecycle import NOTE
 from streams.state.rocksdb import RocksEngine
 from tests.replay.takeover_cases import Life, clicks, minutes
 
-windows_out = Topic("windows-out", key=time_windowed(str, minutes(10)), value=int)
+
+def windows_of(size: float) -> Topic[Any, int]:
+    """Return the output topic, for windows of so many minutes."""
+    return Topic("windows-out", key=time_windowed(str, minutes(size)), value=int)
+
+
+windows_out = windows_of(10)
 sessions_out = Topic("sessions-out", key=session_windowed(str), value=int)
 MEMORY = {"default_store": "in_memory"}
 
@@ -59,7 +65,9 @@ def adding(initial: Any = 0, value: Any = int, **options: Any):
 def windowed(grace: float, size: float = 10, name: str = "sums", **options: Any):
     def topology(builder: StreamsBuilder) -> None:
         windows = TimeWindows.of(minutes(size), grace=minutes(grace))
-        builder.stream(clicks).group_by_key().windowed_by(windows).count(name, **options).to_stream().to(windows_out)
+        builder.stream(clicks).group_by_key().windowed_by(windows).count(name, **options).to_stream().to(
+            windows_of(size)
+        )
 
     return topology
 
