@@ -168,8 +168,6 @@ class Instance:
             self._is_locked = True
             known = self._provisioner.known()
             plan = self._plan = self._plans.of(self._plans.layout(known))
-            if self.is_bounded:
-                self._provisioner.remove_members()
             check_unknown_state(plan, known, self.home.stores(), self._provisioner)
             self._provisioner.provide(plan.internal_topics(), known)
             if self.is_bounded:
