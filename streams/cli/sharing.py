@@ -4,8 +4,11 @@ The workers of a run are the same command on a cluster, each with a folder of it
 """
 
 import argparse
+import logging
 import shlex
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,11 @@ if TYPE_CHECKING:
     from streams.core.config import StreamsConfig
     from streams.runtime.life import StateListener
     from streams.topology.graph import Topology
+
+log = logging.getLogger(__name__)
+
+_LOOK_MS = 50
+_RETRY_S = 0.1
 
 
 def run_on_cluster(
@@ -40,9 +48,47 @@ def run_on_cluster(
 
     if options.worker is not None:
         end_with_parent()
-    on_state = announcing(config, f"on {config.bootstrap_servers}") if options.worker is None else None
-    run(topology, on_state=on_state, **settings)
+        _run_worker(topology, config, settings, options.worker)
+        return 0
+    run(topology, on_state=announcing(config, f"on {config.bootstrap_servers}"), **settings)
     return 0
+
+
+def _run_worker(topology: "Topology", config: "StreamsConfig", settings: dict[str, Any], number: int) -> None:
+    """Run as one of several until a signal comes, and wait for the brokers at the start as those do that run.
+
+    The process that starts workers has seen the brokers: where they are away now, a worker that takes the place
+    of another one must not end the run of them all.
+
+    Raises:
+        StreamsError: the application failed, or no broker answered in ``task_timeout_ms``.
+    """
+    from streams import Streams
+    from streams.clients.errors import RequestTimeoutError
+    from streams.core.clock import SystemClock
+
+    stop, clock = threading.Event(), SystemClock()
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(kind, lambda *_: stop.set())
+    deadline_ms = clock.monotonic_ms() + config.task_timeout_ms
+    while not stop.is_set():
+        streams = Streams(topology, **settings)
+        try:
+            streams.start()
+        except RequestTimeoutError as error:
+            streams.close()
+            if clock.monotonic_ms() > deadline_ms:
+                raise
+            log.warning("worker %d waits for a broker: %s", number, error)
+            stop.wait(_RETRY_S)
+            continue
+        try:
+            # In short steps: signals are delivered between them.
+            while not stop.is_set() and not streams.wait(_LOOK_MS):
+                pass
+        finally:
+            streams.close()
+        return
 
 
 def run_workers_here(

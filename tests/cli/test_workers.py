@@ -120,6 +120,32 @@ def test_workers_end_with_the_process_that_started_them(folder: Path) -> None:
             wait_until(lambda: not any(map(is_alive, workers)))
 
 
+@needs_proc
+@pytest.mark.slow
+def test_worker_that_is_replaced_while_the_broker_is_away_waits_for_it(folder: Path) -> None:
+    """It began when no broker could be reached, and ended the run of them all after 15 seconds."""
+    with EmbeddedBroker(folder / "data") as broker:
+        broker.create_topic("app-lines", 3)
+        broker.create_topic("app-counts", 2)
+        server = broker.serve("127.0.0.1:0")
+        address = server.bootstrap_servers
+        with started(folder, "--workers", "2", "--bootstrap-servers", address) as run:
+            run.line_with("by 2 workers on ")
+            with Counting(TcpCluster(address), "app", are_there=True) as counting:
+                counting.write(20)
+                until(lambda: counting.is_complete, counting.read)
+            server.close()
+            os.kill(children(run.process.pid)[1], signal.SIGKILL)
+            run.line_with("worker 2 was killed by SIGKILL; another one takes its place")
+            run.line_with("worker 2 waits for a broker: ")
+            with broker.serve(address), Counting(TcpCluster(address), "app", are_there=True) as counting:
+                counting.write(20)
+                until(lambda: counting.is_complete, counting.read)
+                assert len(children(run.process.pid)) == 2
+
+                run.stop()
+
+
 def test_worker_that_fails_ends_the_run(folder: Path) -> None:
     """A record that user code fails on is the same for the next worker."""
     with EmbeddedBroker() as broker, broker.serve("127.0.0.1:0") as server:
