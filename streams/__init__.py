@@ -17,6 +17,7 @@ from streams.core.errors import (
     BrokerError,
     ClientClosedError,
     ConfigError,
+    DamagedLogError,
     ForeignFormatError,
     HandlerError,
     InputError,
@@ -44,6 +45,7 @@ from streams.core.errors import (
     UnknownStateError,
     UnknownStateStoreError,
     UnknownTopicError,
+    UnreadableBatchError,
 )
 from streams.core.handlers import (
     DeserializationHandler,
@@ -127,6 +129,7 @@ __all__ = [
     "EmitStrategy",
     "ErrorHandlerContext",
     "ExceptionResponse",
+    "DamagedLogError",
     "ForeignFormatError",
     "GlobalKTable",
     "HandlerError",
@@ -200,6 +203,7 @@ __all__ = [
     "UnknownStateStoreError",
     "UnknownStateError",
     "UnknownTopicError",
+    "UnreadableBatchError",
     "UnlimitedWindows",
     "ValueAndTimestamp",
     "ValueTransformer",

@@ -35,7 +35,7 @@ from streams.broker.transactions import (
 )
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
-from streams.group.coordinator import Coordinator, Effect, Persist, Reply
+from streams.group.coordinator import Coordinator, Effect, Persist, Reply, undone
 from streams.protocol.markers import marker
 from streams.protocol.messages import (
     AddOffsetsToTxn,
@@ -544,14 +544,14 @@ class Broker:
 
         Returns what went wrong, None where nothing did.
         """
-        persists = [effect for effect in effects if isinstance(effect, Persist)]
         failure: ErrorText | None = None
-        if persists:
+        if persists := [effect for effect in effects if isinstance(effect, Persist)]:
             try:
                 self._persist(persists, now_ms)
             except (OSError, BrokerError) as error:
                 failure = error_of(error)
                 _LOGGER.error("writing %s failed: %s", OFFSETS_TOPIC, error)
+                undone(persists)
         for effect in effects:
             if isinstance(effect, Reply):
                 token = effect.token

@@ -12,7 +12,7 @@ from random import Random
 
 from streams.core.records import Block, TopicPartition
 from streams.group.administration import create, delete, delete_offsets, describe, holders, reset_offsets
-from streams.group.registry import Effect, Groups, Persist, Reply
+from streams.group.registry import Effect, Groups, Persist, Reply, undone
 from streams.group.states import CoordinatorConfig, Group, GroupMember, GroupState
 from streams.group.timers import GroupTimer, TimerKind, Timers
 from streams.protocol.messages import (
@@ -43,7 +43,7 @@ from streams.protocol.messages import (
     TxnOffsetCommitResponse,
 )
 
-__all__ = ["Coordinator", "CoordinatorConfig", "Effect", "Persist", "Reply"]
+__all__ = ["Coordinator", "CoordinatorConfig", "Effect", "Persist", "Reply", "undone"]
 
 
 class Coordinator:

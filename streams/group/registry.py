@@ -3,7 +3,7 @@
 Part of the coordinator: what is to be appended goes to its effects.  Imports protocol and core only.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from attrs import define, field, frozen
@@ -46,15 +46,24 @@ class Reply:
 class Persist:
     """Append to the compacted ``__consumer_offsets`` log, before any reply that follows; None deletes the key.
 
-    With ``producer`` it belongs to that producer's transaction.
+    With ``producer`` it belongs to that producer's transaction.  ``undo`` brings back what was known before, for
+    whoever could not append.
     """
 
     key: bytes
     value: bytes | None
     producer: ProducerStamp | None = None
+    undo: Callable[[], None] | None = field(default=None, eq=False, repr=False)
 
 
 Effect: TypeAlias = Reply | Persist
+
+
+def undone(persists: Sequence[Persist]) -> None:
+    """Bring back what was known before, for none of these was appended."""
+    for persist in reversed(persists):
+        if persist.undo is not None:
+            persist.undo()
 
 
 @define(eq=False)
@@ -109,10 +118,20 @@ class Groups:
 
     def commit(self, group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata], now_ms: int) -> None:
         """Set committed offsets; what open transactions hold for these partitions is older, and void."""
+        before = {partition: group.offsets.get(partition) for partition in offsets}
+
+        def undo() -> None:
+            for partition, known in before.items():
+                if known is None:
+                    group.offsets.pop(partition, None)
+                else:
+                    group.offsets[partition] = known
+
         group.offsets.update(offsets)
         self._pending.supersede(group.group_id, offsets)
         for partition, committed in offsets.items():
-            self.effects.append(Persist(offset_key(group.group_id, partition), offset_value(committed, now_ms)))
+            value = offset_value(committed, now_ms)
+            self.effects.append(Persist(offset_key(group.group_id, partition), value, undo=undo))
 
     def hold(self, request: TxnOffsetCommit, now_ms: int) -> None:
         """Keep the offsets of a transaction until it ends."""

@@ -11,6 +11,7 @@ import pytest
 from attrs import evolve
 
 from streams.broker import OFFSETS_TOPIC, ArrayStorage, EmbeddedBroker
+from streams.clients import Consumer
 from streams.core.clock import SystemClock, VirtualClock
 from streams.core.errors import BrokerError, ClientClosedError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
@@ -638,3 +639,28 @@ def test_an_empty_partition_begins_at_an_offset(tmp_path, storage):
     if storage == "file":
         with EmbeddedBroker(tmp_path) as broker:
             assert [block.offsets[0] for block in broker.read(partition, 1_000_000)] == [1_000_000]
+
+
+def test_a_commit_that_is_refused_is_not_told_to_anybody():
+    """It would be, until the next restart."""
+    full = []
+
+    class Filling(ArrayStorage):
+        def append(self, block):
+            if full:
+                raise OSError(28, "No space left on device")
+            return super().append(block)
+
+    partition = TopicPartition("words", 0)
+    with EmbeddedBroker(storages={"__consumer_offsets": lambda _: Filling()}) as broker:
+        broker.create_topic("words")
+        with Consumer(broker, "readers") as consumer:
+            consumer.assign([partition])
+            consumer.commit_sync({partition: 1})
+            full.append(True)
+            with pytest.raises(BrokerError, match="STORAGE_ERROR"):
+                consumer.commit_sync({partition: 2}, timeout_ms=100)
+            assert consumer.committed([partition])[partition].offset == 1
+            full.clear()
+            consumer.commit_sync({partition: 3})
+            assert consumer.committed([partition])[partition].offset == 3
