@@ -5,6 +5,7 @@ that exists is divided in as many groups as its changelog has partitions, and a 
 the group that has its keys already.  Imports topology.
 """
 
+import logging
 from collections.abc import Mapping
 
 from attrs import define, field
@@ -18,7 +19,9 @@ from streams.runtime.checkpoint import group_of_note
 from streams.runtime.facts import Layout
 from streams.runtime.plan import ApplicationPlan
 from streams.topology.graph import Topology
-from streams.topology.subtopologies import PartitionGrouper, sub_topologies
+from streams.topology.subtopologies import PartitionGrouper, sub_topologies, unmatched_patterns
+
+log = logging.getLogger(__name__)
 
 
 @define(eq=False)
@@ -90,7 +93,20 @@ class Plans:
                 grouper=self._grouper,
                 existing_groups=layout.groups,
             )
+            self._tell_what_waits(plan, layout)
         return plan
+
+    def _tell_what_waits(self, plan: ApplicationPlan, layout: Layout) -> None:
+        """Say which sources read nothing yet, and which repartition topics wait for them."""
+        waiting = [name for name in self._topology.internal_topics if name not in plan.partitions]
+        for source in unmatched_patterns(self._topology, layout.partitions):
+            log.warning(
+                "application %s: no topic matches the pattern %r of source %s yet; it reads the first that does%s",
+                self._config.application_id,
+                source.pattern.pattern if source.pattern is not None else "",
+                source.name,
+                f", and {', '.join(waiting)} will be made then" if waiting else "",
+            )
 
 
 def check_groups(plan: ApplicationPlan, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -96,11 +96,13 @@ class ApplicationPlan:
         is_single_task: bool = False,
         grouper: PartitionGrouper | None = None,
         existing_groups: Mapping[int, int] | None = None,
+        later: int | None = None,
     ) -> "ApplicationPlan":
         """Plan an application over topics with the given partition counts.
 
         ``is_single_task`` runs all sub-topologies as one, where every topic has one partition.
         ``existing_groups`` says of sub-topologies in how many groups their state is divided.
+        ``later`` is the count of topics that patterns may match later, None where it is not known.
 
         Raises:
             TopologyError: a source topic is missing, inputs are not co-partitioned, or state that
@@ -108,7 +110,7 @@ class ApplicationPlan:
         """
         validate(topology)
         subs = sub_topologies(topology, external)
-        partitions = resolve_partitions(topology, subs, external)
+        partitions = resolve_partitions(topology, subs, external, later=later)
         if is_single_task:
             subs = _merged(subs)
         groups = (grouper or SamePartitionGrouper()).groups(subs, partitions)
@@ -276,7 +278,7 @@ class ApplicationPlan:
             tasks = sum(1 for task in self.groups if task.sub_topology == sub.id)
             for store in sub.stores:
                 spec = self.topology.stores[store]
-                if spec.has_changelog and store not in self.topology.source_changelogs:
+                if tasks and spec.has_changelog and store not in self.topology.source_changelogs:
                     result.append(InternalTopicPlan(self.changelog(store), tasks, changelog_config(spec)))
         return result
 
@@ -464,6 +466,14 @@ class ApplicationPlan:
             for number in range(self.partitions.get(topic, 1)):
                 self._attach(task, spec.source, topic, TopicPartition(topic, number))
         return task
+
+    def add_tasks(self, source: str, count: int) -> list[TaskId]:
+        """Return the tasks of a source for a topic of so many partitions; those that are missing are planned."""
+        sub = next(sub for sub in self.subs if source in sub.nodes)
+        task_ids = [TaskId(sub.id, number) for number in range(count)]
+        for task_id in task_ids:
+            self.groups.setdefault(task_id, ())
+        return task_ids
 
     def add_input(self, task: Task, node: SourceNode, topic: str) -> None:
         """Let a task read its partition of a topic that a pattern source has just matched."""

@@ -73,6 +73,7 @@ class TopologyTestDriver:
             self.clock,
             self._counts,
             is_single_task=is_single,
+            later=partitions,
         )
         self._counts.update(self._plan.partitions)
         self._cache = RecordCache(self.config.cache_max_bytes) if self.config.cache_max_bytes else None
@@ -272,13 +273,17 @@ class TopologyTestDriver:
         """Let a pattern source take a topic that it has not seen before."""
         for node in self.topology.sources():
             if node.pattern is not None and node.pattern.fullmatch(topic):
-                for task in self._tasks:
-                    if node.name in task.program.entries:
-                        self._counts.setdefault(topic, self._default_partitions)
-                        partition = TopicPartition(topic, task.task_id.partition)
-                        self._plan.add_input(task, node, topic)
-                        task.note_end(partition, 0)
-                        self._owner[partition] = task
+                opened = {task.task_id: task for task in self._tasks}
+                for task_id in self._plan.add_tasks(
+                    node.name, self._counts.setdefault(topic, self._default_partitions)
+                ):
+                    if task_id not in opened:
+                        opened[task_id] = self._open(task_id)
+                        self._tasks.append(opened[task_id])
+                    partition = TopicPartition(topic, task_id.partition)
+                    self._plan.add_input(opened[task_id], node, topic)
+                    opened[task_id].note_end(partition, 0)
+                    self._owner[partition] = opened[task_id]
                 return True
         return False
 

@@ -113,11 +113,22 @@ def validate(topology: Topology) -> None:
             raise TopologyError(f"node {node.name!r} has no parent, so it would never see a record; name its parents")
 
 
-def resolve_partitions(topology: Topology, subs: Iterable[SubTopology], known: Mapping[str, int]) -> dict[str, int]:
+def unmatched_patterns(topology: Topology, known: Iterable[str]) -> list[SourceNode]:
+    """Return the sources whose patterns match no topic yet."""
+    patterns = [(source, source.pattern) for source in topology.sources() if source.pattern is not None]
+    names = list(known)
+    return [source for source, pattern in patterns if not any(map(pattern.fullmatch, names))]
+
+
+def resolve_partitions(
+    topology: Topology, subs: Iterable[SubTopology], known: Mapping[str, int], *, later: int | None = None
+) -> dict[str, int]:
     """Return the partition count of every source, sink and repartition topic.
 
     ``known`` has the counts of external topics.  A repartition topic without a count of its own
     gets that of the widest source topic of its writers, and all of a co-partitioned set the same.
+    Where only patterns that match no topic yet would tell it, it has that of the topics with which it is
+    co-partitioned, else ``later``, the count of topics to come; without, it has none, and no tasks.
 
     Raises:
         TopologyError: a source topic is missing, or inputs that must be co-partitioned are not.
@@ -150,18 +161,35 @@ def resolve_partitions(topology: Topology, subs: Iterable[SubTopology], known: M
         ]
         for name, count in complete or resolved[:1]:
             counts[name] = count
-        if not resolved:
-            raise TopologyError(f"repartition topic {open_topics[0]!r} has no writer with a source topic")
+        if not resolved and not _resolve_waiting(topology, counts, known, open_topics, later):
+            break
         open_topics = [name for name in open_topics if name not in counts]
         _copartition(topology, counts)
     _copartition(topology, counts)
     return counts
 
 
+def _resolve_waiting(
+    topology: Topology, counts: dict[str, int], known: Mapping[str, int], open_topics: list[str], later: int | None
+) -> bool:
+    """Give a count to one repartition topic that waits for topics of a pattern; return whether there was any."""
+    if not unmatched_patterns(topology, known):
+        raise TopologyError(f"repartition topic {open_topics[0]!r} has no writer with a source topic")
+    for name in open_topics:
+        for names in topology.copartitioned:
+            topics = [topic for source in names for topic in _topics_of(topology, source, counts)]
+            if name in topics and (found := [counts[topic] for topic in topics if topic in counts]):
+                counts[name] = max(found)
+                return True
+    if later is not None:
+        counts[open_topics[0]] = later
+    return later is not None
+
+
 def _copartition(topology: Topology, counts: dict[str, int]) -> None:
     """Give repartition topics of a co-partitioned set one count; refuse external topics that differ."""
     for names in topology.copartitioned:
-        topics = [topic for name in sorted(names) for topic in _topics_of(topology, name)]
+        topics = [topic for name in sorted(names) for topic in _topics_of(topology, name, counts)]
         fixed: dict[str, int] = {}
         for topic in topics:
             internal = topology.internal_topics.get(topic)
@@ -179,9 +207,14 @@ def _copartition(topology: Topology, counts: dict[str, int]) -> None:
                 counts[topic] = count
 
 
-def _topics_of(topology: Topology, source: str) -> tuple[str, ...]:
+def _topics_of(topology: Topology, source: str, known: Iterable[str]) -> tuple[str, ...]:
     node = topology.nodes[source]
-    return node.topics if isinstance(node, SourceNode) else ()
+    if not isinstance(node, SourceNode):
+        return ()
+    pattern = node.pattern
+    if pattern is None:
+        return node.topics
+    return tuple(topic for topic in known if topic not in topology.internal_topics and pattern.fullmatch(topic))
 
 
 class PartitionGrouper(Protocol):
@@ -204,11 +237,13 @@ class SamePartitionGrouper:
         """Make as many tasks as the widest source topic of the sub-topology has partitions."""
         result: dict[TaskId, tuple[TopicPartition, ...]] = {}
         for sub in subs:
-            if sub.is_global or not sub.source_topics:
+            if sub.is_global:
                 continue
-            for number in range(max(partitions[topic] for topic in sub.source_topics)):
+            # A repartition topic has no count as long as nothing can write it.
+            counts = {topic: partitions[topic] for topic in sub.source_topics if topic in partitions}
+            for number in range(max(counts.values(), default=0)):
                 result[TaskId(sub.id, number)] = tuple(
-                    TopicPartition(topic, number) for topic in sub.source_topics if number < partitions[topic]
+                    TopicPartition(topic, number) for topic, count in counts.items() if number < count
                 )
         return result
 

@@ -265,3 +265,43 @@ def test_pattern_takes_in_topics_that_are_made_later(cluster):
             cluster.until(lambda name=name: name in cluster.latest)
         assert cluster.latest == {"logs-a": 1, "logs-b": 2}
         assert len(streams.tasks()) == 2
+
+
+def test_pattern_before_a_repartition_takes_in_topics_that_are_made_later(cluster, caplog):
+    """Started with none: the repartition topic has the partitions of the first topic that comes."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        read = builder.stream(re.compile("logs-.*"), key=str, value=str)
+        read.group_by(lambda _, word: word).count("words").to_stream().to(counts)
+
+    with app(cluster, topology) as streams, Producer(cluster.broker) as producer:
+        assert streams.tasks() == []
+        for index, name in enumerate(("logs-a", "logs-b"), start=1):
+            cluster.broker.create_topic(name, 3)
+            for _ in range(index):
+                producer.send(Topic(name, key=str, value=str), f"word-{name}", key="k", timestamp_ms=0)
+            producer.flush()
+            cluster.until(lambda name=name, index=index: cluster.latest.get(f"word-{name}") == index)
+        assert len(streams.tasks()) == 6
+
+    told = [record.getMessage() for record in caplog.records if "no topic matches" in record.getMessage()]
+    assert len(told) == 1
+    assert "pattern 'logs-.*'" in told[0]
+    assert "words-repartition will be made then" in told[0]
+
+
+def test_pattern_without_topics_holds_up_no_other_input(cluster):
+    """A foreign-key join: what the other table has is there when the first topic of the pattern comes."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        left = builder.stream(re.compile("left-.*"), key=str, value=str).to_table("left")
+        right = builder.table(Topic("right", key=str, value=int, partitions=2), "right")
+        left.join(right, lambda _, number: number, foreign_key=lambda _, value: value).to_stream().to(counts)
+
+    with app(cluster, topology), Producer(cluster.broker) as producer:
+        producer.send(Topic("right", key=str, value=int), 7, key="r", timestamp_ms=0)
+        producer.flush()
+        cluster.broker.create_topic("left-a", 2)
+        producer.send(Topic("left-a", key=str, value=str), "r", key="l", timestamp_ms=0)
+        producer.flush()
+        cluster.until(lambda: cluster.latest.get("l") == 7)

@@ -1,5 +1,6 @@
 """The test driver: several partitions, virtual clock, stores, internal topics."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -77,3 +78,35 @@ def test_source_may_take_its_times_from_the_wall_clock():
         driver.pipe(words, "a", key="k", timestamp_ms=7)
 
         assert [record.timestamp_ms for record in driver.read_records(counts)] == [5000]
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_pattern_before_a_repartition_takes_topics_that_come_later(partitions):
+    """Their tasks come into being with the first record."""
+
+    def topology(builder: StreamsBuilder) -> None:
+        read = builder.stream(re.compile("in-.*"), key=str, value=str)
+        read.group_by(lambda _, word: word).count("words").to_stream().to(Topic("out", key=str, value=int))
+
+    driver = TopologyTestDriver(topology, partitions=partitions)
+    for name in ("in-a", "in-b"):
+        for number in range(6):
+            driver.pipe(Topic(name, key=str, value=str), f"word-{name}", key=f"k{number}")
+
+    assert dict(driver.read(Topic("out", key=str, value=int))) == {"word-in-a": 6, "word-in-b": 6}
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_pattern_before_a_foreign_key_join_takes_topics_that_come_later(partitions):
+    def topology(builder: StreamsBuilder) -> None:
+        left = builder.stream(re.compile("left-.*"), key=str, value=str).to_table("left")
+        right = builder.table(Topic("right", key=str, value=int), "right")
+        left.join(right, lambda _, number: number, foreign_key=lambda _, value: value).to_stream().to("out")
+
+    driver = TopologyTestDriver(topology, partitions=partitions)
+    for number in range(6):
+        driver.pipe(Topic("right", key=str, value=int), number, key=f"r{number}")
+        driver.pipe(Topic("left-a", key=str, value=str), f"r{number}", key=f"l{number}")
+
+    found = driver.read(Topic("out", key=str, value=int))
+    assert sorted(found) == [(f"l{number}", number) for number in range(6)]

@@ -1,5 +1,7 @@
 """Sub-topologies, partition counts and groups."""
 
+import re
+
 import pytest
 
 from streams import JoinWindows, StreamsBuilder, TaskId, Topic, TopicPartition, TopologyError, build_topology
@@ -87,3 +89,51 @@ def test_stages_follow_the_data_and_a_cycle_is_one_stage():
 
     assert stages(sub_topologies(build(rekeyed_count))) == [(0,), (1,)]
     assert stages(subs) == [(0, 1), (2,)]
+
+
+def regrouped(builder: StreamsBuilder) -> None:
+    read = builder.stream(re.compile("in-.*"), key=str, value=str)
+    read.group_by(lambda _, word: word).count("words").to_stream().to("out")
+
+
+def looked_up(builder: StreamsBuilder) -> None:
+    read = builder.stream(re.compile("in-.*"), key=str, value=str).select_key(lambda _, word: word)
+    read.join(builder.table("names", key=str, value=str), lambda word, name: name).to("out")
+
+
+def merged(builder: StreamsBuilder) -> None:
+    read = builder.stream(re.compile("in-.*"), key=str, value=str)
+    read.merge(builder.stream("more", key=str, value=str)).group_by(lambda _, word: word).count("words")
+
+
+def resolved(function, known, **options):
+    topology = build_topology(function)
+    return resolve_partitions(topology, sub_topologies(topology, known), known, **options)
+
+
+def test_repartition_topic_behind_a_pattern_waits_for_the_first_topic_that_matches():
+    assert "words-repartition" not in resolved(regrouped, {})
+    assert resolved(regrouped, {}, later=4)["words-repartition"] == 4
+    assert resolved(regrouped, {"in-a": 2, "in-b": 3})["words-repartition"] == 3
+
+
+def test_repartition_topic_behind_a_pattern_has_the_partitions_of_other_inputs():
+    (repartition,) = build_topology(looked_up).internal_topics
+    assert resolved(looked_up, {"names": 5})[repartition] == 5
+    assert resolved(merged, {"more": 2})["words-repartition"] == 2
+
+
+def test_tasks_begin_with_topics_that_match():
+    topology = build_topology(regrouped)
+    for known, tasks in (({}, 0), ({"in-a": 2}, 4)):
+        subs = sub_topologies(topology, known)
+        assert len(SamePartitionGrouper().groups(subs, resolve_partitions(topology, subs, known))) == tasks
+
+
+def test_topics_of_a_pattern_are_copartitioned_with_what_they_are_joined_with():
+    def topology(builder: StreamsBuilder) -> None:
+        read = builder.stream(re.compile("in-.*"), key=str, value=str)
+        read.join(builder.table("names", key=str, value=str), lambda word, name: name).to("out")
+
+    with pytest.raises(TopologyError, match="must be co-partitioned, but 'in-a' has 2, 'names' has 5 partitions"):
+        resolved(topology, {"in-a": 2, "names": 5})
