@@ -299,6 +299,30 @@ def test_code_that_fails_on_a_record_where_the_handler_says_continue(streams: Pr
     assert "1 record was dropped" in result.err
 
 
+HANDLERS = """
+from halves import half
+from streams import HandlerResponse
+
+def lenient(context, record, error):
+    return HandlerResponse.resume() if record.value == 0 else "fail"
+"""
+
+
+def test_handler_of_a_module_beside_the_script_is_asked(streams: Program) -> None:
+    streams.write("numbers.jsonl", "1\n0\n4\n")
+    streams.write("mine.py", HANDLERS)
+    chosen = ("run", "halves.py", "--input", "numbers=numbers.jsonl", "--output", "halves=-", "--set")
+
+    result = streams(*chosen, "processing_handler=mine:lenient")
+
+    assert (result.status, result.values()) == (0, [100, 25])
+    assert "cannot be processed, ZeroDivisionError (numbers-0 at offset 1: ZeroDivisionError" in result.err
+
+    for name, message in (("mine:lenent", "'mine' has no function 'lenent'"), ("theirs:f", "No module named 'theirs'")):
+        result = streams(*chosen, f"processing_handler={name}")
+        assert (result.status, message in result.err) == (2, True), result.err
+
+
 def test_debug_shows_the_traceback(streams: Program) -> None:
     streams.write("numbers.jsonl", "1\n0\n4\n")
 
