@@ -35,6 +35,7 @@ class Settings(TypedDict, total=False):
     max_partition_ahead_ms: Milliseconds
     poll_ms: Milliseconds
     cache_max_bytes: int
+    unknown_state: Literal["warn", "fail", "ignore"]
     lost_records: Literal["fail", "rebuild", "accept"]
     task_timeout_ms: Milliseconds
     deserialization_handler: Literal["fail", "continue"] | DeserializationHandler
