@@ -117,6 +117,8 @@ class TaskNodeContext:
             is_latest: bool,
         ) -> None:
             key = to_key(slot)
+            # What shares the record may have changed its headers since (``topology.shared_headers``).
+            headers = tuple(headers) if headers else None
             change = (new, old if send_old else None, is_latest)
             context = RecordContext(*origin, timestamp_ms, headers or ())
             task.within(context, lambda: forward(key, change, timestamp_ms, headers))

@@ -35,6 +35,7 @@ from streams.topology.inline import (
 )
 from streams.topology.operator import NodeContext, Process
 from streams.topology.processors import ProcessorOperator
+from streams.topology.shared_headers import LiveHeaders, changes_headers, live_headers, shares_headers
 from streams.topology.subtopologies import SubTopology
 from streams.topology.template import Change, Emission, Template
 
@@ -112,6 +113,7 @@ class CompiledSubTopology:
     _filename: str
     _functions: "dict[str, _UserFunction]"
     _templates: dict[str, Template]
+    _live: frozenset[str]
     _guard_sinks: bool
 
     def ignores_values(self, source: str) -> bool:
@@ -139,7 +141,9 @@ class CompiledSubTopology:
             if isinstance(node, ProcessorNode) and not isinstance(node.operator, _INLINE):
                 context = host.context(node.name, names[f"f{number}"], self._child_of(node.name, names))
                 template = self._templates.get(node.name)
-                if template is None:
+                if node.name in self._live and isinstance(node.operator, ProcessorOperator):
+                    names[f"p{number}"] = node.operator.bind_live(context)
+                elif template is None:
                     names[f"p{number}"] = node.operator.bind(context)
                 else:
                     names.update(template.own_names(number, context))
@@ -180,9 +184,6 @@ class CompiledSubTopology:
         return forward_to
 
 
-#: Operators that hand on the record they got; the others make a new one, with headers of its own.  Filters, peeks and
-#: value mappers do too: they are fixed-key processors in Kafka Streams, whose context copies what is forwarded.
-_SHARING = (PassThrough, Branch)
 _INLINE = (PassThrough, Filter, MapValues, Map, SelectKey, FlatMap, FlatMapValues, Peek, Branch, TableToStream)
 
 
@@ -219,6 +220,7 @@ def compile_sub_topology(
         filename,
         writer.functions,
         writer.templates,
+        writer.live.taking - writer.live.copying,
         guard_sinks,
     )
 
@@ -235,6 +237,8 @@ class _Writer:
     ids: dict[str, int] = field(init=False)
     #: Operators that are written out, by node.
     templates: dict[str, Template] = field(init=False)
+    #: Nodes whose records have headers that a cache must see change.
+    live: LiveHeaders = field(init=False)
     lines: list[str] = field(factory=list)
     owners: list[str] = field(factory=list)
     functions: dict[str, "_UserFunction"] = field(factory=dict)
@@ -245,6 +249,7 @@ class _Writer:
     def __attrs_post_init__(self) -> None:
         self.ids = {name: number for number, name in enumerate(self.sub.nodes)}
         self.templates = dict(self._found_templates())
+        self.live = live_headers(self.topology, self.sub, self._caches if self.has_cache else None)
 
     def _found_templates(self) -> Iterator[tuple[str, Template]]:
         for name in self.sub.nodes:
@@ -310,11 +315,13 @@ class _Writer:
             self._line(0, f"def {head}({columns}):", name)
             if "headers" in columns:
                 self._line(1, f"for k, v, t, h in zip({columns}):", name)
+                self._enliven(name, "h", "h", 2)
             else:
                 self._line(1, "h = None", name)
                 self._line(1, f"for k, v, t in zip({columns}):", name)
                 if self._children_change_headers(name):
                     self._line(2, "h = None", name)
+                self._enliven(name, "h", "None", 2)
             self._children(name, "k", "v", "t", "h", 2)
             if stops:
                 self._line(2, "if stop: break", name)
@@ -335,12 +342,14 @@ class _Writer:
     def _function(self, head: str, name: str, *, children_only: bool) -> None:
         self._line(0, f"def {head}(k, v, t, h):", name)
         if children_only:
+            self._enliven(name, "h", "h", 1)
             self._children(name, "k", "v", "t", "h", 1)
         elif self._catches(self.topology.nodes[name]):
             self._line(1, "try:", name)
             self._body(name, "k", "v", "t", "h", 2)
             self._line(1, "except Exception as error:", name)
-            self._line(2, f"on_error({name!r}, error, k, v, t, h)", name)
+            headers = "tuple(h) or None" if name in self.live.taking else "h"
+            self._line(2, f"on_error({name!r}, error, k, v, t, {headers})", name)
         else:
             self._body(name, "k", "v", "t", "h", 1)
         if self._children_change_headers(name) if children_only else self._changes_headers(name):
@@ -353,11 +362,9 @@ class _Writer:
         to its headers is seen by the siblings behind it.  Such nodes return the headers.
         """
         node = self.topology.nodes[name]
-        if not isinstance(node, ProcessorNode):
+        if name in self.live.taking:
             return False
-        if isinstance(node.operator, ProcessorOperator):
-            return not node.operator.has_fixed_key
-        return isinstance(node.operator, _SHARING) and self._children_change_headers(name)
+        return changes_headers(node) or (shares_headers(node) and self._children_change_headers(name))
 
     def _children_change_headers(self, name: str) -> bool:
         return any(self._changes_headers(child) for child in self.topology.children[name])
@@ -380,6 +387,10 @@ class _Writer:
 
     def _body(self, name: str, k: str, v: str, t: str, h: str, depth: int) -> None:
         node = self.topology.nodes[name]
+        if name in self.live.copying:
+            copied = f"h{next(self._variables)}"
+            self._line(depth, f"{copied} = tuple({h}) if {h} else None", name)
+            h = copied
         if isinstance(node, SinkNode):
             self._sink(node, k, v, t, h, depth)
         elif name in self.templates:
@@ -426,10 +437,18 @@ class _Writer:
     def _new_record(self, name: str, key: str, value: str, t: str, h: str, depth: int) -> None:
         """Write the children of an operator that makes a new record, with headers of its own."""
         own = h
-        if self._children_change_headers(name):
+        if name in self.live.making:
+            own = f"h{next(self._variables)}"
+            self._enliven(name, own, h, depth)
+        elif self._children_change_headers(name):
             own = f"h{next(self._variables)}"
             self._line(depth, f"{own} = {h}", name)
         self._children(name, key, value, t, own, depth)
+
+    def _enliven(self, name: str, own: str, h: str, depth: int) -> None:
+        """Write the list that a new record's headers are, where a cache must see them change."""
+        if name in self.live.making:
+            self._line(depth, f"{own} = []" if h == "None" else f"{own} = [*{h}] if {h} else []", name)
 
     def _inline(self, name: str, operator: Any, k: str, v: str, t: str, h: str, depth: int) -> None:
         number = next(self._variables)

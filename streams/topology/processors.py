@@ -57,9 +57,9 @@ class ProcessorContext(Generic[KO, VO]):
     ``forward`` and ``schedule`` are called on the task's thread only.
     """
 
-    __slots__ = ("_children", "_fixed_key", "_forward", "_key", "_node", "_now_ms", "_record")
+    __slots__ = ("_children", "_fixed_key", "_forward", "_is_live", "_key", "_live", "_node", "_now_ms", "_record")
 
-    def __init__(self, node: NodeContext, *, fixed_key: bool = False) -> None:
+    def __init__(self, node: NodeContext, *, fixed_key: bool = False, is_live: bool = False) -> None:
         self._node = node
         self._forward = node.forward
         self._fixed_key = fixed_key
@@ -68,6 +68,9 @@ class ProcessorContext(Generic[KO, VO]):
         self._now_ms = 0
         #: The record being processed; None within a punctuation.
         self._record: Record[Any, Any] | None = None
+        #: Whether a record cache holds records with the headers of those processed, and these headers.
+        self._is_live = is_live
+        self._live: list[tuple[str, bytes | None]] | None = None
 
     def forward(
         self,
@@ -97,13 +100,28 @@ class ProcessorContext(Generic[KO, VO]):
                 f"process_values must keep the key {self._key!r}, got {key!r}; use process() to change it",
                 node=self._node.node,
             )
+        forward = self._forward if to is None else self._child(to)
+        if self._is_live:
+            self._forward_live(forward, key, value, timestamp_ms, headers)
+            return
         record = self._record if headers is None else None
         if record is not None:
             headers = record.headers
-        forward = self._forward if to is None else self._child(to)
         changed: Headers | None = forward(key, value, timestamp_ms, headers or None)
         if record is not None and changed is not None:
             record.headers = changed
+
+    def _forward_live(
+        self, forward: Callable[..., Any], key: KO, value: VO, timestamp_ms: int, headers: Headers | None
+    ) -> None:
+        """Send a record whose headers others hold as well (``topology.shared_headers``)."""
+        record, live = self._record, self._live
+        if headers is not None or record is None or live is None:
+            forward(key, value, timestamp_ms, list(headers or ()))
+            return
+        live[:] = record.headers
+        forward(key, value, timestamp_ms, live)
+        record.headers = tuple(live)
 
     def _child(self, name: str) -> Process:
         child = self._children.get(name)
@@ -369,8 +387,44 @@ class ProcessorOperator:
 
     def bind(self, context: NodeContext) -> Process:
         """Make the task's instance; ``init`` runs when the whole graph is bound."""
+        user_context, handle, shown = self._bound(context, is_live=False)
+
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> Headers:
+            user_context._key = key
+            user_context._now_ms = timestamp_ms
+            record: Record[Any, Any] = Record(key, value, timestamp_ms, headers or ())
+            user_context._record = record
+            if (returned := handle(record)) is not None:
+                refuse_result(returned, shown)
+            user_context._record = None
+            return record.headers
+
+        return process
+
+    def bind_live(self, context: NodeContext) -> Process:
+        """Do what ``bind`` does for records whose headers are a list that others have as well."""
+        user_context, handle, shown = self._bound(context, is_live=True)
+
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
+            user_context._key = key
+            user_context._now_ms = timestamp_ms
+            record: Record[Any, Any] = Record(key, value, timestamp_ms, tuple(headers))
+            user_context._record, user_context._live = record, headers
+            if (returned := handle(record)) is not None:
+                refuse_result(returned, shown)
+            user_context._record = user_context._live = None
+            headers[:] = record.headers
+
+        return process
+
+    def _bound(
+        self, context: NodeContext, *, is_live: bool
+    ) -> tuple[ProcessorContext[Any, Any], Callable[[Record[Any, Any]], object], str]:
+        """Make the task's instance; return its context, what handles a record, and how it is shown."""
         processor = self._make()
-        user_context: ProcessorContext[Any, Any] = ProcessorContext(context, fixed_key=self.has_fixed_key)
+        user_context: ProcessorContext[Any, Any] = ProcessorContext(
+            context, fixed_key=self.has_fixed_key, is_live=is_live
+        )
         processor.context = user_context
         for attribute, value in _members(type(processor)):
             if isinstance(value, StoreBuilder):
@@ -390,19 +444,7 @@ class ProcessorOperator:
 
         context.on_init(init)
         context.on_close(close)
-        handle: Callable[[Record[Any, Any]], object] = processor.process
-
-        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> Headers:
-            user_context._key = key
-            user_context._now_ms = timestamp_ms
-            record: Record[Any, Any] = Record(key, value, timestamp_ms, headers or ())
-            user_context._record = record
-            if (returned := handle(record)) is not None:
-                refuse_result(returned, shown)
-            user_context._record = None
-            return record.headers
-
-        return process
+        return user_context, processor.process, shown
 
     def _make(self) -> Processor[Any, Any, Any, Any]:
         processor = self.supplier()
