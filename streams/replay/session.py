@@ -41,6 +41,7 @@ from streams.replay.state import (
 from streams.replay.through_spark import find_files, read_found, read_topic
 from streams.replay.times import time_ms
 from streams.replay.work import StageReport
+from streams.runtime.layout import tell_what_waits
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import sub_topologies
 
@@ -129,6 +130,7 @@ class ReplaySession:
         application = self._application()
         yield from self._read_inputs(application)
         plan = application.plan(VirtualClock(NO_TIMESTAMP))
+        tell_what_waits(plan, application.partitions)
         sources = {
             plan.feed(TopicPartition(topic, number)): extents
             for topic, history in self._history.items()

@@ -6,7 +6,7 @@ the group that has its keys already.  Imports topology.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from attrs import define, field
 
@@ -93,20 +93,21 @@ class Plans:
                 grouper=self._grouper,
                 existing_groups=layout.groups,
             )
-            self._tell_what_waits(plan, layout)
+            tell_what_waits(plan, layout.partitions)
         return plan
 
-    def _tell_what_waits(self, plan: ApplicationPlan, layout: Layout) -> None:
-        """Say which sources read nothing yet, and which repartition topics wait for them."""
-        waiting = [name for name in self._topology.internal_topics if name not in plan.partitions]
-        for source in unmatched_patterns(self._topology, layout.partitions):
-            log.warning(
-                "application %s: no topic matches the pattern %r of source %s yet; it reads the first that does%s",
-                self._config.application_id,
-                source.pattern.pattern if source.pattern is not None else "",
-                source.name,
-                f", and {', '.join(waiting)} will be made then" if waiting else "",
-            )
+
+def tell_what_waits(plan: ApplicationPlan, known: Iterable[str]) -> None:
+    """Say which sources read nothing yet, for no topic matches, and which repartition topics wait for them."""
+    waiting = [name for name in plan.topology.internal_topics if name not in plan.partitions]
+    for source in unmatched_patterns(plan.topology, known):
+        log.warning(
+            "application %s: no topic matches the pattern %r of source %s yet; it reads the first that does%s",
+            plan.config.application_id,
+            source.pattern.pattern if source.pattern is not None else "",
+            source.name,
+            f", and {', '.join(waiting)} will be made then" if waiting else "",
+        )
 
 
 def check_groups(plan: ApplicationPlan, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

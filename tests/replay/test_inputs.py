@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -383,3 +384,19 @@ def test_relative_inputs_are_those_of_the_driver_wherever_a_call_runs(tmp_path: 
     assert run_ingest(work).records_in == 5
     (tmp_path / "driver" / "rows.jsonl").unlink()
     assert "the driver sees this file, but a process that is to read it does not" in (run_ingest(work).failure or "")
+
+
+def test_pattern_that_no_input_matches_is_told_and_holds_nothing_up(tmp_path: Path, caplog: Any) -> None:
+    words, copies = Topic("words", key=str, value=str), Topic("copies", key=str, value=str)
+
+    def topology(builder: StreamsBuilder) -> None:
+        builder.stream(words).to(copies)
+        builder.stream(re.compile("more-.*"), key=str, value=str).group_by(lambda _, word: word).count("counts")
+
+    file = tmp_path / "words.records.jsonl"
+    file.write_text('{"key": "a", "value": "x", "timestamp": 1}\n')
+
+    result = replay(topology, {words: str(file)}, executor="local", processes=1, application_id="app")
+
+    assert result.outputs[copies].column("value").to_pylist() == ["x"]
+    assert "no topic matches the pattern 'more-.*'" in caplog.text
