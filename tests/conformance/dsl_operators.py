@@ -36,7 +36,7 @@ from tests.conformance.functions import (
 )
 from tests.conformance.processors import processor
 from tests.conformance.stores import KeepGlobal, declared_store
-from tests.conformance.values import milliseconds, serde
+from tests.conformance.values import ANYTHING, milliseconds, serde
 
 Op: TypeAlias = dict[str, Any]
 #: What ``peek`` and ``foreach`` do: label, key, value.
@@ -246,7 +246,9 @@ class DslInterpreter:
         functions: list[Any] = [aggregator(op[field]) for field in ("add", "sub") if field in op]
         if "merge" in op:
             functions.append(merger(op["merge"]))
-        return self._from(op).aggregate(lambda: copy.deepcopy(op["init"]), *functions, op.get("name"), **_kept(op))
+        # A store without a serde takes any value; the type of the first one would be its only one.
+        options = {"value": ANYTHING} | _kept(op)
+        return self._from(op).aggregate(lambda: copy.deepcopy(op["init"]), *functions, op.get("name"), **options)
 
     # Tables.
 

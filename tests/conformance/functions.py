@@ -20,6 +20,9 @@ Joiner: TypeAlias = Callable[[Any, Any, Any], Any]
 #: Aggregators: key, value, aggregate.
 Aggregator: TypeAlias = Callable[[Any, Any, Any], Any]
 
+#: What tells the DSL that a function's results have no one type: they go as JSON where no serde is declared.
+Anything: TypeAlias = dict[str, Any] | list[Any] | str | int | bool | None
+
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
 _LONG = 1 << 64
 _HALF = 1 << 63
@@ -286,7 +289,11 @@ def joiner(spec: Spec) -> Joiner:
 def keyless_joiner(spec: Spec) -> Callable[[Any, Any], Any]:
     """Return the joiner of a spec for joins that give it no key."""
     function = joiner(spec)
-    return lambda left, right: function(None, left, right)
+
+    def join(left: Any, right: Any) -> Anything:
+        return function(None, left, right)
+
+    return join
 
 
 def _listed(x: Any) -> list[Any]:

@@ -84,6 +84,10 @@ class TopicSerdes:
         return cls(serde(spec["key"]), serde(spec["value"]))
 
 
+#: What carries any JSON value, where an operator of a case declares no serde: the reference's default.
+ANYTHING = _SERDES["json"]
+
+
 def encoded(value: Any, form: Serde[Any]) -> bytes | None:
     """Return the bytes of a value in a ``pipe`` step: raw ones as they are, others by the serde."""
     if isinstance(value, dict) and value.keys() == {"$hex"}:
