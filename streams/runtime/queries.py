@@ -193,7 +193,8 @@ class StoreView:
         hit = next((value for value in others.values() if value is not _RESTORING and not _is_empty(value)), None)
         if hit is not None:
             return hit
-        if mine in found or (mine is None and found.keys() >= set(tasks_with(self._instance, self._spec))):
+        # Without a partition "no such key" takes an answer of all tasks; before an assignment there is none.
+        if found and (mine is not None or found.keys() >= set(tasks_with(self._instance, self._spec))):
             return next(iter(found.values()))
         if self._instance.state is not State.RUNNING:
             raise self._rebalancing()

@@ -179,7 +179,13 @@ class StreamThread:
         timeout_ms = self._pace.timeout_ms(self._next_commit_ms, is_paused=self.is_paused)
         if self.committer.has_outstanding:
             timeout_ms = min(timeout_ms, _ANSWER_POLL_MS)
-        polled = self.consumer.poll_blocks(timeout_ms)
+        try:
+            polled = self.consumer.poll_blocks(timeout_ms)
+        except WakeupError:
+            if self.stopping.is_set() or not self._is_settled:
+                raise
+            # Whoever asks without a pause must not keep the tasks from their work.
+            polled = {}
         for partition, blocks in polled.items():
             task = self.task_set.owner_of.get(partition)
             if task is not None:

@@ -119,6 +119,22 @@ def test_query_before_the_start_and_after_the_end_says_so(broker):
             ask()
 
 
+def test_query_before_the_first_assignment_is_refused_as_not_now(broker):
+    refused = 0
+    for _ in range(30):
+        with app(broker) as streams:
+            for verb, arguments in (("get", ("a",)), ("all", ())):
+                while True:
+                    try:
+                        assert not getattr(streams.store("kept"), verb)(*arguments)
+                        break
+                    except StreamsRebalancingError:
+                        refused += 1
+            # What was answered was so.
+            assert len(streams.tasks()) == PARTITIONS
+    assert refused
+
+
 def test_query_while_a_store_is_restored_is_refused_as_not_now(broker):
     with app(broker) as streams:
         until(lambda: streams.state is State.RUNNING)
