@@ -69,3 +69,18 @@ def test_every_page_is_in_the_navigation():
     pages = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
 
     assert [page for page in pages if not re.search(rf"^ +- {re.escape(page)}$", listed, re.MULTILINE)] == []
+
+
+def test_figures_on_the_first_page_are_those_of_the_measurement():
+    """The table of ``make bench`` is the one place of these figures; the first page rounds them."""
+    table = (DOCS / "performance.md").read_text(encoding="utf-8")
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    measured = [
+        int(re.findall(rf"^\| {row} \| [\d,]+ \| [\d,]+ \| ([\d,]+) ", table, re.MULTILINE)[0].replace(",", ""))
+        for row in ("stateless map", "tumbling count, memory")
+    ]
+
+    said = re.search(r"([\d,]+) records/s through a map of JSON values and ([\d,]+) through a windowed count", readme)
+
+    assert said is not None
+    assert [int(number.replace(",", "")) for number in said.groups()] == [round(rate, -4) for rate in measured]
