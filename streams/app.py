@@ -144,9 +144,15 @@ class Streams:
     def wait(self, timeout_ms: int | None = None) -> bool:
         """Wait until all threads have ended; return whether they have.
 
+        ``timeout_ms`` None waits for ever.
+
         Raises:
+            ClientClosedError: the application was not started.
             StreamsError: the application failed.
         """
+        if self.state is State.CREATED:
+            name = self.config.application_id
+            raise ClientClosedError(f"application {name!r} was not started: call start(), or enter it with `with`")
         has_ended = self._instance.ended.wait(timeout_ms)
         self._check_failure()
         return has_ended

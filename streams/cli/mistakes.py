@@ -48,7 +48,7 @@ _MISTAKES = (
 )
 
 
-def report(error: Exception, *, is_debug: bool = False) -> int:
+def report(error: BaseException, *, is_debug: bool = False) -> int:
     """Print what went wrong to standard error; return the exit status."""
     if is_debug:
         traceback.print_exception(error)
@@ -58,7 +58,7 @@ def report(error: Exception, *, is_debug: bool = False) -> int:
     return status
 
 
-def _message(error: Exception, *, is_debug: bool) -> str:
+def _message(error: BaseException, *, is_debug: bool) -> str:
     if isinstance(error, ReplayTaskError):
         hint = "\n  mend the code, or skip such records with --set processing_handler=continue" if error.place else ""
         return f"{error}{hint}"
@@ -86,7 +86,8 @@ def _details(error: ProcessingError, *, is_debug: bool) -> list[str]:
     if cause is not None and not isinstance(cause, StreamsError):
         if str(cause) not in message:
             lines.append(f"  {type(cause).__name__}: {cause}")
-        lines.append("  mend the code, or skip such records with --set processing_handler=continue")
+        if isinstance(cause, Exception):
+            lines.append("  mend the code, or skip such records with --set processing_handler=continue")
     where = "" if cause is None else _in_user_code(cause)
     if where:
         lines.insert(0, where.removeprefix("\n"))

@@ -171,5 +171,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read the output has had enough; Python must not flush into the closed pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    except Exception as error:  # noqa: BLE001 - the last resort; unexpected ones are told apart there.
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the last resort; unexpected ones are told apart there.
         return report(error, is_debug=options.debug)

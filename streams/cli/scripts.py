@@ -91,7 +91,7 @@ def function_named(script: Script, option: str, text: str) -> Any:
         _put_first(resolved)
         try:
             module = importlib.import_module(module_name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ScriptError(f"{option}={text}: module {module_name!r} cannot be loaded: {_named(error)}") from error
     found = getattr(module, name, None)
     if not callable(found):
@@ -109,7 +109,7 @@ def built(script: Script, made: TopologySource, config: StreamsConfig) -> Topolo
         return build_topology(made, config)
     except StreamsError as error:
         raise ScriptError(f"{_place(error, script.path)}: the topology cannot be built: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ScriptError(
             f"{_place(error, script.path)}: {script.function}() failed: {type(error).__name__}: {error}; "
             "--debug shows the traceback"

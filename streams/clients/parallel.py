@@ -33,7 +33,7 @@ from streams.core.errors import (
     UnawaitedError,
 )
 from streams.core.records import Block, ConsumerRecord, TopicPartition
-from streams.core.threads import Signal, SystemThreads, Threads, Worker
+from streams.core.threads import Signal, SystemThreads, ThreadKilled, Threads, Worker
 from streams.core.topic import Topic
 from streams.core.user_code import refuse_result, refuse_unawaited
 from streams.protocol.transport import Cluster
@@ -323,10 +323,12 @@ class ParallelConsumer:
     def _handle(self, lane: _Lane) -> None:
         """Handle the next batch of a lane; whatever becomes of it, the lane is free again."""
         block = lane.take(self._batch_size)
-        error: Exception | None = None
+        error: BaseException | None = None
         try:
             self._call(lane.partition, block)
-        except Exception as failure:  # noqa: BLE001
+        except ThreadKilled:
+            raise
+        except BaseException as failure:  # noqa: BLE001
             # The handler is the user's: whatever it raises is an attempt that has failed.
             error = failure
         try:
@@ -352,7 +354,7 @@ class ParallelConsumer:
         elif self._handler is not None:
             refuse_result(self._handler(records[0]), "handler of a parallel consumer")
 
-    def _give_up_record(self, lane: _Lane, block: Block, error: Exception) -> bool:
+    def _give_up_record(self, lane: _Lane, block: Block, error: BaseException) -> bool:
         """Take a failed attempt; return whether the records are done with, else they are tried again.
 
         Raises:

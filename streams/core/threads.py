@@ -12,6 +12,15 @@ from typing import Generic, Protocol, TypeVar
 T = TypeVar("T")
 
 
+class ThreadKilled(BaseException):
+    """Ends a thread from outside, as the death of its process does: nothing that it still does has an effect."""
+
+
+#: What user code is left with through no fault of its own.  All else that it raises is its failure: also
+#: ``SystemExit`` and ``asyncio.CancelledError``, which are no ``Exception`` and would end a thread without a word.
+INTERRUPTIONS = (KeyboardInterrupt, ThreadKilled)
+
+
 class Signal(Protocol):
     """A flag that can be waited for."""
 

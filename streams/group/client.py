@@ -14,7 +14,7 @@ from attrs import frozen
 
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError
-from streams.core.threads import Signal, SystemThreads, Threads, Worker
+from streams.core.threads import Signal, SystemThreads, ThreadKilled, Threads, Worker
 from streams.core.user_code import refuse_unawaited_methods
 from streams.group.member import Failed, Member, MemberConfig, MemberState, PerformAssignment, Send
 from streams.protocol.messages import JoinGroup, LeaveGroup, Request, Response, SyncGroup
@@ -146,7 +146,7 @@ class GroupClient:
         self._pending: dict[int, tuple[Request, int]] = {}
         self._actions: deque[object] = deque()
         self._has_assignment = False
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._worker: Worker | None = None
         self._stop: Signal | None = None
         self._is_closed = False
@@ -254,7 +254,9 @@ class GroupClient:
         try:
             while self._stop is not None and not self._stop.is_set():
                 self.poll(self._member.heartbeat_interval_ms)
-        except Exception as error:  # noqa: BLE001
+        except ThreadKilled:
+            raise
+        except BaseException as error:  # noqa: BLE001
             # Whoever owns this member gets it from check() or close().
             self._error = error
 

@@ -38,7 +38,7 @@ class WorkerTraceback(Exception):
         return f"\n{self.args[0]}"
 
 
-def packed(work: Any, error: Exception) -> TaskFailure:
+def packed(work: Any, error: BaseException) -> TaskFailure:
     """Return an error as one whose text has all that the driver needs."""
     fields = {
         "name": work.name,

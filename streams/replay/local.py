@@ -24,7 +24,9 @@ _LOOK_S = 0.25
 def _run(work: Any) -> StageReport:
     try:
         return run_work(work)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise packed(work, error) from error
 
 

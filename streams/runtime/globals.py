@@ -13,7 +13,7 @@ from attrs import define, field
 from streams.clients.consumer import Consumer
 from streams.clients.errors import WakeupError
 from streams.core.metrics import Metrics
-from streams.core.threads import Threads, Worker
+from streams.core.threads import ThreadKilled, Threads, Worker
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.task import Task, TaskState
 
@@ -48,7 +48,7 @@ class GlobalStores:
     _plan: ApplicationPlan
     _consumer: Consumer
     _metrics: Metrics
-    _on_failure: Callable[[Exception], None]
+    _on_failure: Callable[[BaseException], None]
     _threads: Threads
     _lock: Any = field(factory=threading.RLock)
     _tasks: dict[str, Task] = field(factory=dict)
@@ -89,7 +89,10 @@ class GlobalStores:
                 self._update(500)
         except WakeupError:
             return
-        except Exception as error:
+        except ThreadKilled:
+            raise
+        except BaseException as error:
+            # Nobody is above this thread.
             self._on_failure(error)
 
     def _update(self, timeout_ms: int) -> None:

@@ -22,7 +22,7 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import ClientClosedError, ConfigError, ProcessingError, StreamsError
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
-from streams.core.threads import Answer, Signal, SystemThreads, Threads, Worker
+from streams.core.threads import Answer, Signal, SystemThreads, ThreadKilled, Threads, Worker
 from streams.core.user_code import place_in_user_code, refuse_result
 from streams.protocol.transport import Cluster
 from streams.runtime import collector
@@ -195,6 +195,7 @@ class Instance:
         """
         if self.state is State.CREATED:
             self._move(State.NOT_RUNNING)
+            self.ended.set()
         self._move(State.PENDING_SHUTDOWN)
         if not self._end_threads(timeout_ms):
             return False
@@ -406,7 +407,10 @@ class Instance:
     def _run(self, slot: _Slot) -> None:
         try:
             slot.stream_thread.run()
-        except Exception as error:
+        except ThreadKilled:
+            raise
+        except BaseException as error:
+            # Nobody is above this thread: what passes here unseen would end it without a word.
             self._on_failure(slot, error)
         finally:
             with self._lock:
@@ -417,15 +421,18 @@ class Instance:
                 self._move(State.ERROR)
                 self.ended.set()
 
-    def _on_failure(self, slot: _Slot, error: Exception) -> None:
+    def _on_failure(self, slot: _Slot, error: BaseException) -> None:
         """Ask the user's handler what to do about a thread that has failed; without one the instance ends."""
         response = ExceptionResponse.SHUTDOWN_CLIENT
         if self.on_exception is not None and self.bounded is None:
             try:
                 response = self.on_exception(error)
                 refuse_result(response, "on_exception")
-            except Exception as second:
-                log.exception("the exception handler of application %s failed itself", self.config.application_id)
+            except ThreadKilled:
+                raise
+            except BaseException as second:
+                text = "the exception handler of application %s failed itself; it was asked about: %s"
+                log.exception(text, self.config.application_id, _told(error))
                 error = second
         is_running = self.life.is_up
         if slot.stream_thread.stopping.is_set() and is_running and self.bounded is None:

@@ -11,6 +11,7 @@ from enum import Enum
 
 from attrs import define, field
 
+from streams.core.threads import INTERRUPTIONS
 from streams.core.user_code import refuse_result
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,9 @@ class Life:
             try:
                 if self.listener is not None:
                     refuse_result(self.listener(state, before), "on_state")
-            except Exception:
+            except INTERRUPTIONS:
+                raise
+            except BaseException:
                 # It was told; what it makes of it must not stop the threads.
                 log.exception("application %r: the state listener failed at %s", self.application_id, state.name)
             finally:

@@ -23,6 +23,7 @@ from streams.core.records import (
     TaskId,
     TopicPartition,
 )
+from streams.core.threads import INTERRUPTIONS
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.context import TaskNodeContext
 from streams.runtime.handling import Handlers, HandlerSettings
@@ -291,7 +292,9 @@ class Task:
                     self.program.runs[source](run.keys, values, run.timestamps)
                 else:
                     self.program.runs_with_headers[source](run.keys, values, run.timestamps, run.headers)
-        except Exception as error:
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:
             self.queues.done(run, self._index)
             if error is self._decided or isinstance(error, HandlerError):
                 raise
@@ -304,7 +307,7 @@ class Task:
         self._processed.value += count
         return count
 
-    def _failure(self, error: Exception, node: str | None) -> ProcessingError:
+    def _failure(self, error: BaseException, node: str | None) -> ProcessingError:
         metadata = self.record_metadata()
         where = f" at {metadata.topic}-{metadata.partition} offset {metadata.offset}" if metadata else ""
         what = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
@@ -328,18 +331,23 @@ class Task:
         self._punctuated_ms = now_ms
         try:
             timer.callback(now_ms)
-        except Exception as error:
+        except INTERRUPTIONS:
+            raise
+        except BaseException as error:
             if error is self._decided or isinstance(error, HandlerError):
                 raise
-            if self.handlers.settings.may_skip("processing_handler") and self.handlers.skips(
-                "processing_handler", self._error_context(timer.node), None, error
-            ):
+            if isinstance(error, Exception) and self._skips_punctuation(timer.node, error):
                 return
             raise ProcessingError(
                 f"task {self.task_id}, node {timer.node!r}, punctuation at {now_ms}: {type(error).__name__}: {error}",
                 node=timer.node,
                 task_id=self.task_id,
             ) from error
+
+    def _skips_punctuation(self, node: str, error: Exception) -> bool:
+        return self.handlers.settings.may_skip("processing_handler") and self.handlers.skips(
+            "processing_handler", self._error_context(node), None, error
+        )
 
     # --- what the program asks (ProgramHost) ---------------------------------------------
 

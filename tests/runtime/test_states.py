@@ -19,7 +19,7 @@ from streams import (
 from streams.clients.errors import RequestTimeoutError
 from streams.clients.network import ANY_NODE, Network
 from streams.core.clock import SystemClock
-from streams.core.errors import RebalanceInProgressError
+from streams.core.errors import ClientClosedError, RebalanceInProgressError
 from streams.protocol.messages import DescribeGroup, DescribeGroupResponse, LeaveGroup, LeaveGroupResponse
 
 words = Topic("words", key=str, value=str, partitions=2)
@@ -224,6 +224,14 @@ def test_failed_application_is_cleaned_up_once_it_is_closed(tmp_path):
             send(broker, "bad")
             streams.wait(30_000)
         streams.clean_up()
+
+
+def test_wait_for_an_application_that_was_not_started_is_an_error_and_for_a_closed_one_is_over():
+    streams = Streams(counting, application_id="a", **FAST)
+    with pytest.raises(ClientClosedError, match="was not started"):
+        streams.wait()
+    streams.close()
+    assert streams.wait()
 
 
 def test_wait_ends_when_several_threads_end_at_once():

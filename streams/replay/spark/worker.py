@@ -169,7 +169,7 @@ def run_calls(batches: Iterator[Any], digest: str, notes: CallNotes) -> Iterator
             notes.check_marker()
             report = pickle.dumps(run_work(notes.unpacked(call), scratch_folder()))
             notes.leave(index, report)
-        except Exception as error:
+        except BaseException as error:
             raise packed(name, error) from error
         yield pa.record_batch([pa.array([index], pa.int32()), pa.array([report], pa.binary())], ["index", "report"])
 

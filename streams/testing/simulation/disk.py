@@ -13,11 +13,12 @@ from attrs import define, field
 
 from streams.core.errors import StateLockedError
 from streams.core.records import TaskId
+from streams.core.threads import ThreadKilled
 from streams.runtime.task import CHANGELOG_POSITION
 from streams.state import StoreSpec, open_store
 from streams.state.engines import EngineBatch
 from streams.state.memory import MemoryEngine
-from streams.testing.simulation.scheduler import SimProcess, SimulatedDeath
+from streams.testing.simulation.scheduler import SimProcess
 
 
 @define(eq=False)
@@ -54,7 +55,7 @@ class _DiskEngine(MemoryEngine):
     def apply(self, batch: EngineBatch) -> None:
         """Write a batch; the disk syncs when it pleases."""
         if not self._process.is_alive:
-            raise SimulatedDeath
+            raise ThreadKilled
         writes = {namespace: dict(entries) for namespace, entries in batch.writes.items()}
         self._file.unsynced.append(EngineBatch(list(batch.dropped), writes, dict(batch.metadata)))
         super().apply(batch)

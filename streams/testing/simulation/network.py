@@ -13,9 +13,10 @@ from typing import Any, Protocol
 from attrs import define, field
 
 from streams.core.errors import BrokerError, ClientClosedError
+from streams.core.threads import ThreadKilled
 from streams.protocol.messages import ErrorCode, Request, Response
 from streams.testing.simulation.report import Counters
-from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimulatedDeath, Waiter
+from streams.testing.simulation.scheduler import Scheduler, SimProcess, Waiter
 
 #: So many polls that bring nothing take no time; from then on each takes a millisecond, or a busy
 #: loop would never let time pass.
@@ -120,7 +121,7 @@ class SimConnection:
     def send(self, node_id: int, request: Request) -> int:
         """Send a request on its way."""
         if not self._process.is_alive:
-            raise SimulatedDeath
+            raise ThreadKilled
         if self._is_closed:
             raise ClientClosedError("the connection is closed")
         number = next(self._numbers)
@@ -143,7 +144,7 @@ class SimConnection:
     def poll(self, timeout_ms: int) -> list[tuple[int, Response | Exception]]:
         """Return what has arrived, waiting up to the timeout."""
         if not self._process.is_alive:
-            raise SimulatedDeath
+            raise ThreadKilled
         if self._is_closed:
             raise ClientClosedError("the connection is closed")
         if not self._inbox and not self._is_woken:

@@ -13,11 +13,7 @@ import greenlet
 from attrs import define, field
 
 from streams.core.clock import VirtualClock
-from streams.core.threads import Signal, Worker
-
-
-class SimulatedDeath(BaseException):
-    """Ends the coroutines of a process that has crashed; nothing they still do has an effect."""
+from streams.core.threads import Signal, ThreadKilled, Worker
 
 
 @define(eq=False)
@@ -86,7 +82,7 @@ class SimProcess:
         def run() -> None:
             try:
                 target()
-            except SimulatedDeath:
+            except ThreadKilled:
                 pass
             finally:
                 self._coroutines.pop(coroutine, None)
@@ -101,13 +97,13 @@ class SimProcess:
         self.is_alive = False
         for coroutine in list(self._coroutines):
             if coroutine:
-                coroutine.throw(SimulatedDeath())
+                coroutine.throw(ThreadKilled())
         self._coroutines.clear()
 
     def wait(self, waiter: "Waiter", timeout_ms: int | None) -> bool:
         """Wait until the waiter is woken or the time is over; return whether it was woken."""
         if not self.is_alive:
-            raise SimulatedDeath
+            raise ThreadKilled
         scheduler = self.scheduler
         coroutine = greenlet.getcurrent()
         state = {"is_over": False}
@@ -123,7 +119,7 @@ class SimProcess:
         scheduler.switch()
         state["is_over"] = True
         if not self.is_alive:
-            raise SimulatedDeath
+            raise ThreadKilled
         return waiter.take()
 
 
