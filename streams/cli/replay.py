@@ -87,7 +87,7 @@ def execute(options: argparse.Namespace) -> int:
     for name in inputs:
         declared_source(topology, name)
     for name in sorted(source_topics(topology) - inputs.keys()):
-        print(f"streams: topic {name!r} has no --input: it stays empty", file=sys.stderr)
+        print(f"streams: topic {name!r} has no --input: it gets no records", file=sys.stderr)
     writers = {name: open_output(declared_output(topology, name, config), path) for name, path in outputs.items()}
     clock = SystemClock()
     started_ms = clock.monotonic_ms()

@@ -391,7 +391,7 @@ class Files:
             for name, path in self.inputs.items()
         }
         for name in sorted(source_topics(topology) - readers.keys() - sink_topics(topology)):
-            print(f"streams: topic {name!r} has no --input: it stays empty", file=sys.stderr)
+            print(f"streams: topic {name!r} has no --input: it gets no records", file=sys.stderr)
         return readers
 
     def writers(self, topology: "Topology", config: "StreamsConfig") -> dict[str, "FileOutput"]:

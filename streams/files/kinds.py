@@ -124,6 +124,8 @@ def input_kind(source: Source) -> FileKind:
     path = Path(source.name)
     kind = kind_of(source.name)
     if kind is None:
+        if path.is_dir():
+            raise InputError(f"{source}: is a folder; give one of its files here (`streams replay` reads folders)")
         raise InputError(f"{source}: its suffix tells no kind of file; known are {listed()}, each also with .gz")
     if source.lines is not None:
         return FileKind(kind.kind)

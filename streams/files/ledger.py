@@ -52,6 +52,8 @@ class Continued:
     read: ReadFile
     #: Whether records that no file of the ledger brought may come before this file.
     may_follow_others: bool = False
+    #: The file before this one, if its run ended before it had read a row.
+    abandoned: ReadFile | None = None
 
     def begins(self, ends: Sequence[int]) -> Sequence[int]:
         """Return the offset of the file's first row in each partition, given the ends of the partitions.
@@ -61,6 +63,9 @@ class Continued:
         """
         if not self.read.begins:
             self._check_origin(ends)
+            if self.abandoned is not None and list(ends) != self.abandoned.begins:
+                # Its line in the ledger was lost; that of rows is written before they are.
+                raise _cannot_follow(self.input.path, self.abandoned)
             self.read.begins = list(ends)
             self.ledger.write(self.topic, self.read, is_new=True)
         if any(end < begin for end, begin in zip(ends, self.read.begins, strict=True)):
@@ -155,18 +160,19 @@ class Ledger:
             return self._go_on(topic, files, known, given)
         if not is_next:
             self._check_changed(files, given)
+        abandoned = None
         if files and not files[-1].is_whole:
-            raise InputError(
-                f"{given.path}: cannot follow {files[-1].file}, of which only {files[-1].rows:,} rows were read when "
-                f"its run was stopped; run with that file first, or give another --state-dir"
-            )
+            if files[-1].rows:
+                raise _cannot_follow(given.path, files[-1])
+            abandoned = files.pop()
         before = self.rows(topic) + (files[0].rows_before if files else rows_before or 0)
         if before:
             self.say(f"{given.path}: follows on {before:,} {'row' if before == 1 else 'rows'} of topic {topic!r}")
         read = ReadFile(_absolute(given.path), before)
         files.append(read)
         reader = given.behind(before)
-        return Continued(self, topic, reader, read, may_follow_others=is_next or rows_before is not None)
+        may_follow = is_next or rows_before is not None
+        return Continued(self, topic, reader, read, may_follow_others=may_follow, abandoned=abandoned)
 
     def grown(self, topic: str, given: FileInput, partitions: int) -> Continued:
         """Return a reader of a file whose beginning a topic has from elsewhere, a snapshot say."""
@@ -232,6 +238,14 @@ class Ledger:
                 f"another file under the same name, --next {given.topic.name}={given.path} reads it behind what was "
                 "read; if rows were corrected, give another --state-dir and begin anew"
             )
+
+
+def _cannot_follow(path: str, read: ReadFile) -> InputError:
+    rows = f"only {read.rows:,} rows" if read.rows else "not all rows"
+    return InputError(
+        f"{path}: cannot follow {read.file}, of which {rows} were read when its run was stopped; run with that file "
+        "first, or give another --state-dir"
+    )
 
 
 def _line(topic: str, read: ReadFile, *, is_new: bool) -> bytes:

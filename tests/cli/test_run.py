@@ -202,7 +202,7 @@ def test_an_input_that_is_not_given_stays_empty_and_is_said(streams: Program) ->
     result = streams("run", "merge.py", "--input", "a=a.jsonl", "--output", "out=-")
 
     assert (result.status, result.values()) == (0, [1])
-    assert "topic 'b' has no --input: it stays empty" in result.err
+    assert "topic 'b' has no --input: it gets no records" in result.err
 
 
 def test_a_topic_that_the_topology_writes_needs_no_input(streams: Program) -> None:

@@ -184,6 +184,36 @@ def test_no_file_follows_one_whose_run_was_stopped(days: Days) -> None:
     assert sorted(days.run("b.jsonl")) == list("xyz")
 
 
+def test_a_file_whose_run_ended_before_its_first_row_holds_nothing_up(days: Days) -> None:
+    """Such as one whose first row is bad: it was the wrong file, and another is given."""
+    (days.folder / "a.jsonl").write_text("no JSON\n")
+    days.write("b.jsonl", *"xyz")
+    days.write("c.jsonl", *"uvw")
+    with pytest.raises(InputError, match="not JSON"):
+        days.run("a.jsonl")
+
+    assert sorted(days.run("b.jsonl")) == list("xyz")
+    with pytest.raises(InputError, match="not JSON"):
+        days.run("a.jsonl")
+    assert sorted(days.run("c.jsonl")) == list("uvw")
+    days.write("c.jsonl", *"uvwx")
+    assert days.run("c.jsonl") == ["x"]
+
+
+def test_a_file_of_whose_rows_the_ledger_lost_the_line_is_not_passed_over(days: Days) -> None:
+    days.write("a.jsonl", *"abc")
+    days.write("b.jsonl", *"xyz")
+    days.write("c.jsonl", *"uvw")
+    days.run("a.jsonl")
+    days.run("b.jsonl", stop_after=1)
+    ledger = days.folder / "inputs.jsonl"
+    ledger.write_bytes(ledger.read_bytes()[:-5])
+
+    with pytest.raises(InputError, match="run with that file first"):
+        days.run("c.jsonl")
+    assert len(days.run("b.jsonl")) == 2
+
+
 def test_a_torn_last_line_is_no_damage(days: Days) -> None:
     """The line was written before its rows, so nothing is known of them that the topic does not say too."""
     days.write("a.jsonl", *"abc")

@@ -267,6 +267,8 @@ def test_a_missing_file_is_said_with_a_similar_name(tmp_path: Path) -> None:
         open_input(topic, tmp_path / "nowhere" / "a.jsonl")
     with pytest.raises(InputError, match="is a directory"):
         open_input(topic, tmp_path / "folder.jsonl")
+    with pytest.raises(InputError, match="is a folder; give one of its files"):
+        open_input(topic, tmp_path)
 
 
 def test_a_gzip_file_that_is_none_or_cut_off(tmp_path: Path) -> None:
