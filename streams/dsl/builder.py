@@ -335,7 +335,8 @@ class StreamsBuilder:
         ['KSTREAM-SOURCE-0000000000', 'KSTREAM-SINK-0000000001']
 
         Raises:
-            TopologyError: the topology does not make sense as a whole.
+            TopologyError: the topology does not make sense as a whole, or, as in Kafka Streams, ``all`` cannot
+                merge its repartition topics: an operator between leads to several, or merges come in a row.
         """
         if topology_optimization not in ("none", "all"):
             raise TopologyError(f"topology_optimization must be 'none' or 'all', not {topology_optimization!r}")

@@ -9,7 +9,7 @@ drop records without key where nothing behind them can use those.  Imports the l
 import heapq
 
 from streams.core.errors import TopologyError
-from streams.dsl.logical import LogicalGraph, LogicalNode
+from streams.dsl.logical import Content, LogicalGraph, LogicalNode
 from streams.dsl.nodes import Repartition, StreamSource, StreamStreamJoin, TableSource
 from streams.dsl.repartition import repartition_node
 from streams.dsl.slots import Slot
@@ -167,7 +167,8 @@ def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[Logica
     single.priority = change.priority
     for node in repartitions:
         child = _child_towards(change, node)
-        assert child is not None, f"no way from {node!r} up to {change!r}"
+        if child is None:
+            raise TopologyError(_no_way(change, node, contents))
         single.add_child(child)
         change.remove_child(child)
         for parent in list(node.parents):
@@ -179,6 +180,26 @@ def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[Logica
         graph.rename_source(node.name, single.name)
     change.add_child(single)
     graph.nodes[single] = None
+
+
+def _no_way(change: LogicalNode, node: LogicalNode, contents: list[Content]) -> str:
+    """Return the message for topics that cannot become one, since no way is left from one of them to the change.
+
+    The topic before took the operators on the way away from the change of key; or a merge before
+    this one took the topic itself.  Kafka Streams 4.2 refuses the same topologies ("Found a null
+    keyChangingChild node").
+    """
+    topics = ", ".join(repr(content.topic) for content in contents if isinstance(content, Repartition))
+    if node.parents:
+        what = f"make one repartition topic of {topics} behind {change.name!r}"
+        why = "operators between lead to more than one of them"
+    else:
+        what = f"put {topics} behind the merge {change.name!r}"
+        why = "another merge has the same topic behind it"
+    return (
+        f"topology_optimization='all' cannot {what}: {why}, which Kafka Streams refuses too; call repartition() "
+        f"directly behind {change.name!r}, or build with topology_optimization='none'"
+    )
 
 
 def _better(one: Slot, other: Slot) -> Slot:

@@ -9,7 +9,7 @@ import pytest
 from streams.core.errors import TopologyError
 from streams.core.topic import Topic
 from streams.core.windows import JoinWindows, SlidingWindows, TimeWindows
-from streams.dsl import StreamsBuilder
+from streams.dsl import KStream, StreamsBuilder
 from streams.topology.graph import Topology
 
 orders = Topic("orders", key=str, value=int)
@@ -188,6 +188,41 @@ def test_a_change_of_the_value_in_between_keeps_the_topics_apart() -> None:
         stream.map_values(str).group_by_key().count("two")
 
     assert list(built(declare, topology_optimization="all").internal_topics) == ["one-repartition", "two-repartition"]
+
+
+def _grouped_twice(operators: Callable[[KStream[str, int]], KStream[str, int]]) -> Callable[[StreamsBuilder], None]:
+    def declare(builder: StreamsBuilder) -> None:
+        stream = operators(builder.stream(orders).select_key(lambda key, value: key, name="by"))
+        stream.group_by_key(name="one").count(name="a")
+        stream.group_by_key(name="two").count(name="b")
+
+    return declare
+
+
+def test_repartition_topics_behind_one_operator_are_not_optimized_but_refused_as_by_the_reference() -> None:
+    declare = _grouped_twice(lambda stream: stream.filter(lambda key, value: value > 0))
+    assert list(built(declare).internal_topics) == ["one-repartition", "two-repartition"]
+    with pytest.raises(TopologyError, match=r"'one-repartition', 'two-repartition' behind 'by': .* repartition\(\)"):
+        built(declare, topology_optimization="all")
+
+
+def test_optimized_merges_in_a_row_before_one_repartition_topic_are_refused_as_by_the_reference() -> None:
+    def declare(builder: StreamsBuilder, then: Callable[[KStream[str, int]], KStream[str, int]]) -> None:
+        stream = builder.stream(orders)
+        merged = stream.merge(stream.merge(stream.select_key(lambda key, value: key), "first"), "second")
+        then(merged).group_by_key(name="sums").count(name="a")
+
+    with pytest.raises(TopologyError, match=r"put 'sums-repartition' behind the merge 'second': another merge"):
+        built(lambda builder: declare(builder, lambda merged: merged), topology_optimization="all")
+    mended = built(
+        lambda builder: declare(builder, lambda merged: merged.repartition(name="once")), topology_optimization="all"
+    )
+    assert list(mended.internal_topics) == ["once-repartition"]
+
+
+def test_what_the_refusal_of_shared_repartition_topics_proposes_can_be_built() -> None:
+    declare = _grouped_twice(lambda stream: stream.repartition(name="once").filter(lambda key, value: value > 0))
+    assert list(built(declare, topology_optimization="all").internal_topics) == ["once-repartition"]
 
 
 def test_an_optimized_self_join_has_one_store() -> None:
