@@ -59,7 +59,8 @@ def test_nearly_all_cases_agree_in_everything():
         for case in cases_of(path):
             player = BlockPlayer(case)
             player.play()
-            counts[None if player.flow is None else agreement(case, player.flow, player.parts)] += 1
+            if player.flow is not None:  # what is refused at build has nothing to agree in
+                counts[agreement(case, player.flow, player.parts)] += 1
 
     assert counts[Agreement.EXACT] / sum(counts.values()) > 0.85
 
