@@ -3,6 +3,7 @@
 import json
 import resource
 import signal
+import sys
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -42,6 +43,10 @@ def topology(builder: StreamsBuilder) -> None:
 
 def dividing(builder: StreamsBuilder) -> None:
     builder.stream(orders).map_values(lambda order: 1 / (order.amount - 50)).to(totals)
+
+
+def leaving(builder: StreamsBuilder) -> None:
+    builder.stream(orders).map_values(lambda order: sys.exit(0), name="leave").to(totals)
 
 
 def rows(count: int, first: int = 0) -> list[dict]:
@@ -211,3 +216,13 @@ def test_full_disk_is_named_and_harms_nothing(tmp_path):
         assert result.slices_skipped == 4
         assert result.rows(totals)[: len(whole)] == whole
         assert len(result.rows(totals)) == 3000
+
+
+def test_function_that_would_end_the_program_is_a_failure_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "orders.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(3)))
+
+    with pytest.raises(ReplayTaskError, match="SystemExit: 0") as caught:
+        replay(leaving, {orders: tmp_path / "orders.jsonl"}, application_id="a", executor="local")
+
+    assert caught.value.node == "leave"
+    assert "sys.exit(0)" in caught.value.place
