@@ -271,7 +271,7 @@ def _continued(files: "Files", inputs: "dict[str, FileInput]", folder: Path) -> 
 
     Raises:
         InputError: a file was changed in what was read of it, or it cannot follow.
-        UsageError: a file is the history that a replay ended within.
+        UsageError: a file is the history that a replay ended within, or has its name.
     """
     from streams.files import Ledger
     from streams.replay.golive import origin_of
@@ -283,8 +283,10 @@ def _continued(files: "Files", inputs: "dict[str, FileInput]", folder: Path) -> 
         known = None if origin is None else origin["inputs"].get(topic)
         is_next = topic in files.next_inputs
         if known is not None and _is_history(topic, reader, known) and not is_next:
-            result[topic] = ledger.grown(topic, reader, len(known["ends"]))
+            result[topic] = ledger.grown(topic, reader, len(known["ends"]), known["rows"])
         else:
+            if known is not None and not is_next and not ledger.knows(topic, reader):
+                _refuse_replayed(topic, reader, known)
             rows_before = None if known is None else known["rows"]
             result[topic] = ledger.follow(topic, reader, is_next=is_next, rows_before=rows_before)
     return result
@@ -307,6 +309,25 @@ def _is_history(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> bo
             "comes behind that end, or resume the replay"
         )
     return len(marks) == 1
+
+
+def _refuse_replayed(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> None:
+    """Refuse a file that a replay has read among others, or another one under its name.
+
+    Raises:
+        UsageError: it is one.
+    """
+    from streams.replay.inputs import FileMark
+
+    path = os.path.abspath(reader.path)
+    for mark in (FileMark(*mark) for mark in known["files"]):
+        begins_with = bool(mark.size) and mark.is_in(path)
+        if begins_with or os.path.abspath(mark.path) == path:
+            what = f"begins with the rows of {mark.path}, which was" if begins_with else "a file of this name was"
+            raise UsageError(
+                f"--input {topic}={reader.path}: {what} replayed already; --next {topic}={reader.path} reads it as "
+                "another file, behind all that was replayed; if rows were corrected, replay anew"
+            )
 
 
 def _state_folder(config: "StreamsConfig") -> Path | None:

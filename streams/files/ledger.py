@@ -135,6 +135,10 @@ class Ledger:
         """Whether files were read into a topic."""
         return bool(self._topics.get(topic))
 
+    def knows(self, topic: str, given: FileInput) -> bool:
+        """Whether a file is one that was read into a topic, as it was or grown."""
+        return self._known(self._topics.get(topic, ()), given) is not None
+
     def rows(self, topic: str) -> int:
         """Return the number of rows that the files of a topic have brought."""
         return sum(read.rows for read in self._topics.get(topic, ()))
@@ -174,11 +178,23 @@ class Ledger:
         may_follow = is_next or rows_before is not None
         return Continued(self, topic, reader, read, may_follow_others=may_follow, abandoned=abandoned)
 
-    def grown(self, topic: str, given: FileInput, partitions: int) -> Continued:
-        """Return a reader of a file whose beginning a topic has from elsewhere, a snapshot say."""
-        read = ReadFile(_absolute(given.path), begins=[0] * partitions)
-        self._topics.setdefault(topic, []).append(read)
-        self.write(topic, read, is_new=True)
+    def grown(self, topic: str, given: FileInput, partitions: int, rows: int) -> Continued:
+        """Return a reader of a file whose first ``rows`` rows a topic has from elsewhere, a snapshot say.
+
+        Raises:
+            InputError: the file has grown, but others have followed it.
+        """
+        files = self._topics.setdefault(topic, [])
+        read = next((read for read in files if not read.rows_before), None)
+        if read is None:
+            read = ReadFile(_absolute(given.path), begins=[0] * partitions)
+            if not files:
+                files.append(read)
+                self.write(topic, read, is_new=True)
+            else:
+                read.rows, read.is_whole = rows, True  # Nothing of it is to be noted: all is there.
+        if read is not files[-1] and given.has_rows(max(rows, read.rows)):
+            raise _grown_too_late(given.path, files[-1])
         return Continued(self, topic, given, read)
 
     def write(self, topic: str, read: ReadFile, *, is_new: bool = False) -> None:
@@ -223,10 +239,7 @@ class Ledger:
                 f"--next {topic}={given.path} reads it as another file"
             )
         if known is not files[-1] and has_grown:
-            raise InputError(
-                f"{given.path}: has grown, but {files[-1].file} was read after it; give its new rows as a file of "
-                "their own"
-            )
+            raise _grown_too_late(given.path, files[-1])
         return Continued(self, topic, given.behind(known.rows_before), known)
 
     def _check_changed(self, files: Sequence[ReadFile], given: FileInput) -> None:
@@ -238,6 +251,10 @@ class Ledger:
                 f"another file under the same name, --next {given.topic.name}={given.path} reads it behind what was "
                 "read; if rows were corrected, give another --state-dir and begin anew"
             )
+
+
+def _grown_too_late(path: str, last: ReadFile) -> InputError:
+    return InputError(f"{path}: has grown, but {last.file} was read after it; give its new rows as a file of their own")
 
 
 def _cannot_follow(path: str, read: ReadFile) -> InputError:

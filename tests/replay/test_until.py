@@ -58,7 +58,7 @@ def test_what_comes_behind_the_end_follows_on(folder, capsys):
     )
 
     assert status == 0
-    assert "follows on 30 records" in capsys.readouterr().err
+    assert "follows on 30 rows" in capsys.readouterr().err
     early, late, whole = (
         sorted((folder / f"{name}.records.jsonl").read_text().splitlines()) for name in ("early", "late", "whole")
     )
@@ -81,3 +81,27 @@ def test_history_that_was_read_in_part_is_not_taken_for_what_follows(folder, cap
     assert "ended within" in capsys.readouterr().err
     assert streams(f"{REPLAY} --state-from early") == 2
     assert "are left is not known" in capsys.readouterr().err
+
+
+def test_a_replayed_file_is_not_counted_again(folder, capsys):
+    assert streams(f"{REPLAY} --snapshot whole") == 0
+    run = "run counting.py --from-snapshot whole --state-dir live --output counts=-"
+
+    assert streams(f"{run} --input words=words/2.jsonl") == 2
+    assert "words/2.jsonl, which was replayed already; --next words=words/2.jsonl" in capsys.readouterr().err
+    corrected = (folder / "words" / "1.jsonl").read_text().replace("w0", "w9")
+    (folder / "words" / "1.jsonl").write_text(corrected)
+    assert streams(f"{run} --input words=words/1.jsonl") == 2
+    assert "a file of this name was replayed already" in capsys.readouterr().err
+
+
+def test_replayed_file_that_others_have_followed_must_not_grow(folder, capsys):
+    assert streams("replay counting.py --executor local --input words=words/1.jsonl --snapshot whole") == 0
+    run = "run counting.py --from-snapshot whole --state-dir live --output counts=-"
+    assert streams(f"{run} --input words=words/2.jsonl") == 0
+    assert streams(f"{run} --input words=words/1.jsonl") == 0
+    with (folder / "words" / "1.jsonl").open("a") as file:
+        file.write('{"word": "new", "at": 100000}\n')
+
+    assert streams(f"{run} --input words=words/1.jsonl") == 2
+    assert "has grown, but" in capsys.readouterr().err
