@@ -25,7 +25,8 @@ from streams.replay.matching import (
 from streams.replay.versions import Form, Version, group_notes
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.layout import Plans, check_groups
-from streams.runtime.plan import ApplicationPlan, changelog_config
+from streams.runtime.plan import ApplicationPlan
+from streams.runtime.topic_configs import changelog_config
 from streams.state.notes import StoreNote
 from streams.state.opening import is_on_disk
 from streams.state.specs import StoreKind, StoreSpec

@@ -22,8 +22,9 @@ from streams.runtime.outbox import Outbox
 from streams.runtime.queues import TaskQueues
 from streams.runtime.sources import SourceReader
 from streams.runtime.task import Task, TaskInput, TaskState
+from streams.runtime.topic_configs import REPARTITION_CONFIG, changelog_config
 from streams.state.cache import RecordCache
-from streams.state.specs import StoreKind, StoreSpec
+from streams.state.specs import StoreSpec
 from streams.topology.compile import CompiledSubTopology, compile_sub_topology
 from streams.topology.graph import SinkNode, SourceNode, Topology
 from streams.topology.subtopologies import (
@@ -36,15 +37,6 @@ from streams.topology.subtopologies import (
     validate,
 )
 
-#: One day: what Kafka Streams keeps of a windowed changelog beyond its store's retention.
-_CHANGELOG_ADDITIONAL_MS = 86_400_000
-# Kafka Streams' own (RepartitionTopicConfig): small segments, for what is purged goes by whole ones.
-_REPARTITION_CONFIG = {
-    "cleanup.policy": "delete",
-    "message.timestamp.type": "CreateTime",
-    "retention.ms": "-1",
-    "segment.bytes": "52428800",
-}
 #: How the names of topics end that hold lanes.
 _LANES = ".lanes"
 
@@ -271,7 +263,7 @@ class ApplicationPlan:
         for topic in dict.fromkeys((*self.topology.internal_topics, *self.lanes)):
             if topic in self.partitions:
                 count = self.partitions[topic] * max(1, self.lane_count(topic))
-                result.append(InternalTopicPlan(self.physical_topic(topic), count, _REPARTITION_CONFIG))
+                result.append(InternalTopicPlan(self.physical_topic(topic), count, REPARTITION_CONFIG))
         for sub in self.subs:
             if sub.is_global:
                 continue
@@ -363,7 +355,7 @@ class ApplicationPlan:
         """
         producers = self._lanes_of(topic) if self.has_lanes else None
         if producers is not None:
-            provide(InternalTopicPlan(self._lanes_name(topic), partitions * len(producers), _REPARTITION_CONFIG))
+            provide(InternalTopicPlan(self._lanes_name(topic), partitions * len(producers), REPARTITION_CONFIG))
             self.lanes[topic] = producers
         self.partitions[topic] = partitions
 
@@ -544,17 +536,6 @@ def _merged(subs: Sequence[SubTopology]) -> list[SubTopology]:
         joined(sub.stores for sub in local),
     )
     return [one, *(sub for sub in subs if sub.is_global)]
-
-
-def changelog_config(spec: StoreSpec) -> dict[str, str]:
-    """Return the configuration of a store's changelog: compacted, windows also deleted by age."""
-    config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
-    if spec.kind in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION):
-        config["cleanup.policy"] = "compact,delete"
-        config["retention.ms"] = str(spec.retention_ms + _CHANGELOG_ADDITIONAL_MS)
-    elif spec.kind is StoreKind.VERSIONED:
-        config["min.compaction.lag.ms"] = str(spec.history_ms + _CHANGELOG_ADDITIONAL_MS)
-    return config | dict(spec.changelog_config)
 
 
 def _kept_together(

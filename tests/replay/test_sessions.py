@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from streams.app import run_bounded
-from streams.core.records import TopicPartition
 from streams.files import open_input
 from streams.replay import Snapshot, lay_down, replay
 from streams.replay.places import Place
@@ -73,9 +72,13 @@ def hand_over(logs, folder, **options) -> None:
         first = by_partition(result.read(sessions))
     snapshot = Snapshot.open(Place(str(folder / "snapshot")))
     lay_down(snapshot, folder / "state")
-    begins = {TopicPartition("access", number): end for number, end in snapshot.ends("access").items()}
-
-    rest = live(logs / "rest.log", folder / "state", reading={"rows_before": snapshot.rows("access")}, begins=begins)
+    ends = snapshot.ends("access")
+    rest = live(
+        logs / "rest.log",
+        folder / "state",
+        reading={"rows_before": snapshot.rows("access")},
+        begins={"access": lambda _: [ends[number] for number in range(PARTITIONS)]},
+    )
 
     whole = live(logs / "whole.log")
     assert {number: first.get(number, []) + rest.get(number, []) for number in whole} == whole

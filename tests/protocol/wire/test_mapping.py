@@ -99,7 +99,8 @@ EXCHANGES = [
     (4, Metadata(("a",), False), MetadataResponse({1: "[::1]:9092", 2: "host:9093"}, ())),
     (
         2,
-        CreateTopics((TopicSpec("a", 3, {"cleanup.policy": "compact"}), TopicSpec("b", 1))),
+        # Before version 4 the number of replicas has to be said.
+        CreateTopics((TopicSpec("a", 3, {"cleanup.policy": "compact"}, 1), TopicSpec("b", 1, replicas=1))),
         CreateTopicsResponse({"a": (ErrorCode.NONE, ""), "b": (ErrorCode.TOPIC_ALREADY_EXISTS, "it is there")}),
     ),
     (4, CreateTopics((TopicSpec("a"),)), CreateTopicsResponse({"a": (ErrorCode.NONE, "")})),
@@ -446,7 +447,7 @@ def test_in_the_lowest_version_an_empty_list_of_topics_stands_for_all():
 @pytest.mark.parametrize(("api_key", "version"), [(19, 4), (37, 1)])
 @pytest.mark.parametrize("is_trial", [True, False])
 def test_what_is_only_to_be_validated_is_a_trial(api_key, version, is_trial):
-    row = {"name": "a", "num_partitions": 1, "count": 2, "assignments": [], "configs": []}
+    row = {"name": "a", "num_partitions": 1, "replication_factor": 1, "count": 2, "assignments": [], "configs": []}
 
     (request,) = mapping.asked(api_key, version, {"topics": [row], "validate_only": is_trial}).requests
 
@@ -455,7 +456,7 @@ def test_what_is_only_to_be_validated_is_a_trial(api_key, version, is_trial):
 
 
 def test_a_topic_named_twice_is_refused():
-    row = {"num_partitions": 1, "assignments": [], "configs": []}
+    row = {"num_partitions": 1, "replication_factor": -1, "assignments": [], "configs": []}
     topics = [{"name": "a", **row}, {"name": "b", **row}, {"name": "a", **row}]
 
     incoming = mapping.asked(19, 4, {"topics": topics, "validate_only": False})

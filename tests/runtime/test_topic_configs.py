@@ -1,0 +1,27 @@
+"""Settings of internal topics."""
+
+import pytest
+
+from streams import StreamsBuilder, Topic, UnlimitedWindows
+from streams.app import run_bounded
+from streams.runtime.topic_configs import changelog_config
+from streams.state.specs import StoreKind
+from streams.testing import TopologyTestDriver
+
+WORDS = Topic("words", key=str, value=int)
+
+
+def for_ever(builder: StreamsBuilder) -> None:
+    builder.stream(WORDS).group_by_key().windowed_by(UnlimitedWindows.of()).count("s")
+
+
+def test_what_is_kept_for_ever_is_kept_for_kafkas_longest_time():
+    (spec,) = TopologyTestDriver(for_ever).topology.stores.values()
+
+    assert spec.kind is StoreKind.TIMESTAMPED_WINDOW
+    assert changelog_config(spec)["retention.ms"] == str((1 << 63) - 1)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_changelog_without_end_can_be_made(partitions):
+    run_bounded(for_ever, {"words": lambda count, skip: iter(())}, application_id="app", partitions=partitions).close()
