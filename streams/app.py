@@ -15,7 +15,7 @@ from attrs import define, evolve, field, frozen
 from streams.broker.embedded import EmbeddedBroker
 from streams.clients.admin import Admin
 from streams.clients.consumer import Consumer
-from streams.clients.tcp import TcpCluster
+from streams.clients.tcp import Security, TcpCluster
 from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ClientClosedError, ConfigError, TopologyError, TransactionError
@@ -88,10 +88,9 @@ class Streams:
         refuse_unawaited_methods(grouper, ("groups",), "grouper", error=ConfigError)
         if broker is not None and self.config.bootstrap_servers:
             raise ConfigError("both broker= and bootstrap_servers= are given: give one of them")
-        if self.config.security_protocol != "plaintext" and not self.config.bootstrap_servers:
+        if not self.config.bootstrap_servers and (given := Security.of(self.config).given()):
             raise ConfigError(
-                f"security_protocol={self.config.security_protocol} is of connections to a cluster: give "
-                "bootstrap_servers=, or the security to the broker="
+                f"{', '.join(given)}: of connections to a cluster; give bootstrap_servers=, or the security to broker="
             )
         self.topology = build_topology(topology, self.config)
         cluster: Cluster

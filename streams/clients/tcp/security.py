@@ -11,7 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Generator
 from typing import Final
 
-from attrs import field, frozen
+from attrs import field, fields, frozen
 from attrs.validators import in_
 
 from streams.clients.errors import AuthenticationError
@@ -64,6 +64,17 @@ class Security:
     def __attrs_post_init__(self) -> None:
         if self.has_sasl and not self.sasl_username:
             raise ConfigError(f"security_protocol={self.security_protocol!r} needs sasl_username and sasl_password")
+        kinds = [kind for kind, is_used in (("sasl", self.has_sasl), ("ssl", self.has_tls)) if not is_used]
+        unused = [name for name in self.given() if name.partition("_")[0] in kinds]
+        if unused:
+            raise ConfigError(
+                f"{', '.join(unused)} would not be used: security_protocol is {self.security_protocol!r}; set it to "
+                f"{'sasl_ssl or sasl_plaintext' if unused[0].startswith('sasl') else 'ssl or sasl_ssl'}"
+            )
+
+    def given(self) -> list[str]:
+        """Return the names of the settings that differ from their defaults."""
+        return [part.name for part in fields(type(self)) if getattr(self, part.name) != part.default]
 
     @property
     def has_tls(self) -> bool:

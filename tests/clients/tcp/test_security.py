@@ -165,6 +165,10 @@ def test_tls_to_a_server_without_it(certificates: Certificates):
 def test_security_that_cannot_be_is_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="sasl_username"):
         Security("sasl_ssl")
+    with pytest.raises(ConfigError, match="sasl_username, sasl_password would not be used: security_protocol is 'ssl'"):
+        Security("ssl", sasl_username="alice", sasl_password="secret")
+    with pytest.raises(ConfigError, match="ssl_ca_location would not be used: security_protocol is 'plaintext'"):
+        Security(ssl_ca_location="ca.pem")
     with pytest.raises(ConfigError, match="PEM"):
         TcpCluster("127.0.0.1:9092", Security("ssl", ssl_ca_location=str(tmp_path / "none.pem")))
 
