@@ -25,8 +25,8 @@ from rich.table import Table
 from rich.text import Text
 
 from streams import StreamsBuilder, Topic, Windowed
-from streams.app import BoundedRun, run_bounded
-from streams.app import Progress as RunProgress
+from streams.bounded import BoundedRun, run_bounded
+from streams.bounded import Progress as RunProgress
 from streams.core.partitioning import partitions_for
 from streams.core.records import Block
 from topology_examples.nexmark import Nexmark, auctions, bids

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from streams.app import Progress
+from streams.bounded import Progress
 from streams.core.clock import Clock
 
 #: Takes the state of a run; called now and then.

@@ -19,7 +19,7 @@ from streams.cli.sharing import announcing, run_on_cluster
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-    from streams.app import BoundedRun
+    from streams.bounded import BoundedRun
     from streams.core.config import StreamsConfig
     from streams.core.settings import Settings
     from streams.files import Continued, FileInput, FileOutput
@@ -226,7 +226,7 @@ def _run_bounded(
     options: argparse.Namespace,
     folder: Path,
 ) -> int:
-    from streams.app import Progress, run_bounded
+    from streams.bounded import Progress, run_bounded
     from streams.cli.interrupts import orderly
     from streams.cli.progress import shown
     from streams.core.clock import SystemClock

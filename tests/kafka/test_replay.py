@@ -10,7 +10,7 @@ from streams import StreamsBuilder, Topic
 from streams.core.records import TopicPartition
 from streams.replay import KafkaTopic, ReplayError, replay
 from tests.kafka.node import KafkaNode
-from tests.kafka.records import TIMEOUT_S, Stored, create_topic, delete_before, put, stored
+from tests.kafka.records import TIMEOUT_S, Stored, delete_before, put, stored
 from tests.kafka.spark_kafka import SparkKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -137,11 +137,3 @@ def test_partition_counts_have_to_agree(kafka: KafkaNode, spark_kafka: SparkKafk
 def test_a_topic_that_does_not_exist_is_refused(kafka: KafkaNode, spark_kafka: SparkKafka):
     with pytest.raises(ReplayError, match="/nowhere: there is no such topic"):
         replay(copied("nowhere"), {"nowhere": KafkaTopic(kafka.bootstrap_servers, "nowhere")}, **options(spark_kafka))
-
-
-def test_options_that_cut_partitions_are_refused(kafka: KafkaNode, spark_kafka: SparkKafka, topic: str):
-    create_topic(kafka.bootstrap_servers, f"{topic}-own")
-    given = KafkaTopic(kafka.bootstrap_servers, topic, {"minPartitions": "9"})
-
-    with pytest.raises(Exception, match="option minPartitions would put records out of their order"):
-        replay(copied(topic), {topic: given}, **options(spark_kafka))

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 import pytest
 
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.clients import Admin, Consumer, Producer
 from streams.clients.tcp import TcpCluster
 from streams.core.records import Block, TopicPartition

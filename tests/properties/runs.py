@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from streams import StreamsConfig, Topology, build_topology
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.core.partitioning import partition_for
 from streams.core.records import Block
 from streams.state import StateDirectory, Store, open_store

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from attrs import field, frozen
 
-from streams.app import BoundedRun, run_bounded
+from streams.bounded import BoundedRun, run_bounded
 from streams.core.records import Block, Headers, TopicPartition
 from streams.core.topic import Topic
 from streams.replay.api import drive as drive_session

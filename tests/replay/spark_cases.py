@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from streams import JoinWindows, StreamsBuilder, TimeWindows, Topic
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.files import open_input
 from streams.replay import ReplayResult
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streams import EmbeddedBroker, Streams
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.core.records import TopicPartition
 from streams.files import open_input
 from streams.replay import HandOverError, Snapshot, SnapshotError, go_live, lay_down, publish, replay

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from streams import ErrorHandlerContext, HandlerResponse, ProducerRecord, StreamsBuilder, Topic
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.core.records import Block
 from streams.files import open_input
 from streams.replay import replay

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streams import StreamsBuilder, TimeWindows, Topic
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.files import open_input
 from streams.replay import LateRecordsError, replay
 from streams.runtime.lateness import late_in

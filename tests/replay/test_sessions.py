@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.files import open_input
 from streams.replay import Snapshot, lay_down, replay
 from streams.replay.places import Place

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from streams import Topic
-from streams.app import BoundedRun, RowReader, run_bounded
+from streams.bounded import BoundedRun, RowReader, run_bounded
 from streams.core.partitioning import partition_for
 from streams.core.records import Block
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from streams import StreamsBuilder, Topic
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.core.partitioning import partition_for
 from streams.core.records import Block
 

@@ -18,7 +18,7 @@ from streams import (
     Topic,
     key_value_store,
 )
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.core.partitioning import partition_for
 from streams.core.records import Block
 

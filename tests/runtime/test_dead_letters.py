@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from streams import StreamsBuilder, TimeWindows, Topic
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.core.records import Block
 from streams.testing import TopologyTestDriver
 

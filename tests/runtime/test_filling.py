@@ -7,7 +7,7 @@ import pytest
 from attrs import define
 
 from streams import EmbeddedBroker, Producer, Streams, StreamsBuilder, Topic
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.clients.admin import Admin
 from streams.clients.consumer import Consumer
 from streams.core.clock import SystemClock

@@ -20,7 +20,7 @@ from streams import (
     Topic,
     punctuate,
 )
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.clients import ParallelConsumer
 from streams.core.records import Block
 from streams.testing import TopologyTestDriver

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streams import Processor, Record, StreamsBuilder, Suppressed, Topic, key_value_store
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.core.records import Block
 
 numbers = Topic("numbers", key=str, value=int)

@@ -19,7 +19,7 @@ from streams import (
     Topic,
     TopicPartition,
 )
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.clients import NoOffsetError
 from streams.core import config as config_module
 from streams.core.config import SETTINGS

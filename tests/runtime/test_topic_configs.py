@@ -3,7 +3,7 @@
 import pytest
 
 from streams import StreamsBuilder, Topic, UnlimitedWindows
-from streams.app import run_bounded
+from streams.bounded import run_bounded
 from streams.runtime.topic_configs import changelog_config
 from streams.state.specs import StoreKind
 from streams.testing import TopologyTestDriver

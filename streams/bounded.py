@@ -1,0 +1,341 @@
+"""Bounded runs: a topology over inputs that end, on an embedded broker of the run.
+
+The instance is the one that runs live; a feeder reads the inputs into their topics, and the run ends when
+every task has come to the end of all that it reads.  Imports everything below; nothing below imports it.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from attrs import define, evolve, field, frozen
+
+from streams.broker.embedded import EmbeddedBroker
+from streams.clients.admin import Admin
+from streams.clients.consumer import Consumer
+from streams.core.clock import SystemClock
+from streams.core.config import StreamsConfig
+from streams.core.errors import TopologyError, TransactionError
+from streams.core.metrics import Dropped, Metrics
+from streams.core.records import Block, TopicPartition
+from streams.core.settings import Settings
+from streams.dsl.builder import TopologySource, build_topology
+from streams.runtime.bounded import BoundedProgress
+from streams.runtime.filling import LaneFilling
+from streams.runtime.homes import home_of
+from streams.runtime.instance import Instance
+from streams.runtime.task import Task
+from streams.topology.graph import Topology
+from streams.topology.subtopologies import sub_topologies
+
+#: Reads the rows of a file as blocks by partition: (partition count, rows to skip) -> batches.
+RowReader = Callable[[int, int], Iterator[list[tuple[int, Block]]]]
+#: Tells where the rows of an input begin: the ends of its topic's partitions -> the offset of the first row in each.
+Begins = Callable[[Sequence[int]], Sequence[int]]
+
+#: How long a bounded run waits between two looks at its progress.
+_LOOK_MS = 50
+#: Records that a bounded run reads ahead of its tasks while these get on.
+_READ_AHEAD = 200_000
+
+
+@frozen
+class Progress:
+    """How far a bounded run is; ``records_total`` is None until every input is read."""
+
+    records_in: int
+    records_total: int | None
+    records_out: int
+    stream_time_ms: int
+    lag: int
+
+
+@define(eq=False)
+class BoundedRun:
+    """A finished bounded run: its outputs can be read until it is closed.
+
+    A topic that several tasks write is in the one order of its lanes; see ``runtime.lanes``.
+    """
+
+    broker: EmbeddedBroker
+    metrics: Metrics
+    topology: Topology = field(repr=False)
+
+    def read_output(self, topic: str) -> Iterator[tuple[int, Block]]:
+        """Yield the records of a topic as (partition, block), partition by partition, in their order.
+
+        Offsets are without gaps: ends of transactions are not counted.
+        """
+        for number in range(self.broker.topics().get(topic, 0)):
+            partition = TopicPartition(topic, number)
+            position, end = self.broker.start_offset(partition), self.broker.end_offset(partition)
+            offset = position
+            while position < end:
+                blocks = self.broker.read(partition, position, committed_only=True)
+                if not blocks:
+                    break
+                for block in blocks:
+                    yield number, evolve(block, offsets=range(offset, offset + len(block)))
+                    offset += len(block)
+                    position = block.offsets[-1] + 1
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Return how many records were dropped, by node."""
+        result: dict[str, int] = {}
+        for key, count in self.metrics.snapshot().items():
+            if key.name == "dropped-records" and count:
+                node = key.node or "unknown node"
+                result[node] = result.get(node, 0) + count
+        return result
+
+    def drops(self) -> list[Dropped]:
+        """Return which records were dropped: node, reason, count, and what the first of them was."""
+        return self.metrics.drops()
+
+    def close(self) -> None:
+        """Close the broker; a temporary one is gone."""
+        self.broker.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def run_bounded(
+    topology: TopologySource,
+    inputs: Mapping[str, RowReader],
+    *,
+    application_id: str,
+    partitions: int | None = None,
+    state_dir: Path | None = None,
+    final_flush: bool = False,
+    settings: Settings | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    begins: Mapping[str, Begins] | None = None,
+) -> BoundedRun:
+    """Run a topology over inputs that end, and end with them.
+
+    The result does not depend on the speed of the tasks, the poll size or the number of threads, nor
+    does the order of any topic, be it written by several tasks or read by others of them.  A topic
+    that the application writes and reads may have an input too.
+    Inputs of global tables are read whole before the first record of the others is processed.
+    With ``state_dir`` everything is kept there, and a further run takes up where this one was; what
+    it writes goes behind what is there.  ``begins`` tells, for inputs whose topics have records from elsewhere
+    before, where their first rows lie; for others it is the beginning of the topic.
+
+    Raises:
+        StreamsError: an input cannot be read, user code failed, or the directory is in use.
+    """
+    config = StreamsConfig.of(cache_max_bytes=0).replace(application_id=application_id, **(settings or {}))
+    if state_dir is None and config.state_dir:
+        state_dir = Path(config.state_dir)
+    built = build_topology(topology, config)
+    broker = EmbeddedBroker(
+        None if state_dir is None else state_dir / "broker",
+        default_partitions=partitions or 1,
+        maintenance_interval_ms=None,
+        is_private=True,
+    )
+    try:
+        _create_topics(broker, built, inputs, partitions)
+        instance = Instance(
+            built,
+            config,
+            broker,
+            SystemClock(),
+            home_of(None if state_dir is None else state_dir / "state", config),
+            creates_topics=True,
+            is_bounded=True,
+            final_flush=final_flush,
+            end_offset=broker.end_offset,
+        )
+        globals_first = {topic for store in built.global_stores.values() for topic in store.source.topics}
+        for topic in sorted(globals_first & set(inputs)):
+            rows = _fresh_rows(broker, topic, inputs[topic], lambda partition: partition, (begins or {}).get(topic))
+            for batch in rows:
+                for partition, block in batch:
+                    broker.append(partition, block)
+        instance.start()
+        with Admin(broker) as admin:
+            try:
+                assert instance.bounded is not None
+                filling = LaneFilling(instance.bounded.plan, broker, admin)
+                filling.take_up()
+                others = {topic: reader for topic, reader in inputs.items() if topic not in globals_first}
+                _Feeder(broker, instance, instance.bounded, others, progress, begins or {}).run()
+            finally:
+                instance.close()
+            if instance.failure is not None:
+                raise instance.failure
+            if state_dir is not None:
+                _await_transactions(broker, config.transaction_timeout_ms)
+            filling.fill()
+        return BoundedRun(broker, instance.metrics, built)
+    except BaseException:
+        broker.close()
+        raise
+
+
+def _await_transactions(broker: EmbeddedBroker, timeout_ms: int) -> None:
+    """Wait until all is readable: a killed run may have left transactions open, which only time ends.
+
+    This run has ended its own, and those of killed threads whose successors it had.
+
+    Raises:
+        TransactionError: one is still open after the time that it may take.
+    """
+    clock = SystemClock()
+    deadline_ms = clock.monotonic_ms() + timeout_ms + _LOOK_MS
+    partitions = [TopicPartition(topic, number) for topic, count in broker.topics().items() for number in range(count)]
+    never = threading.Event()
+    with Consumer(broker, client_id="stable-ends", isolation_level="read_committed") as consumer:
+        while partitions:
+            stable = consumer.end_offsets(partitions)
+            partitions = [partition for partition in partitions if stable[partition] < broker.end_offset(partition)]
+            if partitions and clock.monotonic_ms() > deadline_ms:
+                raise TransactionError(
+                    f"a killed run has left a transaction open in {partitions[0]}; run again when its timeout is over"
+                )
+            if partitions:
+                never.wait(_LOOK_MS / 1000)
+
+
+def _create_topics(broker: EmbeddedBroker, topology: Topology, inputs: Iterable[str], partitions: int | None) -> None:
+    """Create source and sink topics; an earlier run's must have the same partitions."""
+    existing = broker.topics()
+    named = (topic for sub in sub_topologies(topology) for topic in (*sub.source_topics, *sub.sink_topics))
+    for name in dict.fromkeys((*named, *inputs)):
+        if name in topology.internal_topics:
+            continue
+        declared = topology.topics.get(name)
+        count = declared.partitions if declared is not None and declared.partitions else partitions
+        if name not in existing:
+            broker.create_topic(name, count or 1)
+        elif count is not None and existing[name] != count:
+            raise TopologyError(
+                f"topic {name!r} has {existing[name]} partitions in the state directory, not {count}; "
+                "give the same --partitions as before, or another --state-dir"
+            )
+
+
+def _fresh_rows(
+    broker: EmbeddedBroker,
+    topic: str,
+    reader: RowReader,
+    place: Callable[[TopicPartition], TopicPartition],
+    begins: Begins | None,
+) -> Iterator[list[tuple[TopicPartition, Block]]]:
+    """Yield the rows of an input that are not in its topic yet, with the partitions that ``place`` gives.
+
+    After a crash some partitions may have got more of a batch than others, so each partition
+    skips what it has; a row's partition and the order within it never change.
+    """
+    count = broker.topics()[topic]
+    places = [place(TopicPartition(topic, number)) for number in range(count)]
+    ends = [broker.end_offset(partition) for partition in places]
+    firsts = [0] * count if begins is None else begins(ends)
+    have = [end - first for end, first in zip(ends, firsts, strict=True)]
+    for batch in reader(count, 0):
+        fresh = []
+        for number, block in batch:
+            skip = min(have[number], len(block))
+            have[number] -= skip
+            if skip < len(block):
+                fresh.append((places[number], block.slice(skip) if skip else block))
+        yield fresh
+
+
+class _Feeder:
+    """Reads the inputs of a bounded run into their topics, and waits for the tasks."""
+
+    def __init__(
+        self,
+        broker: EmbeddedBroker,
+        instance: Instance,
+        bounded: BoundedProgress,
+        inputs: Mapping[str, RowReader],
+        progress: Callable[[Progress], None] | None,
+        begins: Mapping[str, Begins],
+    ) -> None:
+        self._broker = broker
+        self._instance = instance
+        self._bounded = bounded
+        self._progress = progress
+        self._last_read = -1
+        plan = bounded.plan
+        topics = {topic for sub in plan.subs if not sub.is_global for topic in sub.source_topics}
+        topics -= set(plan.topology.internal_topics)
+        counts = broker.topics()
+        #: What comes from outside, lanes of tasks aside.
+        self._sources = {
+            plan.feed(TopicPartition(topic, number)) for topic in topics for number in range(counts[topic])
+        }
+        #: Records in the sources, those of earlier runs included.
+        self._written = sum(broker.end_offset(partition) for partition in self._sources)
+        self._open = {
+            topic: _fresh_rows(broker, topic, reader, plan.feed, begins.get(topic)) for topic, reader in inputs.items()
+        }
+        for topic in topics - set(inputs):
+            bounded.end_topic(topic)
+
+    def run(self) -> None:
+        """Feed all inputs, turn by turn, then wait until every task has ended."""
+        while self._open and not self._bounded.done.is_set():
+            for topic, rows in list(self._open.items()):
+                batch = next(rows, None)
+                if batch is None:
+                    del self._open[topic]
+                    self._bounded.end_topic(topic)
+                else:
+                    self._append(batch)
+            self._wait_for_tasks()
+        while not self._bounded.done.wait(_LOOK_MS):
+            self._show()
+        self._show()
+
+    def _append(self, batch: list[tuple[TopicPartition, Block]]) -> None:
+        for partition, block in batch:
+            self._broker.append(partition, block)
+            self._written += len(block)
+
+    def _wait_for_tasks(self) -> None:
+        """Let the tasks catch up, as long as they get on: one may be waiting for what is not read yet."""
+        self._show()
+        while not self._bounded.done.is_set():
+            done = self._read_so_far()
+            if self._written - done < _READ_AHEAD or done == self._last_read:
+                return
+            self._last_read = done
+            self._bounded.done.wait(_LOOK_MS)
+            self._show()
+
+    def _read_so_far(self) -> int:
+        """Return how many records of the sources the tasks have taken, those of earlier runs included."""
+        return sum(
+            queue.position or 0
+            for task in self._tasks()
+            for queue in list(task.queues)
+            if queue.partition in self._sources
+        )
+
+    def _tasks(self) -> list[Task]:
+        return [task for thread in self._instance.stream_threads for task in list(thread.tasks.values())]
+
+    def _show(self) -> None:
+        if self._progress is None:
+            return
+        done = self._read_so_far()
+        tasks = self._tasks()
+        self._progress(
+            Progress(
+                done,
+                None if self._open else self._written,
+                sum(task.outbox.sent for task in tasks),
+                max((task.queues.stream_time_ms for task in tasks), default=-1),
+                max(0, self._written - done),
+            )
+        )
