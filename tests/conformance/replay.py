@@ -149,6 +149,8 @@ class ReplayPlayer:
 
     def steps(self) -> Generator[list[Any], list[Any], None]:
         """Yield the calls of all pieces, and take note of what they give."""
+        # A case without input has no segment to replay, and nothing to drop.
+        self.observed.dropped = 0
         snapshot: Path | None = None
         for number, part in enumerate(self.parts):
             if isinstance(part, int):
