@@ -2,10 +2,11 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from streams.core.metrics import Dropped
     from streams.runtime.lateness import DropLimit, Late
 
 #: Exit status of a run that is whole, but dropped more records as late than was allowed.
@@ -46,3 +47,12 @@ def status_of(late: "Sequence[Late]", limit: "DropLimit") -> int:
         file=sys.stderr,
     )
     return TOO_MANY_LATE
+
+
+def say_drops(drops: "Iterable[Dropped]") -> None:
+    """Say what was dropped, but for late records: these are told with their share and cause."""
+    from streams.runtime.lateness import LATE_REASONS
+
+    for found in drops:
+        if found.reason not in LATE_REASONS:
+            print(f"streams: {found}", file=sys.stderr)

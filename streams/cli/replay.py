@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streams.cli.late import add_limit, limit_of, status_of
+from streams.cli.late import add_limit, limit_of, say_drops, status_of
 from streams.cli.mistakes import UsageError
 from streams.cli.options import add_common, add_history, pairs, settings_of
 
@@ -193,11 +193,7 @@ def _summarize(
     elapsed_ms: int,
 ) -> None:
     """Say what was dropped, always, and what was written, to a person."""
-    from streams.runtime.lateness import LATE_REASONS
-
-    for found in result.drops():
-        if found.reason not in LATE_REASONS:  # Told with their share and cause.
-            print(f"streams: {found}", file=sys.stderr)
+    say_drops(result.drops())
     if result.slices_skipped:
         slices = "slice was" if result.slices_skipped == 1 else "slices were"
         print(f"streams: {result.slices_skipped:,} {slices} done before and skipped", file=sys.stderr)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from attrs import frozen
 
-from streams.cli.late import add_limit, limit_of, status_of
+from streams.cli.late import add_limit, limit_of, say_drops, status_of
 from streams.cli.mistakes import UsageError
 from streams.cli.options import add_common, pairs, partition_count, settings_of
 from streams.cli.sharing import announcing, run_on_cluster
@@ -352,11 +352,7 @@ def _summarize(
     result: "BoundedRun", outputs: Mapping[str, "FileOutput"], written: Mapping[str, int], elapsed_ms: int
 ) -> None:
     """Say what was dropped, always, and what was written, to a person."""
-    from streams.runtime.lateness import LATE_REASONS
-
-    for found in result.drops():
-        if found.reason not in LATE_REASONS:  # Told with their share and cause.
-            print(f"streams: {found}", file=sys.stderr)
+    say_drops(result.drops())
     if sys.stderr.isatty():
         for name, count in written.items():
             target = "standard output" if outputs[name].path == "-" else outputs[name].path
