@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,9 @@ def test_node_does_not_outlive_killed_tests(tmp_path: Path):
                 process.wait()
 
                 connection.settimeout(30)
-                assert connection.recv(1) == b""
+                # A kernel that closes the socket of a killed process may reset the connection instead of ending it.
+                with suppress(ConnectionResetError):
+                    assert connection.recv(1) == b""
                 assert select.select([node], [], [], 30)[0] == [node]
             finally:
                 os.close(node)
