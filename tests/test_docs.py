@@ -1,6 +1,7 @@
 """Pages that are made from the code are current, and everything public is documented."""
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -11,19 +12,25 @@ import streams.group
 import streams.replay
 import streams.testing
 
+DOCS = Path(__file__).parents[1] / "docs"
 
-def test_page_of_settings_is_that_of_the_code():
-    source = Path(__file__).parents[1] / "docs" / "settings.py"
-    spec = importlib.util.spec_from_file_location("docs_settings", source)
+
+def _script(name: str):
+    """A script beside the pages, as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_page_of_settings_is_that_of_the_code():
+    module = _script("settings")
 
     assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run: python docs/settings.py"
 
 
-DOCS = Path(__file__).parents[1] / "docs"
 REFERENCE = "\n".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "reference").glob("*.md")))
 GUIDE = "\n".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "guide").glob("*.md")))
 #: Code of the guide, which is executed by tests/examples/test_guide.py.
@@ -71,16 +78,26 @@ def test_every_page_is_in_the_navigation():
     assert [page for page in pages if not re.search(rf"^ +- {re.escape(page)}$", listed, re.MULTILINE)] == []
 
 
-def test_figures_on_the_first_page_are_those_of_the_measurement():
-    """The table of ``make bench`` is the one place of these figures; the first page rounds them."""
-    table = (DOCS / "performance.md").read_text(encoding="utf-8")
-    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
-    measured = [
-        int(re.findall(rf"^\| {row} \| [\d,]+ \| [\d,]+ \| ([\d,]+) ", table, re.MULTILINE)[0].replace(",", ""))
-        for row in ("stateless map", "tumbling count, memory")
-    ]
+FIGURES = _script("figures")
+MEASURED = json.loads(FIGURES.FIGURES.read_text(encoding="utf-8"))
 
-    said = re.search(r"([\d,]+) records/s through a map of JSON values and ([\d,]+) through a windowed count", readme)
 
-    assert said is not None
-    assert [int(number.replace(",", "")) for number in said.groups()] == [round(rate, -4) for rate in measured]
+@pytest.mark.parametrize("page", FIGURES.pages(), ids=lambda page: page.relative_to(DOCS.parent).as_posix())
+def test_figures_of_every_page_are_those_measured(page):
+    text = page.read_text(encoding="utf-8")
+
+    assert text == FIGURES.rendered(text, MEASURED), "run: python docs/figures.py"
+
+
+def test_every_measured_table_is_shown_by_a_page():
+    shown = {name for page in FIGURES.pages() for name in re.findall(r"<!-- table: (\S+) -->", page.read_text("utf-8"))}
+
+    assert shown == set(MEASURED)
+
+
+def test_a_figure_is_rounded_to_its_step():
+    figures = {"walk": {"conditions": "2 legs", "columns": ["what", "m/s"], "rows": [["uphill", "1,449"]]}}
+
+    text = FIGURES.rendered("<!-- figure: walk / uphill / m/s / 100 -->9<!-- /figure --> m/s", figures)
+
+    assert text == "<!-- figure: walk / uphill / m/s / 100 -->1,400<!-- /figure --> m/s"

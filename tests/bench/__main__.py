@@ -1,10 +1,11 @@
-"""``python -m tests.bench [--events N] [--runs N] [--only NAME]``: the table of the embedded path."""
+"""``python -m tests.bench [--events N] [--runs N] [--only NAME] [--write]``: the table of the embedded path."""
 
 import argparse
 from datetime import timedelta
 
 from streams import JoinWindows, StreamsBuilder, TimeWindows, Topic, time_windowed
 from tests.bench.clients import TRANSFERS, measure_transfer
+from tests.bench.figures import Table, add_write_option
 from tests.bench.harness import Measure, Pipeline, machine, measure
 from topology_examples.nexmark import Auction, Bid
 
@@ -57,11 +58,16 @@ PIPELINES = (
 )
 
 
-def row(result: Measure) -> str:
-    return (
-        f"| {result.name} | {result.records_in:,} | {result.records_out:,} | {result.records_per_second:,.0f} "
-        f"| {result.wall_ns:,.0f} | {result.cpu_ns:,.0f} | {result.spread:.0%} |"
-    )
+COLUMNS = ("pipeline", "records in", "records out", "records/s", "ns per record", "CPU ns per record", "spread")
+
+
+def row(result: Measure) -> list[str]:
+    return [
+        result.name,
+        *(f"{count:,}" for count in (result.records_in, result.records_out)),
+        *(f"{figure:,.0f}" for figure in (result.records_per_second, result.wall_ns, result.cpu_ns)),
+        f"{result.spread:.0%}",
+    ]
 
 
 def main() -> None:
@@ -69,16 +75,21 @@ def main() -> None:
     options.add_argument("--events", type=int, default=300_000, help="Nexmark events, 46 of 50 of them bids")
     options.add_argument("--runs", type=int, default=5)
     options.add_argument("--only", default="", help="pipelines whose name has this in it")
+    add_write_option(options)
     chosen = options.parse_args()
-    print(f"{machine()}; {chosen.events:,} Nexmark events, 4 partitions, one thread; median of {chosen.runs} runs\n")
-    print("| pipeline | records in | records out | records/s | ns per record | CPU ns per record | spread |")
-    print("|---|---|---|---|---|---|---|")
+    conditions = (
+        f"{machine()}; {chosen.events:,} Nexmark events, 4 partitions, one thread; median of {chosen.runs} runs"
+    )
+    table = Table("embedded", COLUMNS, conditions)
+    table.open()
     for pipeline in PIPELINES:
         if chosen.only in pipeline.name:
-            print(row(measure(pipeline, chosen.events, chosen.runs)), flush=True)
+            table.add(row(measure(pipeline, chosen.events, chosen.runs)))
     for transfer in TRANSFERS:
         if chosen.only in transfer.name:
-            print(row(measure_transfer(transfer, chosen.runs)), flush=True)
+            table.add(row(measure_transfer(transfer, chosen.runs)))
+    if chosen.write:
+        table.write()
 
 
 if __name__ == "__main__":

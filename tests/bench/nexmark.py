@@ -6,7 +6,8 @@ Each query of ``topology_examples/09_nexmark.py`` by itself, in memory, every up
 import argparse
 from importlib import import_module
 
-from tests.bench.__main__ import row
+from tests.bench.__main__ import COLUMNS, row
+from tests.bench.figures import Table
 from tests.bench.harness import Pipeline, machine, measure
 from topology_examples.nexmark import auctions, bids, persons
 
@@ -30,12 +31,14 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=5)
     options.add_argument("--only", default="", help="one query, such as q5")
     chosen = options.parse_args()
-    print(f"{machine()}; {chosen.events:,} Nexmark events, 4 partitions, one thread; median of {chosen.runs} runs\n")
-    print("| query | records in | records out | records/s | ns per record | CPU ns per record | spread |")
-    print("|---|---|---|---|---|---|---|")
+    conditions = (
+        f"{machine()}; {chosen.events:,} Nexmark events, 4 partitions, one thread; median of {chosen.runs} runs"
+    )
+    table = Table("nexmark", ("query", *COLUMNS[1:]), conditions)
+    table.open()
     for pipeline in pipelines():
         if chosen.only in ("", pipeline.name):
-            print(row(measure(pipeline, chosen.events, chosen.runs)), flush=True)
+            table.add(row(measure(pipeline, chosen.events, chosen.runs)))
 
 
 if __name__ == "__main__":

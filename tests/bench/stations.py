@@ -33,6 +33,7 @@ from streams.runtime.task import Task
 from streams.state.session import SessionStore
 from streams.state.window import TimestampedWindowStore, WindowStore
 from tests.bench.__main__ import auctions, bids, stateless, tumbling, windowed_join
+from tests.bench.figures import Table, add_write_option
 from tests.bench.harness import PARTITIONS, blocks_of, machine
 from tests.bench.wire import ours
 
@@ -206,27 +207,31 @@ def main() -> None:
     options.add_argument("--events", type=int, default=300_000, help="Nexmark events, 46 of 50 of them bids")
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--bootstrap-servers", help="a broker without the topics of these events")
+    add_write_option(options)
     chosen = options.parse_args()
-    print(f"{machine()}; {chosen.events:,} Nexmark events; CPU ns per input record, median of {chosen.runs} runs\n")
+    conditions = f"{machine()}; {chosen.events:,} Nexmark events; CPU ns per input record, median of {chosen.runs} runs"
+    table = Table("stations", ["station", *QUERIES], conditions)
     if chosen.bootstrap_servers:
-        table(chosen.bootstrap_servers, chosen.events, chosen.runs)
-        return
-    with ours("ours, memory") as served:
-        table(served.address, chosen.events, chosen.runs)
+        fill(table, chosen.bootstrap_servers, chosen.events, chosen.runs)
+    else:
+        with ours("ours, memory") as served:
+            fill(table, served.address, chosen.events, chosen.runs)
+    if chosen.write:
+        table.write()
 
 
-def table(servers: str, events: int, runs: int) -> None:
+def fill(table: Table, servers: str, events: int, runs: int) -> None:
     load(servers, events)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in QUERIES}
     for _ in range(runs):
         for name in QUERIES:
             found[name].append(profile(name, servers, events))
-    print(f"| station | {' | '.join(QUERIES)} |\n|---|{'---|' * len(QUERIES)}")
+    table.open()
     for station in [*STATIONS, "rest"]:
         cells = [f"{statistics.median(run[station] for run in found[name]):,.0f}" for name in QUERIES]
-        print(f"| {station} | {' | '.join(cells)} |")
+        table.add([station, *cells])
     sums = [f"{statistics.median(sum(run.values()) for run in found[name]):,.0f}" for name in QUERIES]
-    print(f"| all | {' | '.join(sums)} |")
+    table.add(["all", *sums])
 
 
 if __name__ == "__main__":

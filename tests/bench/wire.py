@@ -24,10 +24,12 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.bench.figures import Table, add_write_option
 from tests.bench.harness import machine
 from tests.kafka.node import KafkaNode
 
 PARTITIONS = 4
+COLUMNS = ("broker", "client", "records/s", "broker CPU s per million", "client CPU s per million", "spread")
 VALUE = b"v" * 100
 # Else librdkafka pauses for a second where it has fetched more than it thinks good.
 EAGER = {"queued.min.messages": 10_000_000, "queued.max.messages.kbytes": 2_000_000}
@@ -139,19 +141,16 @@ def timed(broker: Served, act: Callable[[], None]) -> Run:
     return Run(time.perf_counter() - wall_s, broker.cpu_s() - broker_s, client_cpu_s() - client_s)
 
 
-def report(broker: Served, what: str, runs: list[Run], count: int) -> None:
+def report(table: Table, broker: Served, what: str, runs: list[Run], count: int) -> None:
     wall_s = statistics.median(run.wall_s for run in runs)
     spread = (max(run.wall_s for run in runs) - min(run.wall_s for run in runs)) / wall_s
     million = count / 1e6
     broker_s = statistics.median(run.broker_s for run in runs) / million
     client_s = statistics.median(run.client_s for run in runs) / million
-    print(
-        f"| {broker.name} | {what} | {count / wall_s:,.0f} | {broker_s:.2f} | {client_s:.2f} | {spread:.0%} |",
-        flush=True,
-    )
+    table.add([broker.name, what, f"{count / wall_s:,.0f}", f"{broker_s:.2f}", f"{client_s:.2f}", f"{spread:.0%}"])
 
 
-def measure(broker: Served, count: int, runs: int, only: str) -> None:
+def measure(table: Table, broker: Served, count: int, runs: int, only: str) -> None:
     clients = {"confluent": (produce_confluent, consume_confluent)}
     if shutil.which("kcat"):
         clients["kcat"] = (produce_kcat, consume_kcat)
@@ -167,8 +166,8 @@ def measure(broker: Served, count: int, runs: int, only: str) -> None:
             if number:
                 produced.append(first)
                 consumed.append(second)
-        report(broker, f"{name} produces", produced, count)
-        report(broker, f"{name} consumes", consumed, count)
+        report(table, broker, f"{name} produces", produced, count)
+        report(table, broker, f"{name} consumes", consumed, count)
 
 
 def main() -> None:
@@ -177,19 +176,22 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=5)
     options.add_argument("--only", default="", help="clients whose name has this in it")
     options.add_argument("--kafka", action="store_true", help="the real node too")
+    add_write_option(options)
     chosen = options.parse_args()
     size = f"{len(VALUE)} bytes each, {PARTITIONS} partitions, acks=all, linger 5 ms"
-    print(f"{machine()}; {chosen.records:,} records of {size}; median of {chosen.runs} runs\n")
-    print("| broker | client | records/s | broker CPU s per million | client CPU s per million | spread |")
-    print("|---|---|---|---|---|---|")
+    conditions = f"{machine()}; {chosen.records:,} records of {size}; median of {chosen.runs} runs"
+    table = Table("wire", COLUMNS, conditions)
+    table.open()
     with tempfile.TemporaryDirectory() as folder:
         with ours("ours, memory") as broker:
-            measure(broker, chosen.records, chosen.runs, chosen.only)
+            measure(table, broker, chosen.records, chosen.runs, chosen.only)
         with ours("ours, files", "--data", f"{folder}/ours") as broker:
-            measure(broker, chosen.records, chosen.runs, chosen.only)
+            measure(table, broker, chosen.records, chosen.runs, chosen.only)
         if chosen.kafka:
             with real(Path(folder) / "kafka") as broker:
-                measure(broker, chosen.records, chosen.runs, chosen.only)
+                measure(table, broker, chosen.records, chosen.runs, chosen.only)
+    if chosen.write:
+        table.write()
 
 
 if __name__ == "__main__":

@@ -17,10 +17,11 @@ from typing import Any
 from attrs import define, evolve, field
 
 from streams import Admin
+from tests.bench.figures import add_write_option
 from tests.bench.harness import machine
 from tests.bench.peers import compare, latency
 from tests.bench.peers.lab import PEERS, PROJECT, SCRATCH, Lab, LabError, checked_bids
-from tests.bench.peers.results import NAMES, Results, normal, report
+from tests.bench.peers.results import NAMES, Results, normal, tables
 from tests.bench.peers.systems import QUERIES, SYSTEMS, Case, case
 from tests.bench.plots import Bars, draw_bars
 
@@ -187,16 +188,26 @@ def _chosen(text: str, known: Iterable[str]) -> list[str]:
     return names
 
 
+def show(results: Results, conditions: str, *, write: bool) -> None:
+    """Print every table and draw the plot; with `write` keep the tables for the documentation."""
+    for table in tables(results, conditions):
+        print()
+        table.show()
+        if write:
+            table.write()
+    draw(results)
+
+
 def work(options: argparse.Namespace) -> int:
     results = Results(options.results)
+    conditions = f"{machine()}; {options.bids:,} bids, 4 partitions; {options.rounds} rounds"
     if options.report:
-        print(report(results))
-        draw(results)
+        show(results, conditions, write=options.write)
         return 0
     queries, systems = _chosen(options.queries, QUERIES), _chosen(options.systems, SYSTEMS)
     lab = Lab(options.peers.resolve(), SCRATCH)
     lab.prepare()
-    print(f"{machine()}; {options.bids:,} bids, 4 partitions", flush=True)
+    print(conditions, flush=True)
     with lab.node() as node:
         lab.found(node.bootstrap_servers)
         with Admin(bootstrap_servers=lab.servers) as admin:
@@ -205,8 +216,7 @@ def work(options: argparse.Namespace) -> int:
             comparison.rounds(options.rounds, queries, systems, checks=not options.no_checks)
             if options.latency:
                 comparison.latencies(options.rounds)
-    print(f"\n{report(results)}")
-    draw(results)
+    show(results, conditions, write=options.write)
     differing = [line["query"] for line in results.of("check") if line["difference"]]
     for query in differing:
         print(f"FAILED: {query} has other results than Kafka Streams", file=sys.stderr)
@@ -226,6 +236,7 @@ def main() -> None:
     options.add_argument("--latency", action="store_true", help="measure latency too")
     options.add_argument("--no-checks", action="store_true", help="do not compare the outputs")
     options.add_argument("--fresh", action="store_true", help="do not go on with earlier results")
+    add_write_option(options)
     options.add_argument("--report", action="store_true", help="show earlier results, run nothing")
     chosen = options.parse_args()
     if chosen.fresh:

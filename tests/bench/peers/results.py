@@ -6,11 +6,13 @@ what is in the file is not run again.
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import define, field
+
+from tests.bench.figures import Table
 
 #: CPU seconds per million input records that are aimed at on a quiet machine.
 _ABSOLUTE = {
@@ -108,22 +110,17 @@ def _thousands(values: Sequence[float]) -> str:
     return f"{statistics.median(values) / 1000:,.0f} k" if values else "-"
 
 
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def cost_table(results: Results) -> list[str]:
-    """CPU seconds per million input records: median and range; records/s in a second table."""
+def cost_tables(results: Results, conditions: str) -> list[Table]:
+    """CPU seconds per million input records, median and range; records/s in a second table."""
     systems = [name for name in NAMES if any(line["system"] == name for line in results.of("run"))]
-    text = [_row(["query", "goal", *(NAMES[name] for name in systems)]), "|---" * (len(systems) + 2) + "|"]
+    names = [NAMES[name] for name in systems]
+    costs = Table("peers-cpu", ["query", "goal", *names], conditions)
+    rates = Table("peers-rate", ["query", *names], conditions)
     for query in results.queries():
-        costs = [_cell(results.cpu(query, name)) for name in systems]
-        text.append(_row([query, f"{_ABSOLUTE[query]:.1f}", *costs]))
-    text += ["", _row(["query", *(NAMES[name] for name in systems)]), "|---" * (len(systems) + 1) + "|"]
-    for query in results.queries():
-        rates = [results.values(query, name, "rate_warm" if name == "kstreams" else "rate") for name in systems]
-        text.append(_row([query, *map(_thousands, rates)]))
-    return text
+        costs.rows.append([query, f"{_ABSOLUTE[query]:.1f}", *(_cell(results.cpu(query, name)) for name in systems)])
+        found = [results.values(query, name, "rate_warm" if name == "kstreams" else "rate") for name in systems]
+        rates.rows.append([query, *map(_thousands, found)])
+    return [costs, rates]
 
 
 def goals(query: str) -> list[tuple[str, float]]:
@@ -133,9 +130,9 @@ def goals(query: str) -> list[tuple[str, float]]:
     return [*found, *([("quix", _QUIX[query])] if query in _QUIX else [])]
 
 
-def ratio_table(results: Results) -> list[str]:
-    """What ours costs of what others cost, beside the goal; misses are marked."""
-    text = [_row(["query", "of hand-fused", "of Kafka Streams, warm half", "of Quix"]), "|---" * 4 + "|"]
+def ratio_table(results: Results, conditions: str) -> Table:
+    """CPU of ours over that of others, with the goal; misses are marked."""
+    table = Table("peers-ratio", ["query", "of hand-fused", "of Kafka Streams, warm half", "of Quix"], conditions)
     for query in results.queries():
         aims = dict(goals(query))
         cells = [query]
@@ -149,35 +146,36 @@ def ratio_table(results: Results) -> list[str]:
             star = " *" if system == "fused" and query in _LOSSY else ""
             verdict = "" if goal is None else f" (goal {goal:.2f}{', missed' if ratio > goal else ''})"
             cells.append(f"{ratio:.2f}{verdict}{star}")
-        text.append(_row(cells))
-    return text
+        table.rows.append(cells)
+    return table
 
 
-def check_table(results: Results) -> list[str]:
-    """What was compared with Kafka Streams."""
-    text = [_row(["query", "compared", "records of streams", "of Kafka Streams", "result"]), "|---" * 5 + "|"]
+def check_table(results: Results, conditions: str) -> Table:
+    """Outputs compared with those of Kafka Streams."""
+    table = Table("peers-checks", ["query", "compared", "records of streams", "of Kafka Streams", "result"], conditions)
     for line in results.of("check"):
         verdict = "equal" if not line["difference"] else "**different**"
-        text.append(_row([line["query"], line["what"], f"{line['ours']:,}", f"{line['theirs']:,}", verdict]))
-    return text
+        table.rows.append([line["query"], line["what"], f"{line['ours']:,}", f"{line['theirs']:,}", verdict])
+    return table
 
 
-def latency_table(results: Results) -> list[str]:
+def latency_table(results: Results, conditions: str) -> Table:
     """Milliseconds from produce to consume."""
-    text = [_row(["what", "system", "p50 ms", "p90 ms", "p99 ms", "runs"]), "|---" * 6 + "|"]
+    table = Table("peers-latency", ["what", "system", "p50 ms", "p90 ms", "p99 ms", "runs"], conditions)
     lines = results.of("latency")
     for what, system in dict.fromkeys((line["what"], line["system"]) for line in lines):
         mine = [line for line in lines if (line["what"], line["system"]) == (what, system)]
         cells = [_cell([line[name] for line in mine]) for name in ("p50", "p90", "p99")]
-        text.append(_row([what, system, *cells, str(len(mine))]))
-    return text
+        table.rows.append([what, system, *cells, str(len(mine))])
+    return table
 
 
-def report(results: Results) -> str:
-    """Everything as Markdown."""
-    text = [*cost_table(results), "", *ratio_table(results)]
-    if results.of("check"):
-        text += ["", *check_table(results)]
-    if results.of("latency"):
-        text += ["", *latency_table(results)]
-    return "\n".join(text)
+def tables(results: Results, conditions: str) -> list[Table]:
+    """Every table that has a row."""
+    found = [
+        *cost_tables(results, conditions),
+        ratio_table(results, conditions),
+        check_table(results, conditions),
+        latency_table(results, conditions),
+    ]
+    return [table for table in found if table.rows]
