@@ -16,7 +16,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDE = ROOT / "docs" / "guide"
+DOCS = ROOT / "docs"
+GUIDE = DOCS / "guide"
+PAGES = [
+    ROOT / "README.md",
+    DOCS / "index.md",
+    *sorted(GUIDE.glob("*.md")),
+    *sorted((DOCS / "coming-from").glob("*.md")),
+]
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 FLAGS = doctest.ELLIPSIS
 
@@ -58,7 +65,7 @@ def page_folder(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("path", sorted(GUIDE.glob("*.md")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_page(path, page_folder, monkeypatch):
     text = path.read_text()
     page = types.ModuleType(f"guide_{path.stem.replace('-', '_')}")
@@ -77,7 +84,7 @@ def test_page(path, page_folder, monkeypatch):
 
 
 def test_links_between_pages_lead_somewhere():
-    for path in GUIDE.glob("*.md"):
+    for path in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
         for example in re.findall(r"topology_examples/(\w+\.py)", path.read_text()):
