@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
     from streams.cli.scripts import Script
+    from streams.comparison import Version
     from streams.core.config import StreamsConfig
     from streams.replay import ReplayProgress, ReplayResult
-    from streams.replay.versions import Version
     from streams.topology.graph import Topology
 
 #: Exit status if anything differs.
@@ -71,7 +71,7 @@ def execute(options: argparse.Namespace) -> int:
     """Compare the versions and print what differs."""
     from streams.cli import diff_report
     from streams.cli.scripts import Script
-    from streams.replay.compare import compare
+    from streams.comparison import compare
 
     inputs = dict(pairs(options.input, "--input", "TOPIC=PATH"))
     _check(options, inputs)
@@ -165,7 +165,7 @@ class _Side:
 
     def version(self, inputs: Mapping[str, str], stack: ExitStack) -> "Version":
         """Return the version, replayed unless only its state is asked for; what it needs closes with the stack."""
-        from streams.replay.versions import Version
+        from streams.comparison import Version
 
         with self.world.inside():
             if self.options.only_state:

@@ -8,8 +8,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from streams.replay.compare import Comparison
-from streams.replay.differences import (
+from streams.comparison import (
     LAST,
     ONLY_NEW,
     ONLY_OLD,
@@ -17,14 +16,18 @@ from streams.replay.differences import (
     RETYPED,
     TIMES,
     UPDATES,
+    Comparison,
     EntryDifference,
+    Finding,
     KeyDifference,
+    Level,
     Side,
     StoreComparison,
+    StoreFate,
+    TakeOver,
     TopicComparison,
 )
-from streams.replay.shown import value_text
-from streams.replay.takeover import Finding, Level, StoreFate, TakeOver
+from streams.replay.calls import value_text
 from streams.replay.times import time_text
 
 #: Columns of sentences.

@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Load the snapshot."""
     from streams.replay import Snapshot, go_live
-    from streams.replay.places import Place
+    from streams.replay.storage import Place
 
     folder = Path(options.state_dir or "")
     if options.state_dir and not (folder / "broker").is_dir():

@@ -152,7 +152,7 @@ def _beginning(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-run-")))
         if options.from_snapshot:
             from streams.replay import Snapshot, lay_down
-            from streams.replay.places import Place
+            from streams.replay.storage import Place
 
             snapshot = Snapshot.open(Place(options.from_snapshot))
             snapshot.check_topology(topology, config)
@@ -274,7 +274,7 @@ def _continued(files: "Files", inputs: "dict[str, FileInput]", folder: Path) -> 
         UsageError: a file is the history that a replay ended within, or has its name.
     """
     from streams.files import Ledger
-    from streams.replay.golive import origin_of
+    from streams.replay.handover import origin_of
 
     ledger = Ledger.open(folder, lambda text: print(f"streams: {text}", file=sys.stderr))
     origin = origin_of(folder)
@@ -298,7 +298,7 @@ def _is_history(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> bo
     Raises:
         UsageError: the replay ended within it.
     """
-    from streams.replay.inputs import FileMark
+    from streams.replay.history import FileMark
 
     marks = [FileMark(*mark) for mark in known["files"]]
     if not marks or known["rows_before"] or not marks[0].is_in(str(reader.path)):
@@ -317,7 +317,7 @@ def _refuse_replayed(topic: str, reader: "FileInput", known: Mapping[str, Any]) 
     Raises:
         UsageError: it is one.
     """
-    from streams.replay.inputs import FileMark
+    from streams.replay.history import FileMark
 
     path = os.path.abspath(reader.path)
     for mark in (FileMark(*mark) for mark in known["files"]):

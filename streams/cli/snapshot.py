@@ -29,8 +29,8 @@ def add_parser(commands: Any) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Do what the verb says; 1 if a snapshot is damaged or two differ."""
     from streams.replay import Snapshot
-    from streams.replay.contents import differences, shown
-    from streams.replay.places import Place
+    from streams.replay.handover import differences, shown
+    from streams.replay.storage import Place
 
     snapshots = [Snapshot.open(Place(folder)) for folder in options.folders]
     if options.verb == "show":

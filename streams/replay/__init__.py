@@ -5,14 +5,11 @@ through the very tasks that run live; its result can be read, published, and gon
 """
 
 from streams.replay.api import replay
-from streams.replay.archive import ArchivedTopic, archive_topic
+from streams.replay.calls import ReplayProgress
 from streams.replay.errors import HandOverError, LateRecordsError, ReplayError, ReplayTaskError, SnapshotError
-from streams.replay.golive import GoneLive, go_live, lay_down
-from streams.replay.inputs import Archive, Files, KafkaTopic
-from streams.replay.progress import ReplayProgress
-from streams.replay.publish import publish
-from streams.replay.result import ReplayResult
-from streams.replay.snapshot import Snapshot
+from streams.replay.handover import GoneLive, Snapshot, go_live, lay_down, publish
+from streams.replay.history import Archive, ArchivedTopic, Files, KafkaTopic, archive_topic
+from streams.replay.run import ReplayResult
 from streams.runtime.lateness import Late
 
 __all__ = [

@@ -14,14 +14,10 @@ from streams.core.settings import Settings
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
 from streams.dsl.builder import TopologySource
+from streams.replay.calls import Listener, Options, Reporter, explained_failure
 from streams.replay.errors import LateRecordsError
-from streams.replay.failures import explained_failure
-from streams.replay.local import LocalExecutor
-from streams.replay.places import Place
-from streams.replay.plan import Options
-from streams.replay.progress import Listener, Reporter
-from streams.replay.result import Outputs, ReplayResult, Stores, arrow_table
-from streams.replay.session import ReplaySession, Request
+from streams.replay.run import LocalExecutor, Outputs, ReplayResult, ReplaySession, Request, Stores, arrow_table
+from streams.replay.storage import Place
 from streams.runtime.lateness import USUAL_LIMIT, DropLimit
 
 logger = logging.getLogger(__name__)

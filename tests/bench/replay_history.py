@@ -13,9 +13,8 @@ from attrs import frozen
 
 from streams import Topic, TopicPartition
 from streams.core.records import Block
-from streams.replay.places import Place
-from streams.replay.segments import SegmentWriter
-from streams.replay.state import write_manifest
+from streams.replay.calls import write_manifest
+from streams.replay.storage import Place, SegmentWriter
 from topology_examples.nexmark import Nexmark, auctions, bids
 
 PARTITIONS = 4

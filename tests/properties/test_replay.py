@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import TimeWindows
-from streams.replay.local import LocalExecutor
-from streams.replay.session import ReplaySession
+from streams.replay.run import LocalExecutor, ReplaySession
 from tests.properties.plans import TOPICS, VERBS, Plan, Step
 from tests.properties.profile import examples
 from tests.properties.runs import placed

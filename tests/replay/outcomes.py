@@ -19,14 +19,10 @@ from streams.bounded import BoundedRun, run_bounded
 from streams.core.records import Block, Headers, TopicPartition
 from streams.core.topic import Topic
 from streams.replay.api import drive as drive_session
-from streams.replay.archive import write_archive
-from streams.replay.inputs import declared_topic
-from streams.replay.local import LocalExecutor
-from streams.replay.places import Place
-from streams.replay.plan import Options
-from streams.replay.result import Outputs, ReplayResult, Stores, arrow_table
-from streams.replay.session import ReplaySession, Request
-from streams.replay.work import StageReport
+from streams.replay.calls import Options, StageReport
+from streams.replay.history import declared_topic, write_archive
+from streams.replay.run import LocalExecutor, Outputs, ReplayResult, ReplaySession, Request, Stores, arrow_table
+from streams.replay.storage import Place
 from streams.state import open_store
 from streams.topology.graph import Topology
 

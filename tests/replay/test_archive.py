@@ -14,9 +14,8 @@ from streams.broker import offline_topics
 from streams.core.errors import ConfigError, StateLockedError
 from streams.core.records import Block, TopicPartition
 from streams.replay import Archive, ReplayError, archive_topic, replay
-from streams.replay.archive import ArchivedTopic, archive_offline, archived_topics, read_archive
-from streams.replay.places import Place
-from streams.replay.segments import ExtentReader
+from streams.replay.history import ArchivedTopic, archive_offline, archived_topics, read_archive
+from streams.replay.storage import ExtentReader, Place
 
 Row = tuple[int, int, bytes | None, bytes | None, int, Any]
 
@@ -270,7 +269,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from streams.broker import offline_topics
-from streams.replay.archive import archive_offline
+from streams.replay.history import archive_offline
 from tests.replay.test_archive import contents
 
 data, folder, steps = sys.argv[1], sys.argv[2], -1

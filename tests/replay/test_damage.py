@@ -11,11 +11,9 @@ import pytest
 from streams import EmbeddedBroker, InputError, StreamsBuilder, Topic
 from streams.core.records import Block, TopicPartition
 from streams.replay import HandOverError, ReplayError, Snapshot, archive_topic, lay_down, replay
-from streams.replay.archive import archived_topics
-from streams.replay.inputs import input_of
-from streams.replay.outputs import read_topic
-from streams.replay.places import Place
-from streams.replay.segments import ExtentReader
+from streams.replay.calls import read_topic
+from streams.replay.history import archived_topics, input_of
+from streams.replay.storage import ExtentReader, Place
 
 orders = Topic("orders", key=str, value=int)
 totals = Topic("totals", key=str, value=int)

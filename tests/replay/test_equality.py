@@ -14,7 +14,7 @@ import pytest
 
 from streams import Processor, Record, StreamsBuilder, Topic, key_value_store
 from streams.replay import replay
-from streams.replay.local import LocalExecutor
+from streams.replay.run import LocalExecutor
 from tests.replay.matrix import NAMED, Expected, examples, named_cases
 from tests.replay.outcomes import quick_folder
 

@@ -17,11 +17,9 @@ from streams import InputError, StreamsBuilder, Topic
 from streams.core.clock import VirtualClock
 from streams.files import Source, open_input
 from streams.replay import ReplayError, replay
-from streams.replay.application import Application
-from streams.replay.ingest import IngestReport, IngestWork, run_ingest
-from streams.replay.intake import TopicFiles, read_files
-from streams.replay.places import Place
-from streams.replay.segments import ExtentReader
+from streams.replay.calls import Application
+from streams.replay.history import IngestReport, IngestWork, TopicFiles, read_files, run_ingest
+from streams.replay.storage import ExtentReader, Place
 
 WHOLE = 1 << 60
 

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from streams.replay.application import pickled
+from streams.replay.calls import pickled
 
 MODULE = """
 from __future__ import annotations

@@ -5,8 +5,7 @@ import pytest
 from streams import TopicPartition
 from streams.core.records import Block
 from streams.replay.errors import ReplayError
-from streams.replay.places import Place
-from streams.replay.segments import ExtentReader, SegmentWriter
+from streams.replay.storage import ExtentReader, Place, SegmentWriter
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -43,8 +42,8 @@ def test_a_missing_file_is_named(tmp_path, extents):
 
 
 def test_a_long_partition_lies_in_several_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("streams.replay.segments.GROUP_ROWS", 2)
-    monkeypatch.setattr("streams.replay.segments.GROUPS_PER_FILE", 2)
+    monkeypatch.setattr("streams.replay.storage.segments.GROUP_ROWS", 2)
+    monkeypatch.setattr("streams.replay.storage.segments.GROUPS_PER_FILE", 2)
     keys = [b"%d" % number for number in range(9)]
 
     with SegmentWriter(Place(str(tmp_path)), "orders.parquet") as writer:
@@ -67,8 +66,8 @@ def test_a_long_partition_lies_in_several_files(tmp_path, monkeypatch):
 
 
 def test_whole_files_and_no_more_are_left_after_a_failure(tmp_path, monkeypatch):
-    monkeypatch.setattr("streams.replay.segments.GROUP_ROWS", 2)
-    monkeypatch.setattr("streams.replay.segments.GROUPS_PER_FILE", 2)
+    monkeypatch.setattr("streams.replay.storage.segments.GROUP_ROWS", 2)
+    monkeypatch.setattr("streams.replay.storage.segments.GROUPS_PER_FILE", 2)
     keys = [b"%d" % number for number in range(7)]
 
     with pytest.raises(KeyError), SegmentWriter(Place(str(tmp_path)), "orders.parquet") as writer:

@@ -16,8 +16,8 @@ from streams import (
     Topic,
     key_value_store,
 )
+from streams.replay.calls import explained_failure
 from streams.replay.errors import ReplayError
-from streams.replay.failures import explained_failure
 from tests.replay.corpus import written_subjects
 from tests.replay.outcomes import (
     Outcome,

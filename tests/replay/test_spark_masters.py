@@ -57,7 +57,7 @@ def test_one_and_two_threads_and_a_local_connect_give_the_same(tmp_path: Path) -
     program = f"""{_REPLAY}
 import os
 from pyspark.sql import SparkSession
-from streams.replay.places import Place
+from streams.replay.storage import Place
 from streams.replay.spark import SparkExecutor
 
 tell(master="local[1]")

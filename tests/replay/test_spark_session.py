@@ -12,7 +12,6 @@ import pytest
 
 from streams.core.errors import ConfigError
 from streams.replay import ReplayError, replay
-from streams.replay.places import Place
 from streams.replay.spark import SparkExecutor
 from streams.replay.spark.session import (
     SessionLease,
@@ -25,6 +24,7 @@ from streams.replay.spark.session import (
     ui_url,
 )
 from streams.replay.spark.shipping import build_digest, check_build, write_package
+from streams.replay.storage import Place
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

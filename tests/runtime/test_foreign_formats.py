@@ -24,7 +24,7 @@ from streams import (
     TopicPartition,
 )
 from streams.core.records import Block, Headers
-from tests.replay.takeover_cases import FAST
+from tests.comparison.takeover_cases import FAST
 
 orders = Topic("orders", key=str, value=str)
 customers = Topic("customers", key=str, value=str)

@@ -28,7 +28,7 @@ from streams.protocol.messages import OffsetAndMetadata
 from streams.state.engines import EngineBatch
 from streams.state.lifecycle import NOTE
 from streams.state.rocksdb import RocksEngine
-from tests.replay.takeover_cases import Life, clicks, minutes
+from tests.comparison.takeover_cases import Life, clicks, minutes
 
 
 def windows_of(size: float) -> Topic[Any, int]:

@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 
 from streams import Admin, EmbeddedBroker, LostRecordsError, StreamsBuilder, TopicPartition
-from tests.replay.takeover_cases import Life, clicks
+from tests.comparison.takeover_cases import Life, clicks
 
 GUARANTEES = ["at_least_once", "exactly_once_v2"]
 CHANGELOG = "app-sums-changelog"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streams import Admin, EmbeddedBroker, Streams, StreamsBuilder, StreamsError, TopicPartition, UnknownStateError
-from tests.replay.takeover_cases import FAST, Life, clicks, views
+from tests.comparison.takeover_cases import FAST, Life, clicks, views
 from tests.runtime.bounded_runs import NUMBERS, run
 
 FIRST, SECOND = "KSTREAM-AGGREGATE-STATE-STORE-0000000001", "KSTREAM-AGGREGATE-STATE-STORE-0000000002"

@@ -16,9 +16,9 @@ from uuid import uuid4
 
 from attrs import define, field
 
+from streams.replay.calls import StageReport, TaskFailure, failure_text
 from streams.replay.errors import ReplayError
-from streams.replay.failures import TaskFailure, failure_text
-from streams.replay.places import Place
+from streams.replay.run import SPARK_CALLS, SparkCall
 from streams.replay.spark.ingest import Collect, run_through_spark
 from streams.replay.spark.session import (
     SessionLease,
@@ -33,8 +33,7 @@ from streams.replay.spark.session import (
 from streams.replay.spark.shipping import build_digest
 from streams.replay.spark.tables import item_frame, numbered_items, output_frame
 from streams.replay.spark.worker import CallNotes, Task
-from streams.replay.through_spark import SPARK_CALLS, SparkCall
-from streams.replay.work import StageReport
+from streams.replay.storage import Place
 
 #: How often the driver looks for progress while a job runs; less often where a look costs a request.
 _LOOK_S = 0.25
@@ -230,8 +229,8 @@ def _packs(items: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes
 
 def _calls(digest: str, folder: str) -> Task:
     def run(batches: Any) -> Any:
-        from streams.replay.places import Place
         from streams.replay.spark.worker import CallNotes, run_calls
+        from streams.replay.storage import Place
 
         return run_calls(batches, digest, CallNotes(Place(folder)))
 
@@ -240,8 +239,8 @@ def _calls(digest: str, folder: str) -> Task:
 
 def _folder_checks(digest: str, folder: str) -> Task:
     def run(batches: Any) -> Any:
-        from streams.replay.places import Place
         from streams.replay.spark.worker import CallNotes, check_folder
+        from streams.replay.storage import Place
 
         return check_folder(batches, digest, CallNotes(Place(folder)))
 

@@ -23,13 +23,13 @@ from streams.core.errors import InputError
 from streams.core.records import Block, Headers, TopicPartition
 from streams.files import Part, Source, kind_of
 from streams.files.lake import FORMATS, LakeTable
+from streams.replay.calls import packed
 from streams.replay.errors import ReplayError
-from streams.replay.failures import packed
-from streams.replay.ingest import IngestReport, IngestWork, Piece, run_ingest
-from streams.replay.segments import Extent, SegmentWriter
+from streams.replay.history import IngestReport, IngestWork, Piece, run_ingest
+from streams.replay.run import FoundFile, ListFiles, ReadFiles, ReadTopic, SparkCall, SparkReport
 from streams.replay.spark.shipping import build_digest, check_build
 from streams.replay.spark.worker import Task
-from streams.replay.through_spark import FoundFile, ListFiles, ReadFiles, ReadTopic, SparkCall, SparkReport
+from streams.replay.storage import Extent, SegmentWriter
 
 #: Runs a job, made by a function of no arguments under a name, and returns its rows.
 Collect = Callable[[str, Callable[[], Any]], list[Any]]

@@ -18,15 +18,11 @@ from attrs import frozen
 
 from streams.core.clock import VirtualClock
 from streams.core.records import NO_TIMESTAMP
-from streams.replay.application import Application
-from streams.replay.drive import run_work
+from streams.replay.calls import Application, packed, read_output
 from streams.replay.errors import ReplayError
-from streams.replay.failures import packed
-from streams.replay.outputs import read_output
-from streams.replay.places import Place
-from streams.replay.result import output_topic, record_batch
-from streams.replay.segments import Extent
+from streams.replay.run import output_topic, record_batch, run_work
 from streams.replay.spark.shipping import build_digest, check_build
+from streams.replay.storage import Extent, Place
 
 #: Turns Arrow batches into Arrow batches, as ``mapInArrow`` wants it.
 Task = Callable[[Iterator[Any]], Iterator[Any]]

@@ -1,0 +1,55 @@
+"""What differs between two versions of a topology: what they wrote and kept, and whether one can follow the other.
+
+The front door of comparison; ``compare_topics``, ``compare_stores`` and ``takeover`` do the work.
+"""
+
+from attrs import frozen
+
+from streams.comparison.differences import StoreComparison, TopicComparison
+from streams.comparison.matching import paired_stores
+from streams.comparison.stores import compare_stores
+from streams.comparison.takeover import TakeOver, take_over
+from streams.comparison.topics import compare_topic
+from streams.comparison.versions import Version
+from streams.replay.run import ReplayResult
+
+#: Examples of each topic and store, unless another number is asked for.
+EXAMPLES = 5
+
+
+@frozen
+class Comparison:
+    """Two versions: outputs and stores as far as they were replayed, and whether NEW can take over."""
+
+    take_over: TakeOver
+    topics: tuple[TopicComparison, ...] = ()
+    stores: tuple[StoreComparison, ...] = ()
+
+    @property
+    def is_same(self) -> bool:
+        """Whether outputs and contents of stores are the same, as far as they were compared."""
+        return all(item.is_same for item in self.topics) and all(item.is_same for item in self.stores)
+
+
+def compare(old: ReplayResult | Version, new: ReplayResult | Version, *, limit: int = EXAMPLES) -> Comparison:
+    """Compare two versions: what they wrote and kept, and whether the new one can take over the state.
+
+    Versions without a replay are compared by what they would keep alone.  ``limit`` bounds the examples
+    of each topic and store.
+
+    Raises:
+        ReplayError: a file of a replay is missing or damaged.
+    """
+    one = old if isinstance(old, Version) else Version.of(old)
+    two = new if isinstance(new, Version) else Version.of(new)
+    if one.result is None or two.result is None:
+        return Comparison(take_over(one, two))
+    pairs = paired_stores(one.topology, two.topology)
+    stores = tuple(compare_stores(one, two, pairs, limit))
+    evidence = {item.new: item.evidence for item in stores if item.new is not None and item.new == item.old}
+    topics = tuple(compare_topic(one.result, two.result, name, limit) for name in _topics(one.result, two.result))
+    return Comparison(take_over(one, two, evidence), topics, stores)
+
+
+def _topics(old: ReplayResult, new: ReplayResult) -> list[str]:
+    return sorted({str(name) for name in (*old.outputs, *new.outputs)})

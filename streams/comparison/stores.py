@@ -1,0 +1,192 @@
+"""What differs between the contents of stores after two replays.
+
+Entries lie sorted by key, so both sides are merged as they are read; only what differs is decoded.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from heapq import merge
+from itertools import islice
+from typing import Any, TypeAlias
+
+from attrs import define, field
+
+from streams.comparison.differences import (
+    KINDS,
+    LAST,
+    ONLY_NEW,
+    ONLY_OLD,
+    RETYPED,
+    TIMES,
+    EntryDifference,
+    StoreComparison,
+)
+from streams.comparison.takeover import Evidence
+from streams.comparison.versions import Version
+from streams.core.errors import StreamsError
+from streams.replay.calls import StoreRef, plain, reader, store_key_reader
+from streams.replay.run import ReplayResult
+from streams.replay.storage import ExtentReader
+from streams.state.specs import StoreKind, StoreSpec
+
+#: How many entries of a store are read with another type, to see whether they can be.
+_TRIED = 10_000
+
+
+def compare_stores(old: Version, new: Version, pairs: Mapping[str, str], limit: int) -> Iterator[StoreComparison]:
+    """Yield the comparison of each store of two versions that were replayed.
+
+    ``pairs`` has the counterpart of the old version's stores; ``limit`` bounds the examples of each.
+
+    Raises:
+        ReplayError: a file of a replay is missing or damaged.
+    """
+    assert old.result is not None
+    assert new.result is not None
+    back = {two: one for one, two in pairs.items()}
+    for two in new.topology.stores:
+        one = back.get(two)
+        if one is None:
+            yield StoreComparison(None, two, (None, _entries(new.result, two)))
+        else:
+            yield _compare_store(old, new, one, two, limit)
+    for one in old.topology.stores:
+        if one not in pairs:
+            yield StoreComparison(one, None, (_entries(old.result, one), None))
+    for name in sorted(old.topology.global_stores.keys() & new.topology.global_stores.keys()):
+        yield _compare_store(old, new, name, name, limit)
+
+
+def _entries(result: ReplayResult, name: str) -> int:
+    state = result.session.state
+    refs = [found[name] for found in state.stores.values() if name in found]
+    refs += [state.global_stores[name]] if name in state.global_stores else []
+    return sum(ref.rows for ref in refs)
+
+
+def _spec(version: Version, name: str) -> StoreSpec:
+    spec = version.topology.stores.get(name)
+    return spec if spec is not None else version.topology.global_stores[name].spec
+
+
+def _compare_store(old: Version, new: Version, one: str, two: str, limit: int) -> StoreComparison:
+    assert old.result is not None
+    assert new.result is not None
+    counts = _entries(old.result, one), _entries(new.result, two)
+    specs = _spec(old, one), _spec(new, two)
+    is_global = one in old.topology.global_stores
+    forms = [] if is_global else list(zip(old.forms(one), new.forms(two), strict=True))
+    notes = [
+        f"{what}: {was.name} -> {now.name}" if was.name != now.name else f"{what}: {now.name}: other fields"
+        for what, (was, now) in zip(("keys", "values"), forms, strict=False)
+        if was.is_read_as(now) is not True
+    ]
+    finder = _EntryFinder(specs, limit, bool(notes))
+    for left, right in _merged(_rows(old.result, one), _rows(new.result, two)):
+        if left != right:
+            finder.take(left, right)
+    tried = _tried(old.result, one, specs[1]) if notes and one == two else (0, 0, "")
+    differing = sum(count for kind, count in finder.found.items() if kind != RETYPED)
+    evidence = Evidence(*tried, differing, max(counts))
+    return StoreComparison(
+        one,
+        two,
+        counts,
+        {kind: finder.found[kind] for kind in KINDS if finder.found[kind]},
+        tuple(finder.chosen()),
+        tuple(notes),
+        evidence,
+    )
+
+
+#: An entry: raw key (of a version, its time too), value, time.
+_Entry: TypeAlias = tuple[bytes, int, bytes | None, int]
+
+
+def _rows(result: ReplayResult, name: str) -> Iterator[_Entry]:
+    """Yield the entries of a store over all its partitions, sorted by raw key."""
+    session = result.session
+    spec = session.topology.stores.get(name)
+    is_versioned = spec is not None and spec.kind is StoreKind.VERSIONED
+    refs = [found[name] for _, found in sorted(session.state.stores.items()) if name in found]
+    if name in session.state.global_stores:
+        refs = [session.state.global_stores[name]]
+
+    def part(ref: StoreRef) -> Iterator[_Entry]:
+        for block in ExtentReader(session.root).blocks(ref.extents):
+            for key, value, time in zip(block.keys, block.values, block.timestamps, strict=True):
+                assert key is not None
+                yield key, (time if is_versioned else -1), value, time
+
+    return merge(*map(part, refs), key=lambda entry: entry[:2])
+
+
+def _merged(left: Iterator[_Entry], right: Iterator[_Entry]) -> Iterator[tuple[_Entry | None, _Entry | None]]:
+    """Pair entries of the same key; both come sorted."""
+    one, two = next(left, None), next(right, None)
+    while one is not None or two is not None:
+        if two is None or (one is not None and one[:2] < two[:2]):
+            yield one, None
+            one = next(left, None)
+        elif one is None or two[:2] < one[:2]:
+            yield None, two
+            two = next(right, None)
+        else:
+            yield one, two
+            one, two = next(left, None), next(right, None)
+
+
+def _tried(result: ReplayResult, name: str, spec: StoreSpec) -> tuple[int, int, str]:
+    """Read entries with the types of another version; return how many could be read, how many not, and why."""
+    read = failed = 0
+    first = ""
+    for _, _, value, _ in islice(_rows(result, name), _TRIED):
+        try:
+            spec.value_serde.deserialize(value)
+            read += 1
+        except StreamsError as error:
+            failed += 1
+            first = first or str(error)
+    return read, failed, first
+
+
+@define(eq=False)
+class _EntryFinder:
+    """Finds entries that differ; keeps the first examples of each kind."""
+
+    specs: tuple[StoreSpec, StoreSpec]
+    limit: int
+    reads_values: bool
+    found: Counter[str] = field(factory=Counter)
+    _kept: dict[str, list[EntryDifference]] = field(factory=dict)
+    _keys: Any = field(init=False)
+    _values: Any = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._keys = [store_key_reader(spec) for spec in self.specs]
+        self._values = [reader(spec.value_serde) for spec in self.specs]
+
+    def take(self, left: _Entry | None, right: _Entry | None) -> None:
+        """Note a pair that differs."""
+        values = self._value(0, left), self._value(1, right)
+        if left is None or right is None:
+            kind = ONLY_NEW if left is None else ONLY_OLD
+        elif left[2] == right[2]:
+            kind = TIMES
+        elif self.reads_values and values[0] == values[1]:
+            kind = RETYPED if left[3] == right[3] else TIMES
+        else:
+            kind = LAST
+        self.found[kind] += 1
+        kept = self._kept.setdefault(kind, [])
+        if len(kept) < self.limit:
+            texts = [self._keys[side](row[0]) for side, row in enumerate((left, right)) if row is not None]
+            times = (None if left is None else left[3], None if right is None else right[3])
+            kept.append(EntryDifference(" / ".join(dict.fromkeys(texts)), kind, *values, times))
+
+    def chosen(self) -> list[EntryDifference]:
+        """Return examples, the gravest kind first."""
+        return [item for kind in KINDS for item in self._kept.get(kind, ())][: self.limit]
+
+    def _value(self, side: int, row: _Entry | None) -> Any:
+        return None if row is None else plain(self._values[side](row[2]))

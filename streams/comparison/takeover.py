@@ -1,0 +1,569 @@
+"""Whether a new version of a topology can go on with the state of the old one.
+
+The rules are those of the live runtime: changelogs and state folders are found by the names of
+stores, offsets by the names of topics, stream times by the names of nodes, tasks by the numbers of
+their sub-topologies.  What a start would check is asked of the runtime itself.  Pure.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import Any
+
+from attrs import define, field, frozen
+
+from streams.comparison.matching import (
+    functions_of,
+    is_numbered,
+    owner_of,
+    paired_nodes,
+    paired_stores,
+    stores_below,
+)
+from streams.comparison.versions import Form, Version, group_notes
+from streams.core.clock import VirtualClock
+from streams.core.errors import TopologyError
+from streams.protocol.messages import OffsetAndMetadata
+from streams.runtime.checkpoint import Checkpoint
+from streams.runtime.layout import Plans, check_groups
+from streams.runtime.plan import ApplicationPlan
+from streams.runtime.topic_configs import changelog_config
+from streams.state.notes import StoreNote
+from streams.state.opening import is_on_disk
+from streams.state.specs import StoreKind, StoreSpec
+from streams.topology.graph import SinkNode, SourceNode, Topology
+
+_JOINS = (
+    (
+        "-left-shared-join-store",
+        "-outer-shared-join-store",
+        "-outer-other-join-store",
+        "-outer-this-join-store",
+        "-other-join-store",
+        "-this-join-store",
+    ),
+    "store",
+)
+#: Operators whose stores are called by a longer name than the user gives: its ends, and the argument.
+_NAMED_BY = {
+    "JoinBuffer": _JOINS,
+    "StreamStreamJoin": _JOINS,
+    "StreamSelfJoin": _JOINS,
+    "Suppress": (("-store",), "name"),
+    "SubscriptionReceive": (("-subscription-store",), "name"),
+    "StreamTableJoin": (("-store",), "store"),
+}
+#: Settings of a changelog that lose state if they are not changed with the store.
+_LOSING = ("retention.ms", "min.compaction.lag.ms", "cleanup.policy")
+
+
+class Level(IntEnum):
+    """How much a finding weighs."""
+
+    #: Good to know.
+    NOTE = 0
+    #: Something is lost, or must be done before.
+    BUT = 1
+    #: The new version would not start, or would go on with state that is wrong for it.
+    CANNOT = 2
+
+
+@frozen
+class Finding:
+    """One thing that a take-over meets: what, why, and what to do about it."""
+
+    level: Level
+    subject: str
+    says: str
+    do: str = ""
+
+
+@frozen
+class Evidence:
+    """What a replay has shown of a store: entries of the old version read with the new one's types."""
+
+    read: int = 0
+    failed: int = 0
+    first_failure: str = ""
+    #: Entries that differ from what the new version would have.
+    differing: int = 0
+    entries: int = 0
+
+
+@frozen
+class StoreFate:
+    """What becomes of a store: ``old`` and ``new`` are its names, None where the version has none."""
+
+    old: str | None
+    new: str | None
+    #: "kept", "starts empty", "left behind" or "wrong".
+    fate: str
+
+
+@frozen
+class TakeOver:
+    """The answer: what becomes of each store, and all that was found, the worst first."""
+
+    stores: tuple[StoreFate, ...]
+    findings: tuple[Finding, ...]
+    #: Counterparts of the old version's stores in the new one, whatever their names.
+    pairs: Mapping[str, str]
+
+    @property
+    def level(self) -> Level | None:
+        """The worst that was found, None if nothing was."""
+        return max((finding.level for finding in self.findings), default=None)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all state is kept and nothing need be done; notes do not count."""
+        return self.level is None or self.level is Level.NOTE
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one line."""
+        cannot = sum(finding.level is Level.CANNOT for finding in self.findings)
+        if cannot:
+            reasons = "1 reason" if cannot == 1 else f"{cannot} reasons"
+            return f"cannot: NEW must not go on with OLD's state as it is ({reasons} below)"
+        if self.level is not Level.BUT:
+            return "can take over"
+        empty = sum(fate.fate == "starts empty" for fate in self.stores)
+        others = sum(item.level is Level.BUT for item in self.findings) - empty
+        what = []
+        if empty:
+            of = _count(sum(fate.new is not None for fate in self.stores), "store")
+            what.append(f"{empty} of {of} {'starts' if empty == 1 else 'start'} empty")
+        if others > 0:
+            what.append(f"{_count(others, 'more thing' if empty else 'thing')} must be minded")
+        return f"can, but {' and '.join(what)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def take_over(old: Version, new: Version, evidence: Mapping[str, Evidence] | None = None) -> TakeOver:
+    """Say whether the new version can go on with the old one's state, under the same application id.
+
+    ``evidence`` is what replays have shown, by store of the new version.
+    """
+    return _Check(old, new, evidence or {}).run()
+
+
+@define(eq=False)
+class _Check:
+    """One check; finds things and collects them."""
+
+    old: Version
+    new: Version
+    evidence: Mapping[str, Evidence]
+    findings: list[Finding] = field(factory=list)
+    fates: list[StoreFate] = field(factory=list)
+    pairs: dict[str, str] = field(factory=dict)
+    known: dict[str, int] = field(factory=dict)
+
+    def run(self) -> TakeOver:
+        self.pairs = paired_stores(self.old.topology, self.new.topology)
+        self.known = self.old.broker_topics()
+        self._start()
+        self._stores()
+        self._internal_topics()
+        self._sources()
+        self._times()
+        worst_first = sorted(self.findings, key=lambda finding: -finding.level)
+        return TakeOver(tuple(self.fates), tuple(worst_first), self.pairs)
+
+    def _add(self, level: Level, subject: str, says: str, do: str = "") -> None:
+        self.findings.append(Finding(level, subject, says, do))
+
+    # --- what a start checks --------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Ask the runtime whether the new version would start over the old one's topics."""
+        known = dict(self.new.external) | self.known
+        plans = Plans(self.new.topology, self.new.config, VirtualClock(0))
+        try:
+            plan = plans.of(plans.layout(known))
+        except TopologyError as error:
+            self._add(Level.CANNOT, "start", f"NEW does not start over OLD's topics: {error}")
+            return
+        misfits = [item for item in plan.internal_topics() if known.get(item.name, item.partitions) != item.partitions]
+        for item in misfits:
+            self._misfit(item.name, known[item.name], item.partitions)
+        if not misfits:
+            self._groups(plan)
+
+    def _misfit(self, topic: str, has: int, needs: int) -> None:
+        internal = topic.removeprefix(f"{self.new.config.application_id}-")
+        where = f"topic {topic}"
+        says = f"NEW does not start: the topic has {_count(has, 'partition')}, NEW needs {needs}"
+        if internal in self.new.topology.internal_topics:
+            do = f"keep partitions={has}"
+            if needs % has == 0:
+                do += "; or give the repartition another name, so that a new topic is made beside the state"
+        else:
+            do = f"let the inputs of its operator keep {_count(has, 'partition')}"
+        self._add(Level.CANNOT, where, says, f"{do}; or start anew with another application id")
+
+    def _groups(self, plan: ApplicationPlan) -> None:
+        notes = {at: Checkpoint(group=group).notes([at])[at] for at, group in group_notes(self.old).items()}
+        try:
+            check_groups(plan, {at: OffsetAndMetadata(0, note) for at, note in notes.items()})
+        except TopologyError as error:
+            self._add(Level.CANNOT, "start", f"NEW does not start: {error}")
+
+    # --- stores ---------------------------------------------------------------------------
+
+    def _stores(self) -> None:
+        back = {two: one for one, two in self.pairs.items()}
+        for name in self.new.topology.stores:
+            if name in self.old.topology.stores and back.get(name) == name:
+                self._same_name(name)
+            elif name in self.old.topology.stores:
+                self._taken_name(name, back.get(name))
+            elif name in back:
+                self._renamed(back[name], name)
+            else:
+                self.fates.append(StoreFate(None, name, "starts empty"))
+                self._add(Level.BUT, f"store {name}", f"is new ({self._operator(self.new, name)}): it starts empty")
+        for name in self.old.topology.stores:
+            if name not in self.pairs and name not in self.new.topology.stores:
+                self.fates.append(StoreFate(name, None, "left behind"))
+                self._add(
+                    Level.NOTE,
+                    f"store {name}",
+                    f"({self._operator(self.old, name)}) is gone from NEW; its content is left behind",
+                    f"delete the topic {self.old.plan.changelog(name)} when OLD is not needed any more",
+                )
+
+    def _operator(self, version: Version, store: str) -> str:
+        users = version.topology.store_users.get(store, [])
+        return f"of {', '.join(users)}" if users else "of no operator"
+
+    def _renamed(self, one: str, two: str) -> None:
+        self.fates.append(StoreFate(one, two, "starts empty"))
+        says = f"is called {two} in NEW, where it starts empty: state is found by the store's name"
+        self._add(Level.BUT, f"store {one}", says, self._rename_advice(one, two))
+
+    def _rename_advice(self, one: str, two: str) -> str:
+        """Say how the store gets its old name back."""
+        node, kind = owner_of(self.new.topology, two)
+        if kind == "ProcessorOperator":
+            return f'give the store of {node} the name "{one}"'
+        ends, argument = _NAMED_BY.get(kind, ((), "store"))
+        if not ends:
+            name = f'name="{self._old_node(one)}", ' if self._keeps_times(one) else ""
+            return f'give the operator {node} {name}store="{one}"'
+        end = next((end for end in ends if one.endswith(end)), None)
+        if end is not None and not is_numbered(one):
+            return f'give the operator {node} {argument}="{one.removesuffix(end)}"'
+        return (
+            "it has a number that no argument can bring back: declare what is new behind this operator, so that "
+            "the number stays, and name the operator from now on"
+        )
+
+    def _old_node(self, store: str) -> str:
+        return self.old.topology.store_users[store][0]
+
+    def _keeps_times(self, store: str) -> bool:
+        node = self._old_node(store)
+        return any(time.partition("/")[0] == node for time in self.old.times)
+
+    def _taken_name(self, name: str, real: str | None) -> None:
+        """The new version has a store of this name that is another one."""
+        self.fates.append(StoreFate(name, name, "wrong"))
+        mine, other = self._operator(self.new, name), self._operator(self.old, name)
+        says = f"NEW's store of this name ({mine}) is not OLD's ({other}): it would go on with another store's content"
+        do = "name the stores, so that numbers do not matter"
+        if real is not None:
+            says += f"; its own was {real}"
+            do = self._rename_advice(real, name)
+        self._add(Level.CANNOT, f"store {name}", says, do)
+
+    def _same_name(self, name: str) -> None:
+        before = len(self.findings)
+        one, two = self.old.topology.stores[name], self.new.topology.stores[name]
+        if one.kind.family is not two.kind.family:
+            says = f"is a store of kind {one.kind.value} in OLD and {two.kind.value} in NEW: its entries cannot be read"
+            self._add(Level.CANNOT, f"store {name}", says, _ANEW)
+        else:
+            self._layout(name, one, two)
+            for what, (was, now) in zip(("keys", "values"), zip(*self._forms(name), strict=True), strict=True):
+                self._form(name, what, was, now)
+        if any(finding.level is Level.CANNOT for finding in self.findings[before:]):
+            self.fates.append(StoreFate(name, name, "wrong"))
+            return
+        is_kept = self._changelog(name, one, two)
+        self.fates.append(StoreFate(name, name, "kept" if is_kept else "starts empty"))
+        if is_kept:
+            self._folder(name, one, two)
+            self._settings(name, one, two)
+            self._place(name, one, two)
+            self._content(name)
+
+    def _forms(self, name: str) -> tuple[tuple[Form, Form], tuple[Form, Form]]:
+        return self.old.forms(name), self.new.forms(name)
+
+    def _layout(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
+        """Check what the bytes of keys say."""
+        if one.window_size_ms != two.window_size_ms and not one.retain_duplicates:
+            says = (
+                f"has windows of {_seconds(one.window_size_ms)} in OLD and of {_seconds(two.window_size_ms)} in NEW: "
+                "only starts are kept, so OLD's windows would go on as longer or shorter ones with wrong values"
+            )
+            self._add(Level.CANNOT, f"store {name}", says, _ANEW)
+        if one.retain_duplicates != two.retain_duplicates:
+            says = "keeps several values per key and time in one version only"
+            self._add(Level.CANNOT, f"store {name}", says, _ANEW)
+        otherwise = self._lies_otherwise(name, one, two)
+        if otherwise is not None and not (one.has_changelog and two.has_changelog):
+            says = f"{otherwise}, and no changelog has its content: NEW does not start where OLD's state directory is"
+            folder = f"{self.new.config.application_id}/{self.new.sub_of(name).id}_*/{name}"
+            do = f"go back to what it was, or delete the folders {folder} below each state directory: it starts empty"
+            self._add(Level.CANNOT, f"store {name}", says, do)
+
+    def _lies_otherwise(self, name: str, one: StoreSpec, two: StoreSpec) -> str | None:
+        """Return why entries in state directories lie where the new version does not look for them, None if not."""
+        if self._moved(name) is not None:
+            return None
+        if not (is_on_disk(one, _engine(self.old)) and is_on_disk(two, _engine(self.new))):
+            return None
+        was, now = (StoreNote.of(spec, is_logged=spec.has_changelog) for spec in (one, two))
+        return None if was.lies_as(now) else f"lies otherwise on disk: {was.layout_difference(now)}"
+
+    def _form(self, name: str, what: str, was: Form, now: Form) -> None:
+        """Check that bytes can be read."""
+        subject = f"store {name}"
+        if now.is_pinned and not was.is_pinned:
+            says = f"{what} were declared as {was.name}; NEW does not say their type, so it cannot read them"
+            self._add(Level.CANNOT, subject, says, f"declare it with {what[:-1]}={was.name}")
+            return
+        if was.pinned_as is not None and now.is_pinned and now.pinned_as not in (None, was.pinned_as):
+            names = (was.pinned_as, now.pinned_as) if was.name == now.name else (was.name, now.name)
+            says = f"{what} were written as {names[0]}, NEW makes {names[1]}: it refuses them"
+            self._add(Level.CANNOT, subject, says, f"declare the type with {what[:-1]}=, or keep the old one")
+            return
+        fits = was.is_read_as(now)
+        if fits is False:
+            says = f"{what} are {was.name} in OLD and {now.name} in NEW: their bytes are read as something else"
+            self._add(Level.CANNOT, subject, says, _ANEW)
+        elif fits is None:
+            self._untold(name, what, was, now)
+
+    def _untold(self, name: str, what: str, was: Form, now: Form) -> None:
+        """Only the bytes can tell whether they are read."""
+        subject, found = f"store {name}", self.evidence.get(name)
+        changed = f"{what} are {was.name} in OLD and {now.name} in NEW"
+        if was.name == now.name:
+            changed = f"{what}: {was.name} has other fields in NEW"
+        if found is None or not found.read + found.failed:
+            says = f"{changed}; whether OLD's can be read is not known"
+            self._add(Level.BUT, subject, says, "give --input with some history, so that it is tried")
+        elif found.failed:
+            says = (
+                f"{changed}: of {found.read + found.failed:,} entries {found.failed:,} cannot be read: "
+                f"{found.first_failure}"
+            )
+            self._add(Level.CANNOT, subject, says, "give new fields a default value, and keep what OLD wrote readable")
+        else:
+            says = f"{changed}; NEW read all {found.read:,} of OLD's that were tried"
+            self._add(Level.NOTE, subject, says)
+
+    def _changelog(self, name: str, one: StoreSpec, two: StoreSpec) -> bool:
+        """Check that the new version has a changelog that holds the state; return whether it is kept."""
+        subject = f"store {name}"
+        own, source = self.old.plan.changelog(name), self.new.plan.changelog(name)
+        if not one.has_changelog or not two.has_changelog:
+            if not one.has_changelog and not two.has_changelog:
+                says = "has no changelog: only the state directory has its content"
+            else:
+                who = "OLD" if not one.has_changelog else "NEW"
+                says = f"has no changelog in {who}: only what lies in the state directory is kept"
+            moved = self._moved(name)
+            if moved is not None:
+                self._add(Level.BUT, subject, f"{says}, and there its place is {moved}: it starts empty")
+                return False
+            self._add(Level.BUT, subject, says, "start NEW where OLD's state directory is")
+            return is_on_disk(one, _engine(self.old)) and is_on_disk(two, _engine(self.new))
+        if own != source and name in self.old.topology.source_changelogs:
+            says = (
+                f"was restored from the topic {own} itself in OLD, in NEW from {source}, which is new: it starts empty"
+            )
+            self._add(Level.BUT, subject, says, "keep topology_optimization=all")
+            return False
+        return True
+
+    def _moved(self, name: str) -> str | None:
+        """Return where a store lies now, if its sub-topology has another number."""
+        was, now = self.old.sub_of(name).id, self.new.sub_of(name).id
+        return None if was == now else f"task {now}_* instead of {was}_*"
+
+    def _folder(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
+        """Tell where the new version has no use for what lies in state directories."""
+        moved, otherwise = self._moved(name), self._lies_otherwise(name, one, two)
+        why = otherwise if moved is None else f"is state of {moved}"
+        if why is not None:
+            self._add(Level.NOTE, f"store {name}", f"{why}: restored from its changelog at the first start")
+
+    def _settings(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
+        if not (one.has_changelog and two.has_changelog) or name in self.new.topology.source_changelogs:
+            return
+        was, now = changelog_config(one), changelog_config(two)
+        changed = [setting for setting in _LOSING if was.get(setting) != now.get(setting)]
+        if one.kind is StoreKind.VERSIONED and two.kind is not one.kind:
+            says = "was versioned: of a key that was updated out of order an older value may come back"
+            self._add(Level.BUT, f"store {name}", says)
+        if two.retention_ms < one.retention_ms:
+            says = (
+                f"keeps {_seconds(two.retention_ms)} instead of {_seconds(one.retention_ms)}; older windows are dropped"
+            )
+            self._add(Level.NOTE, f"store {name}", says)
+        if changed:
+            listed = ", ".join(f"{setting}={now.get(setting, '(default)')}" for setting in changed)
+            says = "its changelog exists and keeps the settings that OLD gave it"
+            topic = self.old.plan.changelog(name)
+            self._add(Level.NOTE, f"store {name}", says, f"set {listed} for the topic {topic}")
+
+    def _place(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
+        if not is_on_disk(one, _engine(self.old)) or one.max_entries <= two.max_entries:
+            return
+        self._add(Level.NOTE, f"store {name}", f"holds {two.max_entries} entries instead of {one.max_entries}")
+
+    def _content(self, name: str) -> None:
+        found = self.evidence.get(name)
+        if found is None or not found.differing:
+            return
+        has_changed = functions_of(self.old.topology, name) != functions_of(self.new.topology, name)
+        why = "the functions of its operator have changed" if has_changed else "what reaches it has changed"
+        says = (
+            f"goes on with OLD's content: {found.differing:,} of {found.entries:,} entries are not what NEW would have "
+            f"made of this history ({why})"
+        )
+        do = "replay NEW over the history and go live from its snapshot, if the past is to be as NEW sees it"
+        self._add(Level.BUT, f"store {name}", says, do)
+
+    # --- topics ---------------------------------------------------------------------------
+
+    def _internal_topics(self) -> None:
+        old, new = self.old.topology, self.new.topology
+        for name in old.internal_topics:
+            topic = self.old.plan.physical_topic(name)
+            if name not in new.internal_topics:
+                says = "NEW does not read it: records that OLD has not processed there are left behind"
+                do = _DRAIN
+                self._add(Level.BUT, f"repartition topic {topic}", says, do)
+                continue
+            below = {self.pairs.get(store) for store in stores_below(old, name)}
+            if below and below.isdisjoint(stores_below(new, name)):
+                says = (
+                    "is read by another operator in NEW: records that OLD has not processed there go to the wrong one"
+                )
+                do = _DRAIN
+                self._add(Level.BUT, f"repartition topic {topic}", says, do)
+            for what, was, now in zip(
+                ("keys", "values"), _written_forms(old, name), _read_forms(new, name), strict=True
+            ):
+                if was is None or now is None or was.is_read_as(now):
+                    continue
+                says = f"{what} are {was.name} in OLD and {now.name} in NEW: records on their way may not be read"
+                do = _DRAIN
+                self._add(Level.BUT, f"repartition topic {topic}", says, do)
+
+    def _sources(self) -> None:
+        was, now = _sources(self.old.topology), _sources(self.new.topology)
+        for topic in sorted(now.keys() - was.keys()):
+            policy = self.new.config.auto_offset_reset
+            begin = "at its end: what is there already is not read" if policy == "latest" else "at its beginning"
+            self._add(Level.BUT, f"topic {topic}", f"is read by NEW only: it begins {begin} (auto_offset_reset)")
+        for topic in sorted(was.keys() - now.keys()):
+            self._add(Level.NOTE, f"topic {topic}", "is not read any more")
+        for topic in sorted(was.keys() & now.keys()):
+            for what, one, two in zip(("keys", "values"), was[topic], now[topic], strict=True):
+                fits = one.is_read_as(two)
+                if fits is not True:
+                    changed = (
+                        f"{two.name}, by OLD as {one.name}" if one.name != two.name else f"{two.name} of other fields"
+                    )
+                    says = f"{what} are read as {changed}: it must be what its producers write"
+                    self._add(Level.NOTE if fits is None else Level.BUT, f"topic {topic}", says)
+            counts = self.old.external.get(topic), self.new.external.get(topic)
+            if counts[0] != counts[1]:
+                says = f"NEW asks for {counts[1]} partitions, OLD for {counts[0]}: a topic that exists keeps its own"
+                self._add(Level.NOTE, f"topic {topic}", says)
+
+    # --- times ----------------------------------------------------------------------------
+
+    def _times(self) -> None:
+        """Check stream times of operators, which are found by the names of nodes."""
+        kept = {fate.old: fate.new for fate in self.fates if fate.fate == "kept" and fate.old and fate.new}
+        for one, two in paired_nodes(self.old.topology, self.new.topology, kept).items():
+            names = {time for time in self.old.times if time.partition("/")[0] == one}
+            if not names:
+                continue
+            if one != two:
+                why = f"its operator is called {two} in NEW"
+                store = next(name for name in kept if one in self.old.topology.store_users[name])
+                has_store = owner_of(self.old.topology, store)[1] not in _NAMED_BY
+                do = f'give it name="{one}", store="{store}"' if has_store else f'give it name="{one}"'
+            elif self._carrier_is_lost(one, two):
+                why, do = "its offsets are committed by another task in NEW", ""
+            else:
+                continue
+            says = f"{why}, so its stream time starts anew: records that were too late are taken again"
+            if f"{one}/emitted" in names:
+                says += ", and windows that were sent are sent again"
+            self._add(Level.BUT, f"node {one}", says, do)
+        for node in sorted(self.old.timers - set(self.new.topology.nodes)):
+            says = "is not in NEW: its punctuations do not go on where they were due"
+            self._add(Level.NOTE, f"node {node}", says)
+
+    def _carrier_is_lost(self, one: str, two: str) -> bool:
+        before = next(sub for sub in self.old.subs if one in sub.nodes)
+        after = next(sub for sub in self.new.subs if two in sub.nodes)
+        carrier = self.old.first_topic(before)
+        return carrier is not None and carrier not in after.source_topics
+
+
+_ANEW = "give the store another name, so that it starts empty, or replay NEW and go live from its snapshot"
+
+
+#: What to do about records on their way.
+_DRAIN = "let OLD read it to its end before it is stopped, with its inputs at rest"
+
+
+def _engine(version: Version) -> Any:
+    return "in_memory" if version.config.default_store == "in_memory" else "rocksdb"
+
+
+def _seconds(ms: int) -> str:
+    return f"{ms / 1000:g} s"
+
+
+def _written_forms(topology: Topology, topic: str) -> tuple[Form | None, Form | None]:
+    for node in topology.nodes.values():
+        if isinstance(node, SinkNode) and node.topic == topic:
+            return Form.of(node.key_serde), Form.of(node.value_serde)
+    return None, None
+
+
+def _read_forms(topology: Topology, topic: str) -> tuple[Form | None, Form | None]:
+    for source in topology.sources():
+        if topic in source.topics:
+            return Form.of(source.key_serde), Form.of(source.value_serde)
+    return None, None
+
+
+def _sources(topology: Topology) -> dict[str, tuple[Form, Form]]:
+    """Return the topics from outside that tasks read, with the forms in which they do."""
+
+    def forms() -> Iterator[tuple[str, tuple[Form, Form]]]:
+        for source in topology.sources():
+            assert isinstance(source, SourceNode)
+            for topic in source.topics:
+                if topic not in topology.internal_topics:
+                    yield topic, (Form.of(source.key_serde), Form.of(source.value_serde))
+
+    return dict(forms())
+
+
+__all__ = ["Evidence", "Finding", "Level", "StoreFate", "TakeOver", "take_over"]

@@ -1,0 +1,236 @@
+"""A version of an application, as far as its state is concerned: what it keeps, and in which form.
+
+Made of a topology alone, or of a replay, which also knows the types of what lambdas made.  Between
+the plan of live tasks and the rules of ``takeover``.  Imports runtime and topology.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from streams.comparison.matching import without_module
+from streams.core.clock import VirtualClock
+from streams.core.config import StreamsConfig
+from streams.core.errors import SerializationError
+from streams.core.metrics import Metrics
+from streams.core.records import TaskId, TopicPartition
+from streams.core.serdes import PinnedSerde, Serde, WindowedSerde
+from streams.replay.run import ReplayResult
+from streams.runtime.plan import ApplicationPlan
+from streams.runtime.task import TaskState
+from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
+from streams.state.opening import open_store
+from streams.state.specs import StoreSpec
+from streams.topology.graph import Topology
+from streams.topology.subtopologies import SubTopology, sub_topologies
+
+#: What people call the serdes of plain types.
+_WORDS = {"string": "str", "long": "int", "double": "float", "boolean": "bool", "null": "None"}
+_JSON = "JSON"
+
+
+@frozen
+class Form:
+    """The bytes of keys or values: ``family`` says which can be read as which.
+
+    ``name`` is for people.  ``schema`` tells JSON types apart, None where it is not known.  ``is_pinned``
+    is what nobody declared, of type ``name``, or of a type not known yet if the family is "".
+    """
+
+    name: str
+    family: str
+    schema: str | None = None
+    is_pinned: bool = False
+    #: Module and name of the class, of what was pinned.
+    pinned_as: str | None = None
+
+    @classmethod
+    def of(cls, serde: Serde[Any], type_name: str | None = None) -> "Form":
+        """Return the form of a serde; ``type_name`` is what a replay has pinned it to."""
+        if isinstance(serde, PinnedSerde):
+            known = type_name or serde.type_name
+            if known is None:
+                return cls("a type nobody declared", "", is_pinned=True)
+            return evolve(_named(known), is_pinned=True, pinned_as=known)
+        if isinstance(serde, WindowedSerde):
+            inner = cls.of(serde.inner)
+            prefix = serde.name[: len(serde.name) - len(serde.inner.name)]
+            return cls(_windowed_name(prefix, inner.name), prefix + inner.family, inner.schema)
+        return evolve(_named(serde.name), schema=_schema(serde))
+
+    def is_read_as(self, other: "Form") -> bool | None:
+        """Whether bytes of this form are what another one reads; None if only the bytes can tell."""
+        if not self.family or not other.family:
+            return True if self.is_pinned and other.is_pinned else None
+        if self.family != other.family:
+            return False
+        if self.family != _JSON:
+            return True
+        if self.schema is None or other.schema is None:
+            return True if self.name == other.name else None
+        return True if self.schema == other.schema else None
+
+
+def _named(name: str) -> Form:
+    if name == "json" or name.startswith(("json:", "class:")) or name == "tuple":
+        return Form(without_module(name).removeprefix("class:").removeprefix("json:"), _JSON)
+    plain = without_module(name)
+    return Form(_WORDS.get(plain, plain), plain)
+
+
+def _windowed_name(prefix: str, inner: str) -> str:
+    kind, _, size = prefix.rstrip(":").partition(":")
+    return f"windows of {int(size) / 1000:g} s of {inner}" if kind == "time_windowed" else f"sessions of {inner}"
+
+
+def _schema(serde: Serde[Any]) -> str | None:
+    """Return a digest of what JSON a serde reads, None if it is not JSON of a type."""
+    import msgspec
+
+    recipe = serde._recipe
+    if not (serde.name.startswith(("json", "class:")) and len(recipe[1]) == 1):
+        return None
+    try:
+        schema = msgspec.json.schema(recipe[1][0])
+    except (TypeError, ValueError, KeyError, NameError):
+        return None  # A type that has no schema: its name must do.
+    return hashlib.blake2b(json.dumps(schema, sort_keys=True, default=repr).encode(), digest_size=8).hexdigest()
+
+
+@frozen(eq=False)
+class Version:
+    """One version of an application, over topics with given partition counts.
+
+    ``plan`` is that of a live application.  ``times`` are the stream times that operators keep with
+    the committed offsets, by node, or node and "/" and a name of the operator's.
+    """
+
+    topology: Topology
+    config: StreamsConfig
+    #: Counts of the topics outside, inputs and outputs.
+    external: Mapping[str, int]
+    plan: ApplicationPlan
+    times: frozenset[str]
+    #: Pinned types of stores: name -> (key, value).
+    types: Mapping[str, tuple[str | None, str | None]] = field(factory=dict)
+    #: Nodes that had punctuations due, as far as a replay has shown.
+    timers: frozenset[str] = frozenset()
+    result: ReplayResult | None = None
+
+    @classmethod
+    def planned(
+        cls,
+        topology: Topology,
+        config: StreamsConfig,
+        partitions: int | None = None,
+        topics: Iterable[str] = (),
+    ) -> "Version":
+        """Return a version without a replay.
+
+        ``partitions`` is the count of topics that fix none (1); ``topics`` are those that exist, for sources
+        that are patterns.
+
+        Raises:
+            TopologyError: the topology is no whole, or its inputs are not co-partitioned.
+        """
+        counts: dict[str, int] = {}
+        for sub in sub_topologies(topology, list(topics)):
+            for name in (*sub.source_topics, *sub.sink_topics):
+                declared = topology.topics.get(name)
+                if name not in topology.internal_topics:
+                    counts[name] = (declared.partitions if declared is not None else None) or partitions or 1
+        return cls._make(topology, config, counts)
+
+    @classmethod
+    def of(cls, result: ReplayResult) -> "Version":
+        """Return the version that a replay has run, with the types that its lambdas made."""
+        session = result.session
+        assert session.plan is not None
+        types = dict(_pinned(session.topology, result))
+        timers = {row[0] for found in session.state.checkpoints.values() for row in found.get("timers", ())}
+        made = cls._make(session.topology, session.config, session.plan.application.partitions)
+        return evolve(made, types=types, timers=frozenset(timers), result=result)
+
+    @classmethod
+    def _make(cls, topology: Topology, config: StreamsConfig, counts: Mapping[str, int]) -> "Version":
+        plan = ApplicationPlan.make(topology, config, VirtualClock(0), counts)
+        return cls(topology, config, dict(counts), plan, frozenset(_operator_times(plan)))
+
+    @property
+    def subs(self) -> list[SubTopology]:
+        """The sub-topologies that have tasks."""
+        return [sub for sub in self.plan.subs if not sub.is_global]
+
+    def sub_of(self, store: str) -> SubTopology:
+        """Return the sub-topology of a store."""
+        return next(sub for sub in self.subs if store in sub.stores)
+
+    def forms(self, store: str) -> tuple[Form, Form]:
+        """Return the forms of a store's keys and values."""
+        spec = self.topology.stores[store]
+        key, value = self.types.get(store, (None, None))
+        return Form.of(spec.key_serde, key), Form.of(spec.value_serde, value)
+
+    def broker_topics(self) -> dict[str, int]:
+        """Return all topics that are on the broker when this version has run, with their partitions."""
+        made = {item.name: item.partitions for item in self.plan.internal_topics()}
+        return dict(self.external) | made
+
+    def first_topic(self, sub: SubTopology) -> str | None:
+        """Return the topic whose committed offsets carry the times of a sub-topology's tasks."""
+        inputs = self.plan.inputs(TaskId(sub.id, 0)) if TaskId(sub.id, 0) in self.plan.groups else []
+        return inputs[0].topic if inputs else None
+
+
+def _operator_times(plan: ApplicationPlan) -> Iterable[str]:
+    """Yield the names of all stream times that operators keep; asks the operators, as a task that opens does."""
+    shared = {name: open_store(store.spec) for name, store in plan.topology.global_stores.items()}
+    for sub in plan.subs:
+        task_id = TaskId(sub.id, 0)
+        if sub.is_global or task_id not in plan.groups:
+            continue
+        stores: dict[str, Any] = {name: open_store(_in_memory(plan.topology.stores[name])) for name in sub.stores}
+        # The stores are said to be incomplete, so that no user code runs.
+        state = TaskState(stores, shared, is_complete=False)
+        task = plan.open_task(task_id, state, Metrics(), partitions_of=lambda _: 1)
+        yield from task.operator_times
+        for store in stores.values():
+            store.close()
+    for store in shared.values():
+        store.close()
+
+
+def _in_memory(spec: StoreSpec) -> StoreSpec:
+    return evolve(spec, is_persistent=False, has_changelog=False)
+
+
+def _pinned(topology: Topology, result: ReplayResult) -> Iterable[tuple[str, tuple[str | None, str | None]]]:
+    """Yield the types that lambdas gave to stores; pins the serdes of the topology, to read what was written."""
+    for refs in result.session.state.stores.values():
+        for name, ref in refs.items():
+            spec = topology.stores[name]
+            found = ref.carried.get(KEY_TYPE), ref.carried.get(VALUE_TYPE)
+            key, value = (None if part is None else part.decode() for part in found)
+            if key is None and value is None:
+                continue
+            for serde, type_name in ((spec.key_serde, key), (spec.value_serde, value)):
+                if type_name is not None and isinstance(serde, PinnedSerde):
+                    try:
+                        serde.pin(type_name)
+                    except SerializationError:
+                        continue  # A class that is gone: its bytes are shown as they are.
+            yield name, (key, value)
+
+
+#: Reads what a version wrote.
+Reader = Callable[[bytes | None], Any]
+
+
+def group_notes(version: Version) -> Mapping[TopicPartition, int]:
+    """Return the partition group of each partition that tasks read."""
+    return {
+        item.partition: task_id.partition for task_id in version.plan.groups for item in version.plan.inputs(task_id)
+    }

@@ -1,0 +1,158 @@
+"""How far a replay is: tasks leave notes in its folder, the driver reads them and tells.
+
+Notes are files because these reach the driver from every executor, through Spark Connect too.
+They are hints: nothing depends on them, and they are not synced to disk.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+
+from streams.core.clock import Clock
+from streams.replay.storage import Place
+
+#: How often a task says how far it is, and after how many records it looks at the clock.
+_EVERY_MS = 500
+_FOLDER = "progress"
+
+
+@frozen
+class ReplayProgress:
+    """How far a replay is.
+
+    ``records_total`` counts what the stages will read, as far as known: behind a repartition that
+    is not before the stage in front of it has ended.
+    """
+
+    slice: int
+    slices: int
+    stage: int
+    stages: int
+    tasks_done: int
+    tasks: int
+    records: int
+    records_total: int
+    elapsed_ms: int
+    #: Where Spark shows more.
+    link: str = ""
+
+
+#: Told of progress, at most twice a second.
+Listener = Callable[[ReplayProgress], None]
+
+
+@define(eq=False)
+class Heartbeat:
+    """The note of one running call; a context manager that removes it at the end."""
+
+    _root: Place
+    _folder: str
+    _name: str
+    _clock: Clock
+    _next_ms: int = 0
+
+    def beat(self, records: int) -> None:
+        """Note how many records were read so far, if the last note is old enough."""
+        if not self._root.is_local:
+            return
+        now = self._clock.monotonic_ms()
+        if now < self._next_ms:
+            return
+        self._next_ms = now + _EVERY_MS
+        path = self._path()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps({"records": records}))
+        part.replace(path)
+
+    def _path(self) -> Path:
+        return self._root.path / _FOLDER / f"{self._folder.replace('/', '_')}-{self._name}.json"
+
+    def __enter__(self) -> "Heartbeat":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._root.is_local:
+            self._path().unlink(missing_ok=True)
+
+
+def noted_records(root: Place) -> int:
+    """Return how many records the running calls say they have read."""
+    folder = root.path / _FOLDER if root.is_local else None
+    if folder is None or not folder.is_dir():
+        return 0
+    total = 0
+    for path in folder.glob("*.json"):
+        try:
+            total += int(json.loads(path.read_text())["records"])
+        except (OSError, ValueError, KeyError):
+            continue  # It ended or is being replaced this moment.
+    return total
+
+
+@define(eq=False)
+class Reporter:
+    """Tells a listener how far a session is."""
+
+    _session: Any
+    _listener: Listener | None
+    _clock: Clock
+    #: Where Spark shows more.
+    _link: str = ""
+    _started_ms: int = 0
+    _calls: list[Any] = field(factory=list)
+    _calls_done: int = 0
+    #: Records that ended calls have read.
+    _records: int = 0
+    _next_ms: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self._started_ms = self._clock.monotonic_ms()
+
+    def begin(self, calls: list[Any]) -> None:
+        """Take note of calls that begin now."""
+        self._calls, self._calls_done = calls, 0
+        self._tell()
+
+    def done(self, report: Any) -> None:
+        """Take note of a call that has ended."""
+        self._calls_done += 1
+        self._records += report.records_in
+        self._tell()
+
+    def look(self) -> None:
+        """Tell how far running calls are, if it is time."""
+        now = self._clock.monotonic_ms()
+        if now >= self._next_ms:
+            self._next_ms = now + _EVERY_MS
+            self._tell()
+
+    def finish(self) -> None:
+        """Tell the end."""
+        self._calls = []
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._listener is None:
+            return
+        plan = self._session.plan
+        stage = self._calls[0].stage if self._calls else -1
+        done = self._session.slices_done - self._session.slices_skipped
+        self._listener(
+            ReplayProgress(
+                min(done + 1, max(1, len(self._session.passes))),
+                max(1, len(self._session.passes)),
+                stage,
+                0 if plan is None else len(plan.stages),
+                self._calls_done,
+                len(self._calls),
+                self._records + noted_records(self._session.root),
+                0 if plan is None else sum(extent.rows for found in plan.sources.values() for extent in found),
+                self._clock.monotonic_ms() - self._started_ms,
+                self._link,
+            )
+        )

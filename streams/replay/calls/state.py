@@ -1,0 +1,206 @@
+"""What a replay knows between two slices, and the manifests that keep it.
+
+A manifest is written last and whole: what is not listed in one does not exist.  Files that a
+failed attempt left behind are deleted with the next manifest.
+"""
+
+import json
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.records import TaskId, TopicPartition
+from streams.replay.calls.application import logical_of
+from streams.replay.calls.work import StageReport, StoreRef
+from streams.replay.errors import ReplayError
+from streams.replay.storage import Extent, Kind, Place
+from streams.runtime.lateness import merged
+from streams.runtime.plan import ApplicationPlan
+
+#: Name of the file that makes a folder valid.
+MANIFEST = "MANIFEST.json"
+#: 2: manifests have a checksum of their own, files of snapshots and archives one in their names.
+FORMAT = 2
+#: Stands for the checksum while it is computed.
+_UNSEALED = "0" * 32
+
+#: Output records of one task for one partition of a topic: (topic, partition, producer) -> extents.
+Outputs = dict[tuple[TopicPartition, str], list[Extent]]
+
+
+@define
+class ReplayState:
+    """Where every task is, with its stores, and what was written for others and not read yet."""
+
+    positions: dict[TaskId, dict[TopicPartition, int]] = field(factory=dict)
+    checkpoints: dict[TaskId, Mapping[str, Any]] = field(factory=dict)
+    stores: dict[TaskId, dict[str, StoreRef]] = field(factory=dict)
+    #: Repartition topics, by lane.
+    lanes: dict[TopicPartition, list[Extent]] = field(factory=dict)
+    #: Next offsets of what each task writes.
+    ends: dict[TaskId, dict[tuple[Kind, TopicPartition], int]] = field(factory=dict)
+    counters: dict[tuple[str, str], int] = field(factory=dict)
+    global_stores: dict[str, StoreRef] = field(factory=dict)
+    #: What the first record was that a counter of dropped records counts.
+    examples: dict[tuple[str, str], str] = field(factory=dict)
+
+    def copy(self) -> "ReplayState":
+        """Return a copy that can be changed without harm to this one."""
+        return ReplayState(
+            {task: dict(found) for task, found in self.positions.items()},
+            dict(self.checkpoints),
+            {task: dict(found) for task, found in self.stores.items()},
+            {lane: list(extents) for lane, extents in self.lanes.items()},
+            {task: dict(found) for task, found in self.ends.items()},
+            dict(self.counters),
+            dict(self.global_stores),
+            dict(self.examples),
+        )
+
+    def take(self, report: StageReport, outputs: Outputs, plan: ApplicationPlan) -> None:
+        """Go on to where the tasks of a report are; add what they wrote for outputs."""
+        for task in report.tasks:
+            self.positions[task.task_id] = dict(task.positions)
+            self.checkpoints[task.task_id] = task.checkpoint
+            self.stores[task.task_id] = dict(task.stores)
+            self.ends[task.task_id] = dict(task.ends)
+            for name, count in task.counters.items():
+                self.counters[name] = merged(name[0], self.counters.get(name, 0), count)
+            self.examples = {**task.examples, **self.examples}
+            for kind, partition, extent in task.written:
+                if kind != "repartition":
+                    logical = logical_of(plan, partition)
+                    outputs.setdefault((logical, str(task.task_id)), []).append(extent)
+                if kind != "sink":
+                    self.lanes.setdefault(partition, []).append(extent)
+
+    def forget_read(self, readers: Mapping[TopicPartition, TaskId]) -> None:
+        """Drop extents of lanes that their reader has read to the end."""
+        for lane, extents in list(self.lanes.items()):
+            position = self.positions.get(readers[lane], {}).get(lane, 0) if lane in readers else 0
+            self.lanes[lane] = [extent for extent in extents if extent.last >= position]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as values that JSON knows."""
+        return {
+            "tasks": {
+                str(task): {
+                    "positions": [[*partition, offset] for partition, offset in positions.items()],
+                    "checkpoint": dict(self.checkpoints[task]),
+                    "stores": {name: store_to_json(ref) for name, ref in self.stores[task].items()},
+                    "ends": [[kind, *lane, offset] for (kind, lane), offset in self.ends[task].items()],
+                }
+                for task, positions in sorted(self.positions.items())
+            },
+            "lanes": [[*lane, list(map(list, extents))] for lane, extents in sorted(self.lanes.items())],
+            "counters": [[name, node, count] for (name, node), count in sorted(self.counters.items())],
+            "examples": [[name, node, text] for (name, node), text in sorted(self.examples.items())],
+            "global_stores": {name: store_to_json(ref) for name, ref in self.global_stores.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "ReplayState":
+        """Read what ``to_json`` made."""
+        state = cls()
+        for name, found in data["tasks"].items():
+            task = task_of(name)
+            state.positions[task] = {TopicPartition(topic, at): offset for topic, at, offset in found["positions"]}
+            state.checkpoints[task] = found["checkpoint"]
+            state.stores[task] = {store: store_from_json(ref) for store, ref in found["stores"].items()}
+            state.ends[task] = {(kind, TopicPartition(topic, at)): end for kind, topic, at, end in found["ends"]}
+        for topic, number, extents in data["lanes"]:
+            state.lanes[TopicPartition(topic, number)] = [Extent(*extent) for extent in extents]
+        state.counters = {(name, node): count for name, node, count in data["counters"]}
+        state.examples = {(name, node): text for name, node, text in data.get("examples", ())}
+        state.global_stores = {name: store_from_json(ref) for name, ref in data["global_stores"].items()}
+        return state
+
+    def files(self) -> set[str]:
+        """Return the files that stores and lanes lie in."""
+        extents = [extent for found in self.lanes.values() for extent in found]
+        refs = [ref for found in self.stores.values() for ref in found.values()]
+        extents += [extent for ref in [*refs, *self.global_stores.values()] for extent in ref.extents]
+        return {extent.file for extent in extents}
+
+
+def task_of(name: str) -> TaskId:
+    """Return the task that a text names.
+
+    >>> task_of("1_20")
+    TaskId(sub_topology=1, partition=20)
+    """
+    sub, _, partition = name.partition("_")
+    return TaskId(int(sub), int(partition))
+
+
+def store_to_json(ref: StoreRef) -> dict[str, Any]:
+    """Return a store's reference as values that JSON knows."""
+    return {
+        "extents": list(map(list, ref.extents)),
+        "carried": {name: data.hex() for name, data in ref.carried.items()},
+    }
+
+
+def store_from_json(data: Mapping[str, Any]) -> StoreRef:
+    """Read what ``store_to_json`` made."""
+    carried = {name: bytes.fromhex(text) for name, text in data["carried"].items()}
+    return StoreRef(tuple(Extent(*extent) for extent in data["extents"]), carried)
+
+
+def outputs_to_json(outputs: Outputs) -> list[Any]:
+    """Return outputs as values that JSON knows."""
+    return [[*at, producer, list(map(list, extents))] for (at, producer), extents in sorted(outputs.items())]
+
+
+def outputs_from_json(data: list[Any]) -> Outputs:
+    """Read what ``outputs_to_json`` made."""
+    return {
+        (TopicPartition(topic, number), producer): [Extent(*extent) for extent in extents]
+        for topic, number, producer, extents in data
+    }
+
+
+def write_manifest(folder: Place, content: Mapping[str, Any]) -> None:
+    """Write a manifest, which makes the folder valid; it begins with its format and the checksum of the whole file.
+
+    Raises:
+        ReplayError: it cannot be written.
+    """
+    data = json.dumps({"format": FORMAT, "checksum": _UNSEALED, **content}, indent=1).encode()
+    folder.child(MANIFEST).write(data.replace(_UNSEALED.encode(), _checksum(data), 1))
+
+
+def read_manifest(folder: Place) -> dict[str, Any] | None:
+    """Return the content of a folder's manifest, None if it has none.
+
+    Raises:
+        ReplayError: it is damaged, or of another format.
+    """
+    place = folder.child(MANIFEST)
+    if not place.exists():
+        return None
+    data = place.read()
+    try:
+        content = json.loads(data)
+        known, checksum = content["format"], str(content.get("checksum", ""))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ReplayError(
+            f"{place}: is no manifest of a replay, or a damaged one: {error}; take it from a copy of the folder, "
+            "or make the folder again"
+        ) from error
+    if known != FORMAT and not checksum:
+        raise ReplayError(f"{place}: has format {known}, this version reads {FORMAT}; make the folder again")
+    if not checksum or _checksum(data.replace(checksum.encode(), _UNSEALED.encode(), 1)) != checksum.encode():
+        raise ReplayError(
+            f"{place}: is damaged: its bytes are not those that were written; take it from a copy of the folder, "
+            "or make the folder again"
+        )
+    if known != FORMAT:
+        raise ReplayError(f"{place}: has format {known}, this version reads {FORMAT}; make the folder again")
+    return {name: value for name, value in content.items() if name not in ("format", "checksum")}
+
+
+def _checksum(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).hexdigest().encode()

@@ -1,0 +1,95 @@
+"""Stores of a replay: opened from what an earlier slice left, and written as contents.
+
+A replay keeps the contents of stores, sorted by key in changelog bytes, never their changes.
+Imports runtime and state.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from streams.core.records import TopicPartition
+from streams.replay.calls.work import StoreRef
+from streams.replay.storage import ExtentReader, Place, SegmentWriter
+from streams.runtime.task import Task
+from streams.state.keyvalue import ValueAndTimestamp
+from streams.state.opening import is_on_disk, open_store
+from streams.state.specs import StoreKind, StoreSpec
+
+#: State that waits to be written, above which it is.
+MAX_UNCOMMITTED_BYTES = 8 << 20
+
+
+def open_empty(spec: StoreSpec, folder: Path, engine: str) -> Any:
+    """Open an empty store that notes nothing for a changelog: a replay keeps contents, not changes."""
+    unlogged = evolve(spec, has_changelog=False)
+    name: Any = engine
+    place = folder / spec.name if is_on_disk(spec, name) and engine == "rocksdb" else None
+    return open_store(unlogged, place, default_engine=name)
+
+
+def _filled(store: Any, ref: StoreRef, reader: ExtentReader) -> Any:
+    for block in reader.blocks(ref.extents):
+        store.restore(block)
+        if store.approximate_uncommitted_bytes > MAX_UNCOMMITTED_BYTES:
+            store.commit({})
+    store.restore_carried(ref.carried)
+    store.commit({})
+    return store
+
+
+def open_contents(spec: StoreSpec, ref: StoreRef, root: Place) -> dict[Any, Any]:
+    """Return what a store held, key to value; the keys of windows and sessions are ``Windowed``."""
+    reader = ExtentReader(root)
+    store = _filled(open_empty(spec, Path(), "in_memory"), ref, reader)
+    try:
+        if spec.kind is StoreKind.SESSION:
+            return dict(store.fetch_keys(None, None))
+        if spec.kind is StoreKind.VERSIONED:
+            raw = dict.fromkeys(key for block in reader.blocks(ref.extents) for key in block.keys)
+            keys = map(spec.key_serde.deserialize, raw)
+            return {key: record.value for key in keys if (record := store.get(key)) is not None}
+        return {key: held.value if type(held) is ValueAndTimestamp else held for key, held in store.all()}
+    finally:
+        store.close()
+
+
+def open_all(
+    specs: Iterable[StoreSpec], refs: Mapping[str, StoreRef], root: Place, folder: Path, engine: str
+) -> dict[str, Any]:
+    """Open stores with what they held; those without a reference are empty."""
+    stores: dict[str, Any] = {}
+    reader = ExtentReader(root)
+    try:
+        for spec in specs:
+            stores[spec.name] = open_empty(spec, folder, engine)
+            ref = refs.get(spec.name)
+            if ref is not None:
+                _filled(stores[spec.name], ref, reader)
+    except BaseException:
+        for store in stores.values():
+            store.close()
+        raise
+    return stores
+
+
+def write_contents(root: Place, name: str, stores: Mapping[str, tuple[Any, int]]) -> dict[str, StoreRef]:
+    """Write the contents of stores; each by name, with the partition that the task has of it."""
+    with SegmentWriter(root, name) as writer:
+        for store_name, (store, number) in stores.items():
+            for block in store.snapshot_blocks():
+                # The types of what lambdas made are kept beside the entries, not at each of them.
+                writer.append("store", TopicPartition(store_name, number), evolve(block, headers=None))
+    refs = {}
+    for store_name, (store, _) in stores.items():
+        extents = tuple(extent for _, partition, extent in writer.written if partition.topic == store_name)
+        refs[store_name] = StoreRef(extents, store.carried())
+    return refs
+
+
+def write_back(task: Task) -> None:
+    """Write what a task's stores hold back to their engines."""
+    task.take_changes()
+    task.write_state({})

@@ -1,0 +1,186 @@
+"""What a driver asks of an executor, and what it gets back: values that travel between processes.
+
+A ``StageWork`` is one call: a stream task over one slice of history, or all tasks of a cycle of
+sub-topologies.  It is a pure function of these values: run again after a failure it writes the
+same records, under another name.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from attrs import evolve, field, frozen
+
+from streams.core.records import TaskId, TopicPartition
+from streams.replay.calls.application import Application
+from streams.replay.storage import Extent, Kind, Place
+
+
+@frozen
+class StoreRef:
+    """Contents of one task's instance of a store, in changelog bytes sorted by key."""
+
+    extents: tuple[Extent, ...] = ()
+    #: What the store keeps beside its entries, such as its stream time.
+    carried: Mapping[str, bytes] = field(factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Number of entries."""
+        return sum(extent.rows for extent in self.extents)
+
+
+@frozen
+class InputWork:
+    """One partition that a task reads, from ``position`` up to ``end``."""
+
+    partition: TopicPartition
+    extents: tuple[Extent, ...]
+    position: int
+    #: First offset that this slice does not read.
+    end: int
+    #: Nothing will ever follow.
+    is_ended: bool
+
+
+@frozen
+class TaskWork:
+    """One task over one slice."""
+
+    task_id: TaskId
+    inputs: tuple[InputWork, ...]
+    #: ``Checkpoint.to_json()`` of the last slice, None in the first.
+    checkpoint: Mapping[str, Any] | None = None
+    stores: Mapping[str, StoreRef] = field(factory=dict)
+    #: Next offsets of what the task writes.
+    ends: Mapping[tuple[Kind, TopicPartition], int] = field(factory=dict)
+
+
+@frozen
+class StageWork:
+    """One call of an executor."""
+
+    application: Application = field(repr=False)
+    tasks: tuple[TaskWork, ...]
+    #: Folder of the replay, to which extents are relative, and the folder in it to write to.
+    root: Place
+    folder: str
+    stage: int
+    final_flush: bool = False
+    is_last: bool = False
+    wall_clock: str = "error"
+    #: Where the wall clock begins if it is driven by records: at the first record of all history.
+    started_ms: int = 0
+    store_engine: str = "rocksdb"
+    global_stores: Mapping[str, StoreRef] = field(factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name for people and files."""
+        tasks = [str(task.task_id) for task in self.tasks]
+        return tasks[0] if len(tasks) == 1 else f"{tasks[0]}-to-{tasks[-1]}"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Records and bytes that it is about to read, as far as known."""
+        given = [extent for task in self.tasks for item in task.inputs for extent in item.extents]
+        kept = [extent for task in self.tasks for ref in task.stores.values() for extent in ref.extents]
+        return sum(extent.rows for extent in (*given, *kept)), 0
+
+
+@frozen
+class GlobalWork:
+    """Fill one global store from its topics."""
+
+    application: Application = field(repr=False)
+    store: str
+    inputs: tuple[InputWork, ...]
+    root: Place
+    folder: str
+    stage: int = -1
+
+    @property
+    def name(self) -> str:
+        """Name for people and files."""
+        return f"global-{self.store}"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Records and bytes that it is about to read, as far as known."""
+        return sum(extent.rows for item in self.inputs for extent in item.extents), 0
+
+
+@frozen
+class TaskReport:
+    """What became of a task in a slice."""
+
+    task_id: TaskId
+    positions: Mapping[TopicPartition, int]
+    checkpoint: Mapping[str, Any]
+    stores: Mapping[str, StoreRef]
+    written: tuple[tuple[Kind, TopicPartition, Extent], ...]
+    ends: Mapping[tuple[Kind, TopicPartition], int]
+    #: Counters by (name, node).
+    counters: Mapping[tuple[str, str], int]
+    records_in: int
+    records_out: int
+    #: What the first record was that a counter of dropped records counts.
+    examples: Mapping[tuple[str, str], str] = field(factory=dict)
+
+
+@frozen
+class StageReport:
+    """The answer to a call."""
+
+    name: str
+    tasks: tuple[TaskReport, ...]
+    #: Files written, relative to the folder of the replay, with their sizes in bytes.
+    files: Mapping[str, int]
+    elapsed_ms: int
+    cpu_ms: int
+    #: Peak resident memory of the process, bytes.
+    peak_bytes: int
+    attempt: str = ""
+
+    @property
+    def records_in(self) -> int:
+        """Records read."""
+        return sum(task.records_in for task in self.tasks)
+
+
+class Executor(Protocol):
+    """Runs calls, in any order, on whatever it has."""
+
+    #: Name for people.
+    name: str
+
+    def run(self, works: list[Any], on_done: Any) -> list[StageReport]:
+        """Run all; call ``on_done(report)`` as each is done, as far as that can be known; answers in order.
+
+        Raises:
+            ReplayTaskError: one failed as often as it is tried.
+        """
+        ...
+
+
+def lanes_of(reports: Iterator[TaskReport], kind: Kind) -> dict[TopicPartition, list[Extent]]:
+    """Return what tasks wrote of a kind, by partition, in order."""
+    result: dict[TopicPartition, list[Extent]] = {}
+    for report in reports:
+        for what, partition, extent in report.written:
+            if what == kind:
+                result.setdefault(partition, []).append(extent)
+    return result
+
+
+__all__ = [
+    "Executor",
+    "GlobalWork",
+    "InputWork",
+    "StageReport",
+    "StageWork",
+    "StoreRef",
+    "TaskReport",
+    "TaskWork",
+    "evolve",
+    "lanes_of",
+]

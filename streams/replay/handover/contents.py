@@ -1,0 +1,112 @@
+"""What a snapshot holds, in words, and how two differ: for ``streams snapshot``."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from streams.core.records import TaskId
+from streams.replay.calls import StoreRef, counts, described_spec, reader, store_key_reader, value_text
+from streams.replay.handover.snapshot import Snapshot, structure_differences
+from streams.replay.times import time_text
+
+#: Key, value and timestamp_ms of a changelog record.
+Entry: TypeAlias = tuple[bytes, bytes | None, int]
+
+
+def shown(snapshot: Snapshot) -> Iterator[str]:
+    """Yield what a snapshot holds, line by line."""
+    yield f"snapshot {snapshot.id} of {snapshot.application_id}, {snapshot.created}"
+    if snapshot.parent:
+        yield f"  goes on from snapshot {snapshot.parent}"
+    for topic in sorted(snapshot.inputs):
+        ends = snapshot.ends(topic)
+        yield f"  input {topic}: next offsets {', '.join(f'{number}: {end:,}' for number, end in sorted(ends.items()))}"
+    for task, saved in sorted(snapshot.state.checkpoints.items()):
+        timers = len(saved.get("timers", ()))
+        more = f", {timers} punctuations scheduled" if timers else ""
+        yield f"  task {task}: stream time {_stream_time(saved['stream_time_ms'])}{more}"
+    for name, refs in sorted(snapshot.stores().items()):
+        rows = sum(ref.rows for ref in refs.values())
+        changelog = snapshot.live.changelogs.get(name, "no changelog")
+        yield f"  store {name}: {rows:,} entries in {len(refs)} partitions, {changelog}"
+    for name, ref in sorted(snapshot.state.global_stores.items()):
+        yield f"  global store {name}: {ref.rows:,} entries"
+    for topic, count in sorted(counts(snapshot.outputs).items()):
+        yield f"  output {topic}: {count:,} records"
+    size = sum(size for size, _ in snapshot.files.values())
+    yield f"  {len(snapshot.files):,} files, {size:,} bytes"
+
+
+def _stream_time(time_ms: int) -> str:
+    return "none yet" if time_ms < 0 else time_text(time_ms)
+
+
+def differences(old: Snapshot, new: Snapshot, *, limit: int) -> Iterator[str]:
+    """Yield what differs between two snapshots: structure, positions, times, contents of stores."""
+    if old.application_id != new.application_id:
+        yield f"application {old.application_id!r} became {new.application_id!r}"
+    yield from structure_differences(old.structure, new.structure)
+    for topic in sorted({*old.inputs, *new.inputs}):
+        before, after = old.ends(topic), new.ends(topic)
+        for number in sorted({*before, *after}):
+            if before.get(number, 0) != after.get(number, 0):
+                yield f"{topic}-{number}: next offset {before.get(number, 0):,} became {after.get(number, 0):,}"
+    tasks = {*old.state.checkpoints, *new.state.checkpoints}
+    for task in sorted(tasks):
+        times = [snap.state.checkpoints.get(task, {}).get("stream_time_ms", -1) for snap in (old, new)]
+        if times[0] != times[1]:
+            yield f"task {task}: stream time {_stream_time(times[0])} became {_stream_time(times[1])}"
+    before_stores, after_stores = old.stores(), new.stores()
+    for name in sorted({*before_stores, *after_stores}):
+        refs = before_stores.get(name, {}), after_stores.get(name, {})
+        yield from _store_differences(name, old, new, refs, limit)
+
+
+def _store_differences(
+    name: str, old: Snapshot, new: Snapshot, refs: tuple[dict[TaskId, StoreRef], dict[TaskId, StoreRef]], limit: int
+) -> Iterator[str]:
+    """Yield keys whose values differ; both sides are sorted by key, so one pass is enough."""
+    found = 0
+    for task in sorted({*refs[0], *refs[1]}):
+        before, after = refs[0].get(task, StoreRef()), refs[1].get(task, StoreRef())
+        text_before, _ = _texts(name, old, before)
+        text_after, value_after = _texts(name, new, after)
+        left, right = _entries(old, before), _entries(new, after)
+        a, b = next(left, None), next(right, None)
+        while a is not None or b is not None:
+            if a == b:
+                a, b = next(left, None), next(right, None)
+                continue
+            found += 1
+            if b is None or (a is not None and a[0] < b[0]):
+                assert a is not None, "one of the two is there"
+                line, a = f"{text_before(a)} is gone", next(left, None)
+            elif a is None or b[0] < a[0]:
+                line, b = f"{text_after(b)} is new", next(right, None)
+            else:
+                line = f"{text_before(a)} became {value_after(b)} at {time_text(b[2])}"
+                a, b = next(left, None), next(right, None)
+            if found <= limit:
+                yield f"store {name}, task {task}: {line}"
+    if found > limit:
+        yield f"store {name}: {found - limit:,} more differences"
+
+
+def _entries(snapshot: Snapshot, ref: StoreRef) -> Iterator[Entry]:
+    for block in snapshot.rows_of(ref):
+        keys = [key or b"" for key in block.keys]
+        yield from zip(keys, block.values, block.timestamps, strict=True)
+
+
+def _texts(name: str, snapshot: Snapshot, ref: StoreRef) -> tuple[Callable[[Entry], str], Callable[[Entry], str]]:
+    """Return what makes text of an entry of a store, and of its value alone."""
+    described = snapshot.structure["stores"].get(name)
+    if described is None:
+        # There are no entries either.
+        return repr, repr
+    spec = described_spec(name, described, ref.carried)
+    key_of, value_of = store_key_reader(spec), reader(spec.value_serde)
+
+    def value(entry: Entry) -> str:
+        return value_text(value_of(entry[1]))
+
+    return lambda entry: f"key {key_of(entry[0])} (value {value(entry)})", value

@@ -1,0 +1,195 @@
+"""Whether the topics of a cluster are those whose history was replayed, and where they go on.
+
+An archive and a topic of Kafka have the offsets of their topic.  Rows of files are only numbered: they are offsets
+of a topic if that has the very same records, which the last one of each partition tells; if not, the user says at
+which time the history ends, and the topic goes on with the first record from then on.  ``golive`` asks; nothing is
+changed here.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streams.clients.admin import EARLIEST, LATEST, Admin
+from streams.core.records import TopicPartition
+from streams.protocol.messages import OffsetAndMetadata
+from streams.protocol.transport import Cluster
+from streams.replay.errors import HandOverError, ReplayError
+from streams.replay.handover.snapshot import LastRecord, Snapshot, record_digest
+from streams.replay.history import broker_source
+from streams.replay.storage import Extent, ExtentReader, Place
+from streams.replay.times import time_ms, time_text
+
+#: Offsets with their notes, as they are to be committed.
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+def check_history(parent: Snapshot, topic: str, extents: Mapping[int, Sequence[Extent]] | None, root: Place) -> None:
+    """Refuse to go on from a snapshot with an archive, or a topic of Kafka, of another history.
+
+    ``extents`` are those of an archive by partition; None where they are not known before they are read.
+
+    Raises:
+        ReplayError: it is another, or that cannot be told of a snapshot of files.
+    """
+    other = ReplayError(
+        f"topic {topic!r}: snapshot {parent.root} was replayed from "
+        + (
+            "files, whose rows are numbered: they are no offsets of this history; give files that follow, or replay "
+            "all of this history anew"
+            if parent.is_of_files(topic)
+            else "another history of this name; replay this one anew"
+        )
+    )
+    if extents is None:
+        if parent.is_of_files(topic):
+            raise other
+        return
+    for number in range(parent.partitions.get(topic, 0)):
+        last = parent.last_record(TopicPartition(topic, number))
+        if last is None:
+            continue
+        extent = next((found for found in extents.get(number, ()) if found.first <= last.offset <= found.last), None)
+        blocks = [] if extent is None else list(ExtentReader(root).blocks([extent], last.offset, last.offset + 1))
+        found = [record_digest(block) for block in blocks if len(block)]
+        if found != [last.digest] and (found or parent.is_of_files(topic)):
+            raise other
+
+
+def check_cut(snapshot: Snapshot, cut: Mapping[str, Any]) -> dict[str, int]:
+    """Return the time in milliseconds at which the history of each topic ends, as the user says it.
+
+    Raises:
+        HandOverError: a topic has no such history, or its table is read from the topic itself.
+        InputError: a time is none.
+    """
+    result = {}
+    for topic, given in cut.items():
+        if topic not in snapshot.inputs:
+            known = ", ".join(sorted(snapshot.inputs)) or "none"
+            raise HandOverError(f"cut {topic}: the snapshot has no input {topic!r}; it has {known}")
+        if not snapshot.is_of_files(topic):
+            raise HandOverError(
+                f"cut {topic}: its history has the offsets of the topic, so it is known where it ends; leave it out"
+            )
+        tables = [store for store, source in snapshot.live.source_changelogs.items() if source == topic]
+        tables += [store for store, sources in snapshot.live.global_topics.items() if topic in sources]
+        if tables:
+            raise HandOverError(
+                f"cut {topic}: table {tables[0]!r} is restored from the topic itself, which does not have the rows of "
+                "these files; archive the topic, and replay the archive"
+            )
+        result[topic] = time_ms(given, f"cut {topic}")
+        last_ms = snapshot.highest_ms(topic)
+        if result[topic] <= last_ms:
+            raise HandOverError(
+                f"cut {topic}={given}: the history that was replayed goes up to {time_text(last_ms)}, so its records "
+                "from the cut on would come twice; give a time behind that, or replay --until the cut"
+            )
+    return result
+
+
+def check_topics(
+    snapshot: Snapshot, cluster: Cluster, admin: Admin, offsets: Offsets, cuts: Mapping[str, int]
+) -> dict[TopicPartition, int]:
+    """Return where each partition of the inputs goes on.
+
+    Raises:
+        HandOverError: a topic is missing, has other partitions or another history, or there would be a gap.
+    """
+    positions = {place: found.offset for place, found in offsets.items() if place.topic in snapshot.inputs}
+    existing = set(admin.list_topics())
+    for topic in sorted({partition.topic for partition in positions}):
+        if topic not in existing:
+            raise HandOverError(f"source topic {topic!r} does not exist; create it, or check the cluster")
+        count = len(admin.describe_topics([topic])[topic].leaders)
+        if count != snapshot.partitions[topic]:
+            raise HandOverError(
+                f"source topic {topic!r} has {count} partitions, but its history was replayed with "
+                f"{snapshot.partitions[topic]}; replay with --partitions {count}"
+            )
+    starts = admin.list_offsets(dict.fromkeys(positions, EARLIEST))
+    ends = admin.list_offsets(dict.fromkeys(positions, LATEST))
+    positions |= _cut_positions(snapshot, admin, cuts, starts, ends)
+    for partition, position in sorted(positions.items()):
+        if partition.topic not in cuts:
+            _check_partition(snapshot, cluster, partition, position, starts[partition], ends[partition])
+    return positions
+
+
+def _cut_positions(
+    snapshot: Snapshot,
+    admin: Admin,
+    cuts: Mapping[str, int],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Return the offset of the first record from the cut on, of each partition of the topics that have one."""
+    partitions = [partition for partition in starts if partition.topic in cuts]
+    behind = admin.list_offsets({at: snapshot.highest_ms(at.topic) + 1 for at in partitions})
+    found = admin.list_offsets({at: cuts[at.topic] for at in partitions})
+    result = {}
+    for partition in partitions:
+        last = time_text(snapshot.highest_ms(partition.topic))
+        first, position = (where if where >= 0 else ends[partition] for where in (behind[partition], found[partition]))
+        if position > first:
+            raise HandOverError(
+                f"{partition}: between the end of the history that was replayed ({last}) and the cut "
+                f"({time_text(cuts[partition.topic])}) it has {position - first} offsets that nothing would process: a "
+                "gap; give a cut right behind the history, or replay what lies between"
+            )
+        if first == starts[partition] > 0:
+            raise HandOverError(
+                f"{partition}: begins at offset {first}, with records behind the end of the history that was replayed "
+                f"({last}); what was deleted before them may be a gap; replay history up to a time that the topic has"
+            )
+        result[partition] = position
+    return result
+
+
+def _check_partition(
+    snapshot: Snapshot, cluster: Cluster, partition: TopicPartition, position: int, start: int, end: int
+) -> None:
+    """Refuse a partition that does not go on where its history ends."""
+    hint = ""
+    if snapshot.is_of_files(partition.topic):
+        last_time = time_text(snapshot.highest_ms(partition.topic))
+        hint = (
+            "; rows of files are numbers, not offsets of another history: say where this one ends "
+            f"with --cut {partition.topic}=TIME (its last record is of {last_time})"
+        )
+    if start > position:
+        raise HandOverError(
+            f"{partition} begins at offset {start}, but the snapshot goes on at {position}: a gap of "
+            f"{start - position} records, deleted by retention; replay them from an archive first{hint}"
+        )
+    if end < position:
+        raise HandOverError(
+            f"{partition} ends at offset {end}, but the snapshot goes on at {position}: "
+            f"its history was not that of this topic{hint}"
+        )
+    last = snapshot.last_record(partition)
+    if last is None:
+        return  # Nothing was replayed of it.
+    is_same = _has(cluster, partition, last, start)
+    if is_same is None and hint:
+        raise HandOverError(
+            f"{partition}: has no record at offset {last.offset} any more, so it cannot be told whether its history is "
+            f"that of the files{hint}"
+        )
+    if is_same is False:
+        raise HandOverError(
+            f"{partition}: its record at offset {last.offset} is not the one that was replayed "
+            f"({time_text(last.timestamp_ms)}): its history was not that of this topic, or the topic was made anew"
+            f"{hint or '; replay an archive of the present topic'}"
+        )
+
+
+def _has(cluster: Cluster, partition: TopicPartition, last: LastRecord, start: int) -> bool | None:
+    """Whether a partition has the record that was replayed last; None where there is none at its offset any more."""
+    if last.offset < start:
+        return None
+    with broker_source(cluster, partition) as source:
+        block = next(source.read(last.offset), None)
+    if block is None or block.offsets[0] != last.offset:
+        return None  # Compacted or expired.
+    return record_digest(block.slice(0, 1)) == last.digest

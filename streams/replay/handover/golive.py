@@ -1,0 +1,365 @@
+"""From a snapshot to a live application: no gap, no double, also when killed between any two steps.
+
+The committed offsets of the application's group are what makes it live, and they are written
+last, in one request.  Whatever lies there before them is made anew by the next attempt.  Kafka
+stays the truth: stores are loaded into their changelogs, from which any instance restores them.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+from attrs import evolve, frozen
+
+from streams.broker.embedded import EmbeddedBroker
+from streams.clients.admin import Admin
+from streams.clients.producer import Producer
+from streams.core.errors import ConfigError
+from streams.core.partitioning import partition_for
+from streams.core.records import Block, Headers, TopicPartition
+from streams.core.topic import Topic
+from streams.core.user_code import refuse_unawaited
+from streams.protocol.messages import OffsetAndMetadata, TopicSpec
+from streams.protocol.transport import Cluster
+from streams.replay.calls import StoreRef
+from streams.replay.errors import HandOverError, SnapshotError
+from streams.replay.handover.cutover import check_cut, check_topics
+from streams.replay.handover.snapshot import Snapshot
+from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
+from streams.state.lru import USE
+from streams.state.specs import StoreKind
+
+#: Field of the offsets' notes that says which snapshot they come from.
+_ORIGIN = "n"
+#: Files of a state directory that say that it began with a snapshot, and that one was being laid down.
+MARKER = "FROM_SNAPSHOT.json"
+_UNFINISHED = "FROM_SNAPSHOT.unfinished"
+
+#: Told the name of each step before it is taken.
+OnStep = Callable[[str], None]
+
+
+def _ignored(step: str) -> None:
+    del step
+
+
+@frozen
+class GoneLive:
+    """What going live did."""
+
+    changelog_records: int
+    partitions: int
+    #: An earlier attempt had finished already.
+    was_live: bool = False
+
+
+def go_live(
+    snapshot: Snapshot,
+    cluster: Cluster,
+    *,
+    force: bool = False,
+    cut: "Mapping[Topic[Any, Any], Any] | Mapping[str, Any] | None" = None,
+    on_step: OnStep = _ignored,
+) -> GoneLive:
+    """Load a snapshot into a cluster: internal topics, changelogs, and last the committed offsets.
+
+    The application is then started as always, and goes on with the first record that the replay has not
+    read.  ``force`` goes over offsets that the group has committed already.
+
+    Where a topic was replayed from files, its records must be those of the files, at the same offsets.  ``cut`` is
+    for topics with another history: by topic the time at which that of the files ends (a datetime, ISO text or epoch
+    milliseconds).  The topic goes on with the first record from then on, in each partition.
+
+    Raises:
+        HandOverError: the group is at work or has offsets of its own; a source topic does not fit, has another
+            history, or has lost records behind the snapshot; a cut would leave records out or have them twice; or a
+            file of the snapshot is missing or damaged.
+        InputError: a cut is no time.
+    """
+    refuse_unawaited(on_step, "on_step of go_live", error=ConfigError)
+    _check_whole(snapshot)
+    cuts = check_cut(
+        snapshot, {topic if isinstance(topic, str) else topic.name: given for topic, given in (cut or {}).items()}
+    )
+    return _load(snapshot, cluster, on_step, force=force, cuts=cuts)
+
+
+def _load(
+    snapshot: Snapshot, cluster: Cluster, on_step: OnStep, *, force: bool = False, cuts: Mapping[str, int] | None
+) -> GoneLive:
+    """Load a snapshot; without ``cuts`` the topics were made for it, and are not compared with its history."""
+    live = snapshot.live
+    with Admin(cluster, client_id=f"{snapshot.application_id}-golive") as admin:
+        on_step("check")
+        if _is_live(snapshot, admin, force=force):
+            return GoneLive(0, len(_offsets(snapshot)), was_live=True)
+        offsets = _offsets(snapshot)
+        if cuts is not None:
+            for partition, position in check_topics(snapshot, cluster, admin, offsets, cuts).items():
+                offsets[partition] = evolve(offsets[partition], offset=position)
+        on_step("delete what an earlier attempt left")
+        existing = set(admin.list_topics(include_internal=True))
+        stale = [topic.name for topic in live.internal_topics if topic.name in existing]
+        if stale:
+            admin.delete_topics(stale)
+        on_step("create internal topics")
+        admin.create_topics([TopicSpec(topic.name, topic.partitions, topic.config) for topic in live.internal_topics])
+        on_step("load changelogs")
+        count = _load_changelogs(snapshot, cluster, on_step)
+        on_step("commit offsets")
+        if offsets:
+            admin.alter_offsets(snapshot.application_id, offsets)
+        on_step("done")
+    return GoneLive(count, len(offsets))
+
+
+def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) -> None:
+    """Make a state directory, of an embedded broker of its own, from a snapshot; nothing if it was done before.
+
+    Source topics begin at the offsets that the replay had reached.
+
+    Raises:
+        HandOverError: the directory holds a run of its own, or began with another snapshot.
+    """
+    refuse_unawaited(on_step, "on_step of lay_down", error=ConfigError)
+    marker, unfinished = folder / MARKER, folder / _UNFINISHED
+    if marker.exists():
+        origin = json.loads(marker.read_text())["id"]
+        if origin != snapshot.id:
+            raise HandOverError(
+                f"{folder}: began with snapshot {origin}, not with {snapshot.id}; give another state directory"
+            )
+        return
+    _check_whole(snapshot)
+    folder.mkdir(parents=True, exist_ok=True)
+    with EmbeddedBroker(folder / "broker", fsync="commit", maintenance_interval_ms=None) as broker:
+        on_step("look at what is there")
+        if not unfinished.exists():
+            _write_whole(unfinished, {"topics": sorted(_free_topics(snapshot, broker, folder))})
+        # The offsets are the last that is written: with them all is there.
+        if not _has_offsets(snapshot, broker):
+            _begin_topics(snapshot, broker, folder, json.loads(unfinished.read_text())["topics"], on_step)
+        _load(snapshot, broker, on_step, cuts=None)
+        broker.flush()
+    on_step("write the marker")
+    _write_whole(marker, {"id": snapshot.id, "application_id": snapshot.application_id, "inputs": snapshot.inputs})
+    unfinished.unlink()
+    on_step("laid down")
+
+
+def _begin_topics(
+    snapshot: Snapshot, broker: EmbeddedBroker, folder: Path, free: Sequence[str], on_step: OnStep
+) -> None:
+    """Make the topics of an application, those of its inputs beginning where the replay ended."""
+    on_step("delete what an earlier attempt left")
+    for topic in free:
+        if topic in broker.topics():
+            broker.delete_topic(topic)
+    if (folder / "state").exists():
+        shutil.rmtree(folder / "state")
+    on_step("create topics")
+    for topic, count in sorted(snapshot.partitions.items()):
+        if topic not in snapshot.structure["internal_topics"] and topic not in broker.topics():
+            broker.create_topic(topic, count)
+    on_step("begin topics where the replay ended")
+    for partition, block, offset in _beginnings(snapshot):
+        broker.begin_at(partition, offset)
+        if len(block):
+            broker.append(partition, block)
+
+
+def _has_offsets(snapshot: Snapshot, broker: EmbeddedBroker) -> bool:
+    with Admin(broker, client_id=f"{snapshot.application_id}-golive") as admin:
+        committed = admin.committed_offsets(snapshot.application_id)
+    return bool(committed) and all(committed.get(place) == found for place, found in _offsets(snapshot).items())
+
+
+def _free_topics(snapshot: Snapshot, broker: EmbeddedBroker, folder: Path) -> set[str]:
+    """Return the input topics of a snapshot, which nothing was written to on a broker yet.
+
+    Raises:
+        HandOverError: something was, or the application has run there.
+    """
+    names = {
+        partition.topic
+        for topic in snapshot.inputs
+        if topic in broker.topics()
+        for number in range(broker.topics()[topic])
+        if broker.end_offset(partition := TopicPartition(topic, number))
+    }
+    with Admin(broker, client_id=f"{snapshot.application_id}-golive") as admin:
+        has_run = bool(admin.committed_offsets(snapshot.application_id))
+    if has_run or names:
+        raise HandOverError(
+            f"{folder}: holds a run of its own already; go on with it without the snapshot, "
+            "or give another state directory"
+        )
+    return set(snapshot.inputs)
+
+
+def _write_whole(path: Path, content: Mapping[str, Any]) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content))
+    part.replace(path)
+
+
+# --- checks -------------------------------------------------------------------------------
+
+
+def _check_whole(snapshot: Snapshot) -> None:
+    try:
+        snapshot.check_files()
+    except SnapshotError as error:
+        raise HandOverError(str(error)) from error
+    both = sorted(snapshot.live.through & set(snapshot.inputs))
+    if both:
+        raise HandOverError(
+            f"topic {both[0]!r} was given as input, but the application writes it too: its records would come twice; "
+            "replay without it, then go live"
+        )
+
+
+def _is_live(snapshot: Snapshot, admin: Admin, *, force: bool) -> bool:
+    """Whether the group goes on from this snapshot already.
+
+    Raises:
+        HandOverError: it is at work, or has offsets of its own.
+    """
+    group = snapshot.application_id
+    members = admin.describe_group(group).members
+    if members:
+        raise HandOverError(
+            f"group {group!r} has {len(members)} members at work; stop the application before it is given a new state"
+        )
+    committed = admin.committed_offsets(group)
+    if not committed:
+        return False
+    wanted = _offsets(snapshot)
+    # The notes tell the snapshot; offsets may have come from a cut.
+    if all((own := committed.get(place)) and own.metadata == found.metadata for place, found in wanted.items()):
+        return True
+    if force:
+        return False
+    of_inputs = {place: found for place, found in committed.items() if place.topic in snapshot.inputs}
+    partition, found = sorted((of_inputs or committed).items())[0]
+    raise HandOverError(
+        f"group {group!r} has committed offsets already ({partition}: {found.offset}); "
+        "what it has processed would come twice. Delete the group's offsets, or force it if its state is to be replaced"
+    )
+
+
+# --- contents -----------------------------------------------------------------------------
+
+
+def _load_changelogs(snapshot: Snapshot, cluster: Cluster, on_step: OnStep) -> int:
+    count = 0
+    with Producer(cluster, client_id=f"{snapshot.application_id}-golive") as producer:
+        for store, refs in sorted(snapshot.stores().items()):
+            topic = snapshot.live.changelogs.get(store)
+            if topic is None or store in snapshot.live.source_changelogs:
+                continue
+            for task, ref in sorted(refs.items()):
+                on_step(f"load {store} of task {task}")
+                for block in _with_types(_as_changelog(snapshot, store, ref), ref):
+                    producer.send_block(TopicPartition(topic, task.partition), block)
+                    count += len(block)
+        producer.flush()
+    return count
+
+
+def _as_changelog(snapshot: Snapshot, store: str, ref: StoreRef) -> Iterator[Block]:
+    """Yield contents in an order in which a changelog could have them.
+
+    By key, as they lie in the snapshot, is one for most kinds.  Versions come in the order of their
+    times, entries of an LRU store as they were used last: whoever restores it then evicts the same.
+    """
+    kind = snapshot.structure["stores"][store]["kind"]
+    blocks = snapshot.rows_of(ref)
+    if kind == StoreKind.VERSIONED.value:
+        whole = _joined(list(blocks))
+        order = sorted(range(len(whole)), key=whole.timestamps.__getitem__)
+    elif kind == StoreKind.LRU.value and USE in ref.carried:
+        whole = _joined(list(blocks))
+        order = list(Struct(f">{len(whole)}I").unpack(ref.carried[USE]))
+    else:
+        yield from blocks
+        return
+    yield _picked(whole, order)
+
+
+def _with_types(blocks: Iterator[Block], ref: StoreRef) -> Iterator[Block]:
+    """Yield contents with the types that a restoring store is told of in headers."""
+    pins: Headers = tuple((name, ref.carried[name]) for name in (KEY_TYPE, VALUE_TYPE) if name in ref.carried)
+    for block in blocks:
+        yield evolve(block, headers=[pins] * len(block)) if pins else block
+
+
+def _offsets(snapshot: Snapshot) -> dict[TopicPartition, OffsetAndMetadata]:
+    result = {}
+    for topic, number, offset, note in snapshot.live.offsets:
+        marked = json.dumps({**json.loads(note), _ORIGIN: snapshot.id}, separators=(",", ":"))
+        result[TopicPartition(topic, number)] = OffsetAndMetadata(offset, marked)
+    return result
+
+
+def _beginnings(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, Block, int]]:
+    """Yield where each partition of an input begins on a broker of our own, and what must lie in it.
+
+    Tables that have their source topic for a changelog, and global tables, are read from their
+    topics: their rows lie right before the end.
+    """
+    rows = dict(_table_rows(snapshot))
+    for topic in sorted(snapshot.inputs):
+        for number, end in sorted(snapshot.ends(topic).items()):
+            partition = TopicPartition(topic, number)
+            block = rows.get(partition, Block([], [], []))
+            if len(block) > end:
+                raise HandOverError(
+                    f"{partition}: its table has {len(block)} rows, but only {end} records were read; "
+                    "its records were not partitioned by key"
+                )
+            yield partition, block, end - len(block)
+
+
+def _table_rows(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, Block]]:
+    stores = snapshot.stores()
+    for store, topic in snapshot.live.source_changelogs.items():
+        for task, ref in stores.get(store, {}).items():
+            yield TopicPartition(topic, task.partition), _joined(list(snapshot.rows_of(ref)))
+    for store, topics in snapshot.live.global_topics.items():
+        whole = _joined(list(snapshot.rows_of(snapshot.state.global_stores[store])))
+        count = snapshot.partitions[topics[0]]
+        for number in range(count):
+            mine = [index for index, key in enumerate(whole.keys) if partition_for(key or b"", count) == number]
+            yield TopicPartition(topics[0], number), _picked(whole, mine)
+
+
+def _picked(block: Block, order: Sequence[int]) -> Block:
+    """Return records of a block in another order."""
+    return Block(
+        [block.keys[index] for index in order],
+        [block.values[index] for index in order],
+        [block.timestamps[index] for index in order],
+        None,
+        range(len(order)),
+    )
+
+
+def _joined(blocks: Sequence[Block]) -> Block:
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    timestamps: list[int] = []
+    for block in blocks:
+        keys += block.keys
+        values += block.values
+        timestamps += block.timestamps
+    return Block(keys, values, timestamps, None, range(len(keys)))
+
+
+def origin_of(folder: Path) -> Mapping[str, Any] | None:
+    """Return what a state directory says of the snapshot that it began with, None if with none."""
+    marker = folder / MARKER
+    return dict(json.loads(marker.read_text())) if marker.exists() else None

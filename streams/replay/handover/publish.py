@@ -1,0 +1,223 @@
+"""What a replay wrote, brought to topics: event times, headers and partitions kept, exactly once.
+
+Records and the note of how far they are go into one transaction: the committed offsets of a group
+that is the snapshot's own.  Killed anywhere and run again, it goes on behind what counts.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from streams.clients import Admin, GroupMetadata, Producer
+from streams.core.errors import ConfigError
+from streams.core.records import Block, TopicPartition
+from streams.core.topic import TopicLike, topic_names
+from streams.core.user_code import refuse_unawaited
+from streams.protocol.messages import OffsetAndMetadata, TopicSpec
+from streams.protocol.transport import Cluster
+from streams.replay.calls import lanes_of, output_partitions, output_topics, read_output
+from streams.replay.errors import ReplayError, SnapshotError
+from streams.replay.handover.snapshot import Snapshot
+from streams.replay.storage import Place
+
+#: Bytes of keys and values that are sent as one block; a cluster takes 1 MiB by default.
+_BLOCK_BYTES = 500_000
+
+#: Told the topic, how many of its records count so far, and how many there are.
+Listener = Callable[[str, int, int], None]
+
+
+def publish(
+    snapshot: Snapshot | str | os.PathLike[str],
+    broker: Cluster,
+    *,
+    topics: "Iterable[TopicLike] | None" = None,
+    transaction_records: int = 50_000,
+    on_progress: Listener = lambda topic, count, total: None,
+) -> dict[str, int]:
+    """Bring the outputs that a snapshot keeps to topics of a broker; return how many records each got now.
+
+    ``topics`` None = all that the topology writes.  A topic that is missing is made, with the partitions
+    that the replay had.  A transaction ends with the block that brings it to ``transaction_records``.
+    Consumers that read committed records see each record once, however often this was killed and run
+    again, as long as the broker keeps the offsets of the group (Kafka: seven days after the last of them).
+
+    Raises:
+        SnapshotError: the snapshot is damaged or was saved without outputs.
+        ReplayError: a topic is none of its outputs, has other partitions, or has the outputs of another
+            snapshot of the application already.
+        ProducerFencedError: the same snapshot is being published elsewhere.
+    """
+    refuse_unawaited(on_progress, "on_progress of publish", error=ConfigError)
+    if not isinstance(snapshot, Snapshot):
+        snapshot = Snapshot.open(Place(os.fspath(snapshot)))
+    totals = _totals(snapshot, topics)
+    group = publish_group(snapshot)
+    with Admin(broker, client_id=group) as admin:
+        _make_topics(admin, snapshot, totals)
+        _refuse_other_snapshots(admin, snapshot, totals)
+        with Producer(broker, client_id=group, transactional_id=group) as producer:
+            # First of all: an earlier attempt is shut out, and what it left open is ended.
+            producer.init_transactions()
+            positions = {at: found.offset for at, found in admin.committed_offsets(group).items()}
+            return {
+                topic: _publish_topic(producer, snapshot, topic, total, positions, transaction_records, on_progress)
+                for topic, total in totals.items()
+            }
+
+
+def publish_group(snapshot: Snapshot) -> str:
+    """Return the group whose offsets say how far a snapshot was published; its transactions are named so too."""
+    return f"{_prefix(snapshot)}{snapshot.id}"
+
+
+def _publish_topic(
+    producer: Producer,
+    snapshot: Snapshot,
+    topic: str,
+    total: int,
+    positions: Mapping[TopicPartition, int],
+    transaction_records: int,
+    on_progress: Listener,
+) -> int:
+    """Bring one topic's records, and return how many."""
+    group = GroupMetadata(publish_group(snapshot))
+    note = json.dumps({"snapshot": snapshot.id, "parent": snapshot.parent})
+    sent = 0
+    before = sum(position for at, position in positions.items() if at.topic == topic)
+    on_progress(topic, before, total)
+    for number in output_partitions(snapshot.outputs, topic):
+        at = TopicPartition(topic, number)
+        position = positions.get(at, 0)
+        blocks = read_output(snapshot.root, lanes_of(snapshot.outputs, at))
+        for chunk in _chunks(_after(blocks, position), transaction_records):
+            with producer.transaction():
+                for block in chunk:
+                    producer.send_block(at, block)
+                    position += len(block)
+                    sent += len(block)
+                producer.send_offsets_to_transaction({at: OffsetAndMetadata(position, note)}, group)
+            on_progress(topic, before + sent, total)
+    return sent
+
+
+def _after(blocks: Iterable[Block], position: int) -> Iterator[Block]:
+    """Yield records without the first ``position``."""
+    for block in blocks:
+        if position < len(block):
+            yield block.slice(position) if position else block
+        position = max(0, position - len(block))
+
+
+def _chunks(blocks: Iterable[Block], records: int) -> Iterator[list[Block]]:
+    """Yield what goes into one transaction, as blocks that a cluster takes."""
+    chunk: list[Block] = []
+    count = 0
+    for block in blocks:
+        for part in _parts(block):
+            chunk.append(part)
+            count += len(part)
+            if count >= records:
+                yield chunk
+                chunk, count = [], 0
+    if chunk:
+        yield chunk
+
+
+def _parts(block: Block) -> Iterator[Block]:
+    start = size = 0
+    for index, (key, value) in enumerate(zip(block.keys, block.values, strict=True)):
+        size += len(key or b"") + len(value or b"")
+        if size >= _BLOCK_BYTES:
+            yield block.slice(start, index + 1)
+            start, size = index + 1, 0
+    if start < len(block):
+        yield block.slice(start) if start else block
+
+
+# --- checks ---------------------------------------------------------------------------------
+
+
+def _totals(snapshot: Snapshot, topics: "Iterable[TopicLike] | None") -> dict[str, int]:
+    """Return the topics to publish, with how many records each has.
+
+    Raises:
+        SnapshotError: the outputs were not kept.
+        ReplayError: a topic is none of the outputs.
+    """
+    known = sorted({*snapshot.structure["sinks"], *output_topics(snapshot.outputs)})
+    names = known if topics is None else list(dict.fromkeys(topic_names(topics, "publish()", ReplayError)))
+    for name in names:
+        if name not in known:
+            raise ReplayError(f"{snapshot.root}: has no output topic {name!r}; it has {', '.join(known) or 'none'}")
+    for task, ends in snapshot.state.ends.items():
+        for (kind, at), end in ends.items():
+            kept = sum(extent.rows for extent in snapshot.outputs.get((at, str(task)), ()))
+            if kind == "sink" and at.topic in names and kept != end:
+                raise SnapshotError(
+                    f"{snapshot.root}: keeps {kept:,} of the {end:,} records that task {task} wrote to {at}: it was "
+                    "saved without outputs; save it with them"
+                )
+    totals = dict.fromkeys(names, 0)
+    for (at, _), extents in snapshot.outputs.items():
+        if at.topic in totals:
+            totals[at.topic] += sum(extent.rows for extent in extents)
+    return totals
+
+
+def _make_topics(admin: Admin, snapshot: Snapshot, names: Iterable[str]) -> None:
+    """Make topics that are missing.
+
+    Raises:
+        ReplayError: one has other partitions than the replay.
+    """
+    existing = set(admin.list_topics())
+    for name in names:
+        highest = max(output_partitions(snapshot.outputs, name), default=0)
+        wanted = snapshot.partitions.get(name, highest + 1)
+        if name not in existing:
+            admin.create_topics([TopicSpec(name, wanted)], exist_ok=True)
+        count = len(admin.describe_topics([name])[name].leaders)
+        if count != wanted:
+            raise ReplayError(
+                f"topic {name!r} has {count} partitions, the replay wrote {wanted}; replay with that count, or "
+                "publish to a topic made for it"
+            )
+
+
+def _refuse_other_snapshots(admin: Admin, snapshot: Snapshot, names: Mapping[str, int]) -> None:
+    """Refuse topics that have the outputs of a snapshot from which this one does not go on.
+
+    Raises:
+        ReplayError: their records would be there twice.
+    """
+    parents: dict[str, str | None] = {snapshot.id: snapshot.parent}
+    topics: dict[str, set[str]] = {}
+    prefix, own = _prefix(snapshot), publish_group(snapshot)
+    for group in admin.list_groups():
+        if not group.group_id.startswith(prefix) or group.group_id == own:
+            continue
+        for at, offset in admin.committed_offsets(group.group_id).items():
+            if at.topic in names:
+                note = json.loads(offset.metadata)
+                parents[note["snapshot"]] = note["parent"]
+                topics.setdefault(note["snapshot"], set()).add(at.topic)
+    line: list[str] = []
+    found: str | None = snapshot.id
+    while found is not None and found not in line:
+        line.append(found)
+        found = parents.get(found)
+    for other, written in sorted(topics.items()):
+        if other not in line:
+            raise ReplayError(
+                f"topic {min(written)!r} has the outputs of snapshot {other} of {snapshot.application_id!r} already, "
+                f"from which {snapshot.id} does not go on: they would be there twice; publish to another broker, or "
+                "delete the topic first"
+            )
+
+
+def _prefix(snapshot: Snapshot) -> str:
+    return f"{snapshot.application_id}-publish-"
+
+
+__all__ = ["publish", "publish_group"]

@@ -1,0 +1,529 @@
+"""Snapshots: where an application is after a replay, in a folder that stands on its own.
+
+The manifest is written last; a folder without one is no snapshot.  It holds the next offset of
+every input, the times of tasks and operators, punctuation schedules, the contents of all stores
+in changelog bytes, and the records that the replay wrote for its output topics.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any
+
+from attrs import astuple, evolve, field, frozen
+
+from streams.core.clock import SystemClock
+from streams.core.config import StreamsConfig
+from streams.core.records import NO_TIMESTAMP, Block, TaskId, TopicPartition
+from streams.replay.calls import (
+    MANIFEST,
+    Outputs,
+    ReplayPlan,
+    ReplayState,
+    StoreRef,
+    fingerprint,
+    outputs_from_json,
+    outputs_to_json,
+    read_manifest,
+    write_manifest,
+)
+from streams.replay.errors import ReplayError, SnapshotError
+from streams.replay.history import FileMark
+from streams.replay.storage import Extent, ExtentReader, Place, check_seal, place_of, sealed_name
+from streams.runtime.checkpoint import Checkpoint
+from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
+from streams.state.specs import StoreSpec
+from streams.topology.graph import Topology
+
+#: Folder of the data files, below the manifest.
+_DATA = "data"
+#: Parts of a structure that are sets of names, and what they are called.
+_PARTS = {"internal_topics": "repartition topic", "sources": "source topic", "sinks": "output topic"}
+
+
+@frozen
+class LiveForm:
+    """What going live needs to know of the application, without its code."""
+
+    internal_topics: tuple[InternalTopicPlan, ...]
+    #: Store -> its changelog.
+    changelogs: Mapping[str, str]
+    #: Stores whose changelog is a source topic -> that topic.
+    source_changelogs: Mapping[str, str]
+    #: Global store -> its topics.
+    global_topics: Mapping[str, tuple[str, ...]]
+    #: Topics that the application both reads and writes.
+    through: frozenset[str]
+    #: (topic, partition, next offset, note) of every partition to commit.
+    offsets: tuple[tuple[str, int, int, str], ...]
+
+    @classmethod
+    def of(cls, replay: ReplayPlan, state: ReplayState, inputs: Mapping[str, Any]) -> "LiveForm":
+        """Return the live form of an application at the end of a replay.
+
+        Offsets are given for both ways in which it may go on: unbounded, and bounded with its
+        repartition topics in lanes.
+        """
+        laned = replay.plan
+        live = ApplicationPlan.make(laned.topology, laned.config, laned.clock, replay.application.partitions)
+        offsets: dict[TopicPartition, tuple[int, str]] = {}
+        for task, saved in sorted(state.checkpoints.items()):
+            if task not in live.groups:
+                continue
+            known = Checkpoint.from_json({name: value for name, value in saved.items() if name != "wall_clock_ms"})
+            for plan in (laned, live):
+                times: dict[TopicPartition, int] = {}
+                positions: dict[TopicPartition, int] = {}
+                for item in plan.inputs(task):
+                    if not laned.is_internal(item.topic) and item.topic not in inputs:
+                        continue  # Nothing is known of it: it begins where the settings say.
+                    parts = laned.stored_in(TopicPartition(item.topic, item.number))
+                    here = [item.partition] if plan is laned else parts
+                    times[item.partition] = max(known.partition_times.get(part, NO_TIMESTAMP) for part in here)
+                    is_own = laned.is_internal(item.topic)
+                    positions[item.partition] = 0 if is_own else state.positions[task].get(parts[0], 0)
+                notes = evolve(known, partition_times=times).notes(list(positions))
+                for partition, note in notes.items():
+                    if len(note) > len(offsets.get(partition, (0, ""))[1]):
+                        offsets[partition] = (positions[partition], note)
+        stores = [name for name, spec in laned.topology.stores.items() if spec.has_changelog]
+        return cls(
+            tuple(live.internal_topics()),
+            {name: live.changelog(name) for name in stores},
+            dict(live.topology.source_changelogs),
+            {name: store.source.topics for name, store in laned.topology.global_stores.items()},
+            frozenset(laned.fed),
+            tuple((*partition, offset, note) for partition, (offset, note) in sorted(offsets.items())),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as values that JSON knows."""
+        return {
+            "internal_topics": [[topic.name, topic.partitions, dict(topic.config)] for topic in self.internal_topics],
+            "changelogs": dict(self.changelogs),
+            "source_changelogs": dict(self.source_changelogs),
+            "global_topics": {name: list(topics) for name, topics in self.global_topics.items()},
+            "through": sorted(self.through),
+            "offsets": list(map(list, self.offsets)),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "LiveForm":
+        """Read what ``to_json`` made."""
+        return cls(
+            tuple(InternalTopicPlan(*topic) for topic in data["internal_topics"]),
+            data["changelogs"],
+            data["source_changelogs"],
+            {name: tuple(topics) for name, topics in data["global_topics"].items()},
+            frozenset(data["through"]),
+            tuple((topic, number, offset, note) for topic, number, offset, note in data["offsets"]),
+        )
+
+
+@frozen
+class LastRecord:
+    """The last record of a partition that was replayed: it tells whether a topic has the same history."""
+
+    offset: int
+    timestamp_ms: int
+    digest: str
+
+
+def record_digest(block: Block) -> str:
+    """Return the digest of the first record of a block: key, value, time and headers."""
+    key, value, timestamp, headers = next(
+        zip(block.keys, block.values, block.timestamps, block.headers or [()], strict=False)
+    )
+    content = repr((key, value, timestamp, [tuple(header) for header in headers]))
+    return blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+@frozen(eq=False)
+class Snapshot:
+    """The state of an application between two records.
+
+    ``root`` is the folder that its extents are relative to.
+    """
+
+    root: Place
+    application_id: str
+    #: Digest of what the topology reads, writes and keeps.
+    topology: str
+    #: The same in words and numbers, for messages and comparison.
+    structure: Mapping[str, Any]
+    partitions: Mapping[str, int]
+    state: ReplayState
+    outputs: Outputs
+    #: Topic -> {"rows", "rows_before", "is_cut", "ends", "files", "last", "highest_ms"}; cut if the replay ended before
+    #: its history did.
+    inputs: Mapping[str, Any]
+    live: LiveForm
+    id: str
+    created: str
+    parent: str | None = None
+    #: Relative path -> (bytes, BLAKE2b); empty before it is saved.
+    files: Mapping[str, tuple[int, str]] = field(factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        plan: ReplayPlan,
+        root: Place,
+        state: ReplayState,
+        outputs: Outputs,
+        history: Mapping[str, tuple[int, Sequence[FileMark]]],
+        parent: "Snapshot | None",
+    ) -> "Snapshot":
+        """Return the snapshot of a replay that has ended."""
+        inputs: dict[str, Any] = {}
+        for topic, (rows_before, marks) in history.items():
+            ends = {}
+            is_cut = False
+            last = {} if parent is None else dict(parent.inputs.get(topic, {}).get("last", {}))
+            highest_ms = NO_TIMESTAMP if parent is None else parent.highest_ms(topic)
+            for number in range(plan.plan.partitions[topic]):
+                partition = plan.plan.feed(TopicPartition(topic, number))
+                extents = plan.sources.get(partition, ())
+                before = parent.ends(topic).get(number, 0) if parent is not None else 0
+                end = extents[-1].last + 1 if extents else before
+                # Global tables are read whole, whatever the replay ends at.
+                reached = min(
+                    (found[partition] for found in state.positions.values() if partition in found), default=end
+                )
+                is_cut = is_cut or reached < end
+                ends[str(number)] = reached
+                found_last, found_ms = _end_of(root, extents, reached)
+                highest_ms = max(highest_ms, found_ms)
+                if found_last is not None:
+                    last[str(number)] = astuple(found_last)
+            inputs[topic] = {
+                "rows_before": rows_before,
+                # Of files that were not read to their ends the records count, wherever their rows lie.
+                "rows": sum(ends.values()) if is_cut else rows_before + sum(mark.rows for mark in marks),
+                "is_cut": is_cut,
+                "ends": ends,
+                "files": [[mark.path, mark.size, mark.head, mark.tail, mark.rows] for mark in marks],
+                "last": last,
+                "highest_ms": highest_ms,
+            }
+        content = json.dumps([state.to_json(), inputs], sort_keys=True).encode()
+        created = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).isoformat(timespec="seconds")
+        topology = plan.plan.topology
+        return cls(
+            root,
+            plan.plan.config.application_id,
+            fingerprint(topology),
+            structure_of(topology, plan.plan.partitions),
+            dict(plan.plan.partitions),
+            state,
+            outputs,
+            inputs,
+            LiveForm.of(plan, state, inputs),
+            blake2b(content, digest_size=8).hexdigest(),
+            created,
+            None if parent is None else parent.id,
+        )
+
+    @classmethod
+    def open(cls, folder: Place) -> "Snapshot":
+        """Read the manifest of a snapshot.
+
+        Raises:
+            SnapshotError: the folder has none, a damaged one, or not one of a snapshot.
+        """
+        try:
+            content = read_manifest(folder)
+        except ReplayError as error:
+            raise SnapshotError(str(error)) from error
+        if content is None:
+            raise SnapshotError(f"{folder}: is no snapshot: it has no {MANIFEST}; perhaps it was never finished")
+        if content.get("kind") != "snapshot":
+            raise SnapshotError(f"{folder}: holds a {content.get('kind')}, not a snapshot")
+        return cls(
+            folder,
+            content["application_id"],
+            content["topology"],
+            content["structure"],
+            content["partitions"],
+            ReplayState.from_json(content["state"]),
+            outputs_from_json(content["outputs"]),
+            content["inputs"],
+            LiveForm.from_json(content["live"]),
+            content["id"],
+            content["created"],
+            content["parent"],
+            {path: (size, digest) for path, size, digest in content["files"]},
+        )
+
+    def save(self, folder: Place, *, with_outputs: bool = True) -> "Snapshot":
+        """Keep the snapshot in a folder of its own; return it as it lies there.
+
+        Files are linked where the file system can, else copied.  An older snapshot in the folder stays
+        valid until this one is whole.
+
+        Raises:
+            SnapshotError: the folder has something else.
+            ReplayError: nothing can be written.
+        """
+        folder.check_target()
+        known = read_manifest(folder)
+        if known is not None and known.get("kind") not in ("snapshot", None):
+            raise SnapshotError(f"{folder}: holds a {known['kind']} already; choose another folder")
+        outputs = self.outputs if with_outputs else {}
+        named = self.state.files() | {extent.file for extents in outputs.values() for extent in extents}
+        moved: dict[str, str] = {}
+        files: dict[str, list[Any]] = {}
+        for file in sorted(named):
+            source = place_of(self.root, file)
+            check_seal(source)  # Else damage to an older snapshot would be what this one was written with.
+            digest = source.digest()
+            target = f"{_DATA}/{sealed_name(source.name, digest)}"
+            if source.uri != folder.child(target).uri:
+                source.link_to(folder.child(target))
+            moved[file] = target
+            files[target] = [target, source.size(), digest]
+        state = _moved_state(self.state, moved)
+        written = {lane: [_moved(extent, moved) for extent in extents] for lane, extents in outputs.items()}
+        write_manifest(
+            folder,
+            {
+                "kind": "snapshot",
+                "id": self.id,
+                "application_id": self.application_id,
+                "topology": self.topology,
+                "created": self.created,
+                "parent": self.parent,
+                "structure": self.structure,
+                "partitions": self.partitions,
+                "inputs": self.inputs,
+                "live": self.live.to_json(),
+                "state": state.to_json(),
+                "outputs": outputs_to_json(written),
+                "files": list(files.values()),
+            },
+        )
+        for file in folder.child(_DATA).files():
+            if f"{_DATA}/{file}" not in files:
+                folder.child(_DATA, file).delete()
+        return Snapshot.open(folder)
+
+    def __repr__(self) -> str:
+        return f"Snapshot({str(self.root)!r}, {self.id} of {self.application_id}, {self.created})"
+
+    # --- what it holds ----------------------------------------------------------------------
+
+    def stores(self) -> dict[str, dict[TaskId, StoreRef]]:
+        """Return the contents of all stores, by name and task."""
+        result: dict[str, dict[TaskId, StoreRef]] = {}
+        for task, refs in self.state.stores.items():
+            for name, ref in refs.items():
+                result.setdefault(name, {})[task] = ref
+        return result
+
+    def rows_of(self, ref: StoreRef) -> Iterator[Block]:
+        """Yield the contents of a store as changelog records, sorted by key."""
+        return ExtentReader(self.root).blocks(ref.extents)
+
+    def marks(self, topic: str) -> list[FileMark]:
+        """Return the files that a topic was read from.
+
+        Raises:
+            SnapshotError: the replay ended within them, so they do not tell what was read.
+        """
+        known = self.inputs.get(topic, {})
+        if known.get("is_cut") and known["files"]:
+            raise SnapshotError(
+                f"{self.root}: its replay ended within the files of topic {topic!r} (until), and which of their rows "
+                "are left is not known; resume the replay in its folder, or replay from an archive, which has offsets"
+            )
+        return [FileMark(*mark) for mark in self.inputs.get(topic, {}).get("files", ())]
+
+    def rows(self, topic: str) -> int:
+        """Return how many rows of a topic were read from files, by this replay and those before it."""
+        return int(self.inputs.get(topic, {}).get("rows", 0))
+
+    def rows_before(self, topic: str) -> int:
+        """Return how many rows of a topic came before the files of this replay."""
+        return int(self.inputs.get(topic, {}).get("rows_before", 0))
+
+    def is_of_files(self, topic: str) -> bool:
+        """Whether the offsets of a topic are numbers of rows of files."""
+        known = self.inputs.get(topic, {})
+        return bool(known.get("files") or known.get("rows_before"))
+
+    def highest_ms(self, topic: str) -> int:
+        """Return the highest time of the records of a topic that were replayed, -1 if there were none."""
+        return int(self.inputs.get(topic, {}).get("highest_ms", NO_TIMESTAMP))
+
+    def last_record(self, partition: TopicPartition) -> LastRecord | None:
+        """Return the last record of a partition that was replayed, None if there was none."""
+        found = self.inputs.get(partition.topic, {}).get("last", {}).get(str(partition.partition))
+        return None if found is None else LastRecord(*found)
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """Return the next offset of each partition of a topic that was read."""
+        return {int(number): end for number, end in self.inputs.get(topic, {}).get("ends", {}).items()}
+
+    def state_for_replay(self) -> ReplayState:
+        """Return the state as another replay goes on from it, with whole paths."""
+        whole = {file: str(place_of(self.root, file)) for file in self.state.files()}
+        state = _moved_state(self.state, whole)
+        # Outputs begin anew; what tasks read of each other goes on where its readers are.
+        state.ends = {
+            task: {lane: end for lane, end in ends.items() if lane[0] != "sink"} for task, ends in state.ends.items()
+        }
+        state.counters = {}
+        state.examples = {}
+        return state
+
+    # --- checks -------------------------------------------------------------------------------
+
+    def check_topology(self, topology: Topology, config: StreamsConfig) -> None:
+        """Refuse another application, or one whose state would not fit.
+
+        Raises:
+            SnapshotError: says what differs.
+        """
+        if self.application_id != config.application_id:
+            raise SnapshotError(
+                f"{self.root}: is a snapshot of application {self.application_id!r}, not of "
+                f"{config.application_id!r}; give its own application id, or another snapshot"
+            )
+        if self.topology == fingerprint(topology):
+            return
+        now = structure_of(topology, {})
+        differences = list(structure_differences(self.structure, now))
+        listed = "; ".join(differences) or "its nodes are connected otherwise"
+        raise SnapshotError(
+            f"{self.root}: is a snapshot of another topology of {self.application_id!r}: {listed}; "
+            "replay with the present one, or see `streams diff` for what would change"
+        )
+
+    def check_partitions(self, counts: Mapping[str, int]) -> None:
+        """Refuse topics with other partitions than the snapshot's.
+
+        Raises:
+            SnapshotError: a topic has others.
+        """
+        for topic, count in counts.items():
+            own = self.partitions.get(topic, count)
+            if own != count:
+                raise SnapshotError(
+                    f"{self.root}: topic {topic!r} had {own} partitions, now {count}; keys would leave their state; "
+                    "replay anew with the present count"
+                )
+
+    def check_files(self) -> None:
+        """Refuse a saved snapshot that has lost a file, or whose stores are not as they were written.
+
+        Raises:
+            SnapshotError: says which file.
+        """
+        for path, (size, _) in sorted(self.files.items()):
+            place = self.root.child(path)
+            if not place.exists() or place.size() != size:
+                what = f"has {place.size():,} bytes, not {size:,}" if place.exists() else "is missing"
+                raise SnapshotError(
+                    f"{place}: {what}; see `streams snapshot verify {self.root}`; take it from a copy, or replay again"
+                )
+        for path in sorted(self.state.files()):
+            try:
+                check_seal(place_of(self.root, path))
+            except ReplayError as error:
+                raise SnapshotError(str(error)) from error
+
+    def verify(self, on_file: Callable[[str], None] = lambda file: None) -> list[str]:
+        """Return what is wrong with the files of a saved snapshot; empty if all is as it was written."""
+        problems = []
+        for path, (size, digest) in sorted(self.files.items()):
+            place = self.root.child(path)
+            on_file(path)
+            if not place.exists():
+                problems.append(f"{path}: is missing")
+            elif place.size() != size:
+                problems.append(f"{path}: has {place.size():,} bytes, not {size:,}")
+            elif place.digest() != digest:
+                problems.append(f"{path}: its bytes have changed")
+        known = set(self.files)
+        listed = self.state.files() | {extent.file for extents in self.outputs.values() for extent in extents}
+        problems += [f"{file}: is used but not listed" for file in sorted(listed - known)]
+        return problems
+
+
+def _end_of(root: Place, extents: Sequence[Extent], reached: int) -> tuple[LastRecord | None, int]:
+    """Return the last record of a partition before an offset, and the highest time up to it."""
+    before = [extent for extent in extents if extent.first < reached]
+    if not before:
+        return None, NO_TIMESTAMP
+    (block,) = ExtentReader(root).blocks(before[-1:], 0, reached)
+    offset, size = block.offsets[-1], len(block)
+    last = LastRecord(offset, block.timestamps[-1], record_digest(block.slice(size - 1, size)))
+    return last, max([*block.timestamps, *(extent.highest_ms for extent in before[:-1])])
+
+
+# --- structure ----------------------------------------------------------------------------
+
+
+def structure_of(topology: Topology, partitions: Mapping[str, int]) -> dict[str, Any]:
+    """Return what must stay the same for state to be taken over: stores, internal topics, sources."""
+    internal = topology.internal_topics
+    return {
+        "stores": {name: _store_structure(spec) for name, spec in sorted(topology.stores.items())},
+        "global_stores": sorted(topology.global_stores),
+        "internal_topics": {
+            name: partitions.get(name, internal.partitions)
+            for name, internal in sorted(topology.internal_topics.items())
+        },
+        "sources": sorted(
+            {topic for node in topology.sources() for topic in node.topics} - set(topology.internal_topics)
+        ),
+        "sinks": sorted({sink.topic for sink in topology.sinks() if sink.topic} - set(internal)),
+        "partitions": dict(sorted(partitions.items())),
+    }
+
+
+def _store_structure(spec: StoreSpec) -> dict[str, Any]:
+    return {
+        "kind": spec.kind.value,
+        "key": spec.key_serde.name,
+        "value": spec.value_serde.name,
+        "retention_ms": spec.retention_ms,
+        "window_size_ms": spec.window_size_ms,
+        "history_ms": spec.history_ms,
+        "has_changelog": spec.has_changelog,
+    }
+
+
+def structure_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what differs between two structures, in words."""
+    for name in sorted({*old["stores"], *new["stores"]}):
+        before, after = old["stores"].get(name), new["stores"].get(name)
+        if after is None:
+            yield f"store {name!r} is gone"
+        elif before is None:
+            yield f"store {name!r} is new"
+        else:
+            for what in before:
+                if before[what] != after.get(what):
+                    yield f"store {name!r} has {what} {after.get(what)!r} instead of {before[what]!r}"
+    for part, word in _PARTS.items():
+        for name in sorted(set(old[part]) - set(new[part])):
+            yield f"{word} {name!r} is gone"
+        for name in sorted(set(new[part]) - set(old[part])):
+            yield f"{word} {name!r} is new"
+
+
+def _moved(extent: Extent, files: Mapping[str, str]) -> Extent:
+    return extent._replace(file=files[extent.file])
+
+
+def _moved_state(state: ReplayState, files: Mapping[str, str]) -> ReplayState:
+    def moved(ref: StoreRef) -> StoreRef:
+        return StoreRef(tuple(_moved(extent, files) for extent in ref.extents), ref.carried)
+
+    result = state.copy()
+    result.stores = {task: {name: moved(ref) for name, ref in refs.items()} for task, refs in state.stores.items()}
+    result.lanes = {lane: [_moved(extent, files) for extent in found] for lane, found in state.lanes.items()}
+    result.global_stores = {name: moved(ref) for name, ref in state.global_stores.items()}
+    return result

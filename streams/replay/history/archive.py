@@ -1,0 +1,337 @@
+"""Archives: topics as they lie in a broker, partition by partition, offsets kept.
+
+A replay reads an archive as it lies: no shuffle, no sort.  A folder is the archive of any number of
+topics.  Each grows at its ends; what is added counts with the manifest, which is replaced last.
+"""
+
+import os
+import tempfile
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from attrs import field, frozen
+
+from streams.broker import OfflineTopics
+from streams.clients import Admin, Consumer
+from streams.core.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
+from streams.core.records import Block, TopicPartition
+from streams.core.topic import TopicLike, topic_name
+from streams.core.user_code import refuse_unawaited
+from streams.protocol.transport import Cluster
+from streams.replay.calls import MANIFEST, read_manifest, write_manifest
+from streams.replay.errors import ReplayError
+from streams.replay.storage import Extent, ExtentReader, Place, SegmentWriter, sealed_name
+
+#: How the names of all that an archive writes begin; whatever else lies in the folder is left alone.
+_FILES = "archived-"
+_SCRATCH = ".archiving"
+#: How long one look for more records waits.
+_POLL_MS = 500
+
+#: Told how many records were added so far.
+Listener = Callable[[int], None]
+
+
+@frozen
+class ArchivedTopic:
+    """What an archive holds of a topic."""
+
+    topic: str
+    partitions: int
+    #: By partition, with the whole paths of their files.
+    extents: Mapping[int, list[Extent]] = field(factory=dict)
+    #: First offset of each partition that is not archived yet.
+    ends: Mapping[int, int] = field(factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return sum(extent.rows for found in self.extents.values() for extent in found)
+
+
+def archived_topics(folder: Place) -> dict[str, ArchivedTopic]:
+    """Return what an archive holds, by topic.
+
+    Raises:
+        ReplayError: it is none, or its manifest is damaged.
+    """
+    content = read_manifest(folder)
+    if content is None or content.get("kind") != "archive":
+        raise ReplayError(f"{folder}: is no archive; `streams archive` writes one")
+    return {name: _from_json(folder.absolute(), name, entry) for name, entry in content["topics"].items()}
+
+
+def read_archive(folder: Place, topic: str) -> ArchivedTopic:
+    """Return what an archive holds of a topic.
+
+    Raises:
+        ReplayError: it is no archive, is damaged, or has another topic.
+    """
+    found = archived_topics(folder)
+    if topic not in found:
+        raise ReplayError(
+            f"{folder}: is an archive of {', '.join(sorted(found))}, not of {topic!r}; "
+            f"Archive({str(folder)!r}, topic=...) reads a topic under another name"
+        )
+    return found[topic]
+
+
+def archive_topic(
+    broker: Cluster,
+    topic: TopicLike,
+    folder: str | os.PathLike[str],
+    *,
+    on_progress: Listener = lambda count: None,
+) -> ArchivedTopic:
+    """Add to an archive what it does not have of a topic: the committed records, with their offsets.
+
+    The first time that is all from the topic's start on.  The end is that of the moment at which the call
+    comes to a partition; what transactions still hold open is left to the next call.  However the call ends, the
+    archive is as it was or has everything.
+
+    Raises:
+        UnknownTopicError: the broker has no such topic.
+        ReplayError: records were deleted before they were archived; the topic is another one of the same
+            name or has other partitions; or nothing can be written.
+    """
+    refuse_unawaited(on_progress, "on_progress of archive_topic", error=ConfigError)
+    topic = topic_name(topic, "archive_topic()", ConfigError)
+    with Admin(broker, client_id="archive") as admin:
+        known = admin.list_topics(include_internal=True)
+        if topic not in known:
+            raise UnknownTopicError(f"there is no topic {topic!r}; the broker has {', '.join(known) or 'none'}")
+        count = len(admin.describe_topics([topic])[topic].leaders)
+
+    def opened(partition: TopicPartition, position: int) -> AbstractContextManager[Source]:
+        return broker_source(broker, partition)
+
+    return _write(Place(os.fspath(folder)), topic, count, opened, on_progress)
+
+
+def archive_offline(
+    topics: OfflineTopics,
+    topic: str,
+    folder: str | os.PathLike[str],
+    *,
+    on_progress: Listener = lambda count: None,
+) -> ArchivedTopic:
+    """Do as ``archive_topic`` for a topic of a broker that does not run; its files are not touched.
+
+    What is new of each partition is copied in its turn, in whole segment files, beside a local archive, else
+    where temporary files go.
+
+    Raises:
+        UnknownTopicError, ReplayError: as ``archive_topic``.
+    """
+    place = Place(os.fspath(folder))
+
+    @contextmanager
+    def opened(partition: TopicPartition, position: int) -> Iterator[Source]:
+        with ExitStack() as stack:
+            if place.is_local:
+                scratch = place.child(_SCRATCH).path
+                scratch.mkdir()
+                stack.callback(scratch.rmdir)
+            else:
+                scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-archive-")))
+            broker = stack.enter_context(topics.opened(partition, scratch, position - 1))
+            yield stack.enter_context(broker_source(broker, partition))
+
+    return _write(place, topic, topics.partition_count(topic), opened, on_progress)
+
+
+def write_archive(
+    folder: Place,
+    topic: str,
+    partitions: int,
+    read: Callable[[TopicPartition, int], Iterator[Block]],
+    *,
+    ends: Mapping[int, int],
+    on_progress: Listener = lambda count: None,
+) -> ArchivedTopic:
+    """Add to an archive what it does not have of a topic that lies elsewhere, up to ``ends``.
+
+    ``read`` yields the blocks of a partition from an offset on.
+
+    Raises:
+        ReplayError: as ``archive_topic``.
+    """
+
+    def opened(partition: TopicPartition, position: int) -> AbstractContextManager[Source]:
+        return nullcontext(Source(0, ends[partition.partition], partial(read, partition)))
+
+    return _write(folder, topic, partitions, opened, on_progress)
+
+
+@frozen
+class Source:
+    """One partition as it is archived: its first offset, the one behind what is certain, and its records.
+
+    ``read`` yields them from an offset on, those behind ``end`` too if it likes.
+    """
+
+    start: int
+    end: int
+    read: Callable[[int], Iterator[Block]]
+
+
+def _write(
+    folder: Place,
+    topic: str,
+    partitions: int,
+    opened: Callable[[TopicPartition, int], AbstractContextManager[Source]],
+    on_progress: Listener,
+) -> ArchivedTopic:
+    folder.check_target()
+    with folder.locked():
+        content = read_manifest(folder) or {"kind": "archive", "topics": {}}
+        if content.get("kind") != "archive":
+            raise ReplayError(f"{folder}: holds a {content.get('kind')}; choose another folder")
+        _clear(folder, content)
+        entry = content["topics"].get(topic, {"partitions": partitions, "extents": {}, "ends": {}})
+        known = _from_json(folder.absolute(), topic, entry)
+        if known.partitions != partitions:
+            raise ReplayError(
+                f"{folder}: has {topic!r} with {known.partitions} partitions, now it has {partitions}, so keys lie "
+                "elsewhere; start another archive"
+            )
+        ends = {}
+        done = 0
+        with SegmentWriter(folder, f"{_FILES}{uuid4().hex[:12]}.parquet") as writer:
+            for number in range(partitions):
+                partition = TopicPartition(topic, number)
+                with opened(partition, known.ends.get(number, 0)) as source:
+                    ends[number] = source.end
+                    for block in _unread(source, partition, known, folder):
+                        writer.append("source", partition, block, keeps_offsets=True)
+                        done += len(block)
+                        on_progress(done)
+        extents: dict[str, list[Any]] = {number: list(found) for number, found in entry["extents"].items()}
+        sealed = _sealed(folder, {extent.file for _, _, extent in writer.written})
+        for _, at, extent in writer.written:
+            extents.setdefault(str(at.partition), []).append(list(extent._replace(file=sealed[extent.file])))
+        content["topics"][topic] = {
+            "partitions": partitions,
+            "extents": extents,
+            "ends": {str(number): end for number, end in ends.items()},
+        }
+        write_manifest(folder, content)
+    return read_archive(folder, topic)
+
+
+def _sealed(folder: Place, files: Iterable[str]) -> dict[str, str]:
+    """Rename files to names that tell their digests; return these by the old ones."""
+    result = {}
+    for file in sorted(files):
+        result[file] = sealed_name(file, folder.child(file).digest())
+        folder.child(file).rename_to(folder.child(result[file]))
+    return result
+
+
+def _unread(source: Source, partition: TopicPartition, known: ArchivedTopic, folder: Place) -> Iterator[Block]:
+    """Yield the records of a partition from where the archive ends.
+
+    Raises:
+        ReplayError: the archive cannot go on with it.
+    """
+    position = known.ends.get(partition.partition, source.start)
+    if source.start > position:
+        raise _gap(partition, position, source.start)
+    if source.end < position or not _is_continued(source, known.extents.get(partition.partition, ())):
+        raise ReplayError(
+            f"{partition}: is not what {folder} has up to offset {position}; the topic was made anew since: "
+            "start another archive"
+        )
+    for block in source.read(position) if position < source.end else ():
+        if block.offsets[-1] < source.end:
+            yield block
+            continue
+        yield block.slice(0, bisect_left(block.offsets, source.end))
+        return
+
+
+def _is_continued(source: Source, extents: Sequence[Extent]) -> bool:
+    """Whether the last record of the archive is in the topic too, as far as that can be seen."""
+    if not extents or extents[-1].last < source.start:
+        return True
+    last = extents[-1].last
+    found = next(source.read(last), None)
+    if found is None or found.offsets[0] != last:
+        return True  # Compacted or expired since.
+    (own,) = ExtentReader(Place("")).blocks(extents[-1:], last)
+    return next(own.rows()) == next(found.rows())
+
+
+@contextmanager
+def broker_source(broker: Cluster, partition: TopicPartition) -> Iterator[Source]:
+    """Give a partition of a broker as far as it is certain."""
+    with Consumer(
+        broker,
+        client_id="archive",
+        isolation_level="read_committed",
+        auto_offset_reset="none",
+        enable_auto_commit=False,
+    ) as consumer:
+        end = consumer.end_offsets([partition])[partition]
+        start = consumer.beginning_offsets([partition])[partition]
+        consumer.assign([partition])
+
+        def read(position: int) -> Iterator[Block]:
+            consumer.seek(partition, position)
+            # Markers of transactions and compacted records leave holes: the position tells, not the records.
+            while (consumer.known_position(partition) or position) < end:
+                try:
+                    blocks = consumer.poll_blocks(_POLL_MS).get(partition, ())
+                except OffsetOutOfRangeError as error:
+                    raise _gap(partition, position, consumer.beginning_offsets([partition])[partition]) from error
+                yield from blocks
+
+        yield Source(start, end, read)
+
+
+def _gap(partition: TopicPartition, position: int, start: int) -> ReplayError:
+    return ReplayError(
+        f"{partition}: the archive ends at offset {position}, but the topic begins at {start} now: a gap of "
+        f"{start - position} offsets; archive before records are deleted, or start another archive"
+    )
+
+
+def _from_json(folder: Place, topic: str, entry: Mapping[str, Any]) -> ArchivedTopic:
+    extents = {
+        int(number): [_below(folder, Extent(*extent)) for extent in found] for number, found in entry["extents"].items()
+    }
+    ends = {int(number): end for number, end in entry["ends"].items()}
+    return ArchivedTopic(topic, entry["partitions"], extents, ends)
+
+
+def _below(folder: Place, extent: Extent) -> Extent:
+    return extent._replace(file=str(folder.child(extent.file)))
+
+
+def _clear(folder: Place, content: Mapping[str, Any]) -> None:
+    """Delete what calls that were killed have left."""
+    listed = {
+        extent[0] for entry in content["topics"].values() for found in entry["extents"].values() for extent in found
+    }
+    folder.child(_SCRATCH).delete()
+    for file in folder.files():
+        is_part = file.startswith((_FILES, MANIFEST)) and file.endswith(".part")
+        if is_part or (file.startswith(_FILES) and file not in listed):
+            folder.child(file).delete()
+
+
+__all__ = [
+    "ArchivedTopic",
+    "Source",
+    "archive_offline",
+    "archive_topic",
+    "archived_topics",
+    "broker_source",
+    "read_archive",
+    "write_archive",
+]

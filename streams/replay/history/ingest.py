@@ -1,0 +1,207 @@
+"""From files of rows to partitions: the part of a replay that an archive makes needless.
+
+Every row gives the record that a live run would make of it, in the same partition.  A call reads
+some files or a part of one, and writes what it has of each partition with offsets from 0 on; who
+asked for the calls puts them behind each other (``intake``).  Imports files.
+"""
+
+import os
+import resource
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from attrs import field, frozen
+
+from streams.core.clock import SystemClock, VirtualClock
+from streams.core.errors import InputError
+from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
+from streams.core.topic import Topic
+from streams.files import Part, Source, count_rows, input_kind, open_input
+from streams.replay.calls import Application, Heartbeat, StageReport
+from streams.replay.errors import ReplayError
+from streams.replay.history.inputs import declared_topic
+from streams.replay.storage import Extent, Place, SegmentWriter
+
+#: Columns of a row's record that matter to partitions: (partition, block, number of each row).
+Rows = Iterator[tuple[int, Block]]
+
+
+@frozen
+class Piece:
+    """A file that is read, or a part of one."""
+
+    file: str
+    part: Part
+
+
+@frozen
+class IngestWork:
+    """Read pieces of one topic's files into its partitions, or count their rows.
+
+    A part that does not begin its file is alone in its call.  ``number`` is that of the call among
+    those of the topic, ``rows_before`` how many rows the topic has before the first file, and
+    ``skip_rows`` how many rows of that file were read before.
+    """
+
+    application: Application = field(repr=False)
+    topic: str
+    pieces: tuple[Piece, ...]
+    partitions: int
+    root: Place
+    folder: str
+    number: int = 0
+    rows_before: int = 0
+    skip_rows: int = 0
+    on_bad_row: str = "fail"
+    counts_only: bool = False
+    #: About how much is read, as it lies on disk.
+    size_bytes: int = 0
+    #: Folder that paths are relative to: that of the driver, wherever the call runs.
+    base: str = field(factory=os.getcwd)
+    stage: int = -2
+
+    @property
+    def name(self) -> str:
+        """Name for people and files."""
+        return f"{'rows' if self.counts_only else 'input'}-{_safe(self.topic)}-{self.number:05d}"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Records and bytes that it is about to read, as far as known."""
+        return 0, self.size_bytes
+
+    @property
+    def failures(self) -> Place:
+        """Where calls note that they have failed, so that those behind them need not go on."""
+        return self.root.child(self.folder, f"failed-{_safe(self.topic)}")
+
+
+@frozen
+class IngestReport(StageReport):
+    """The answer to a call, which may be that a file or row cannot be read."""
+
+    #: Rows and lines of each piece where they were counted; where they were read, the rows of its file so far.
+    counts: tuple[tuple[int, int], ...] = ()
+    written: tuple[tuple[TopicPartition, Extent], ...] = ()
+    failure: str | None = None
+
+    @property
+    def records_in(self) -> int:
+        """Records that were read, and not only counted."""
+        return sum(extent.rows for _, extent in self.written)
+
+
+def source_of(path: str, base: str = "") -> Source:
+    """Return a file as readers take it, wherever it lies; its name stays as it was given."""
+    place = Place(path)
+    if not place.is_local:
+        return Source(path, place.open_input)
+    own = os.path.join(base, place.uri)
+    return Source(place.uri, lambda: open(own, "rb"))
+
+
+def run_ingest(work: IngestWork, opened: Callable[[str], Source] | None = None) -> IngestReport:
+    """Read or count the pieces of a call, which ``opened`` gives access to.
+
+    Raises:
+        ReplayError: nothing can be written, or the call needs Spark itself.
+    """
+    import pyarrow as pa
+
+    if not isinstance(work, IngestWork):
+        raise ReplayError(f"{work.name}: can be read through Spark only; give executor='spark'")
+    meter = _Meter()
+    opened = opened or partial(_seen, work.base)
+    try:
+        if work.counts_only:
+            return meter.report(work, counts=tuple(_count(piece, opened(piece.file)) for piece in work.pieces))
+        return _read(work, meter, opened)
+    except (InputError, pa.ArrowException) as error:
+        if work.root.is_local:
+            work.failures.child(str(work.number)).write(b"")
+        # What remote file systems raise while a file is read has no place in it.
+        files = "" if isinstance(error, InputError) else f"{', '.join(piece.file for piece in work.pieces)}: "
+        return meter.report(work, failure=f"{files}{error}")
+
+
+def _seen(base: str, path: str) -> Source:
+    """Return a file that the driver has seen.
+
+    Raises:
+        InputError: it is not there where this process runs.
+    """
+    place = Place(path)
+    if place.is_local and not os.path.exists(os.path.join(base, place.uri)):
+        raise InputError(
+            f"{path}: the driver sees this file, but a process that is to read it does not: on a cluster inputs must "
+            "lie in a folder that all executors see, or on a file system such as S3"
+        )
+    return source_of(path, base)
+
+
+def _count(piece: Piece, source: Source) -> tuple[int, int]:
+    return count_rows(source, input_kind(source), piece.part)
+
+
+def _read(work: IngestWork, meter: "_Meter", opened: Callable[[str], Source]) -> IngestReport:
+    topic = declared_topic(work.application.plan(VirtualClock(NO_TIMESTAMP)).topology, work.topic)
+    name = f"{work.folder}/{work.name}-{meter.attempt}.parquet"
+    counts: list[tuple[int, int]] = []
+    before, skip = work.rows_before, work.skip_rows
+    with SegmentWriter(work.root, name) as writer, Heartbeat(work.root, work.folder, work.name, meter.clock) as beat:
+        for piece in work.pieces:
+            position = max(skip, piece.part.first_row)
+            source = opened(piece.file)
+            for number, block in _records(work, topic, source, piece.part, before, skip):
+                writer.append("source", TopicPartition(work.topic, number), block, origins=list(block.offsets))
+                position += len(block)
+                beat.beat(before + position - work.rows_before)
+            counts.append((position, position))
+            before, skip = before + position, 0
+    written = tuple((partition, extent) for _, partition, extent in writer.written)
+    sizes = {file: work.root.child(file).size() for file in {extent.file for _, extent in written}}
+    return meter.report(work, counts=tuple(counts), written=written, files=sizes)
+
+
+def _records(work: IngestWork, topic: Topic[Any, Any], source: Source, part: Part, before: int, skip: int) -> Rows:
+    """Yield the records of a piece by partition; their offsets are the numbers of their rows."""
+    on_bad_row: Any = work.on_bad_row
+    reader = open_input(
+        topic,
+        source,
+        part=part,
+        on_bad_row=on_bad_row,
+        # The time of rows that cannot be read: none, so that they do not count as history of today.
+        clock=VirtualClock(NO_TIMESTAMP),
+        needs_time=True,
+        rows_before=before,
+    )
+    for batch in reader(work.partitions, skip):
+        if any(int(number) < work.number for number in (work.failures.files() if work.root.is_local else ())):
+            raise InputError(f"{source}: not read on, for a row before it cannot be read")
+        yield from batch
+
+
+def _safe(topic: str) -> str:
+    return "".join(char if char.isalnum() or char in "._-" else "-" for char in topic)
+
+
+class _Meter:
+    """What a call has used so far."""
+
+    def __init__(self) -> None:
+        self.clock = SystemClock()
+        self.attempt = uuid4().hex[:12]
+        self._started_ms = self.clock.monotonic_ms()
+        self._before = resource.getrusage(resource.RUSAGE_SELF)
+
+    def report(self, work: IngestWork, *, files: "dict[str, int] | None" = None, **found: Any) -> IngestReport:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        cpu = (used.ru_utime + used.ru_stime - self._before.ru_utime - self._before.ru_stime) * 1000
+        elapsed = self.clock.monotonic_ms() - self._started_ms
+        return IngestReport(work.name, (), files or {}, elapsed, int(cpu), used.ru_maxrss * 1024, self.attempt, **found)
+
+
+__all__ = ["IngestReport", "IngestWork", "Piece", "run_ingest", "source_of"]

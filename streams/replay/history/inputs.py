@@ -1,0 +1,344 @@
+"""What a user gave as history of each topic, and what is known of it.
+
+``Files`` are read row by row into partitions, ``Archive`` lies in partition order already.  Of
+every file it is noted what it was, so that a later run knows whether it has grown, is new, or
+was changed.
+"""
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from attrs import field, frozen
+
+from streams.core.errors import ConfigError, InputError
+from streams.core.topic import Topic
+from streams.files import kind_of
+from streams.files.kinds import Kind
+from streams.files.lake import LakeTable, table_below
+from streams.replay.calls import read_manifest
+from streams.replay.errors import ReplayError
+from streams.replay.storage import NoFileSystemError, Place, is_local
+from streams.topology.graph import SourceNode, Topology
+
+#: Bytes at the start and before the end of a file that tell whether it is the same.
+_LOOK = 1 << 16
+#: In the place of a digest: when the file was changed last, in epoch milliseconds.
+_MODIFIED = "modified "
+#: How tables of a catalog are named, such as ``lake.orders``.
+_TABLE = re.compile("(table:)?[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*){0,2}")
+_URI = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+@frozen
+class Files:
+    """Files of rows, read in this order as one.
+
+    ``through_spark``: Spark finds them, by paths, folders and patterns of its own, and hands their bytes to
+    Python; for file systems that Python cannot read.
+    """
+
+    paths: tuple[str, ...]
+    through_spark: bool = False
+
+
+@frozen
+class Archive:
+    """A folder that ``streams archive`` has written: partitions and offsets are kept.
+
+    ``topic`` is the name that it has there, the replayed topic's own by default.
+    """
+
+    path: str = field(converter=os.fspath)
+    topic: str | None = None
+
+
+_STARTS = "a replay begins at the beginning of the topic, or with resume where the last one ended; leave it out"
+_ENDS = "a replay reads to the end of the topic at its start; leave it out, and give until=... to end before"
+_ONE_TOPIC = "a replay reads the one topic that is named; leave it out"
+_CUTS = "it would put records out of their order; leave it out"
+#: Options of Spark's source that would go against what a replay does, in lower case, and why.
+#: A time wins over an offset there, so what is passed beside our own offsets would count instead of them.
+_OWN_OPTIONS = {
+    "startingtimestamp": _STARTS,
+    "startingoffsets": _STARTS,
+    "startingoffsetsbytimestamp": _STARTS,
+    "startingoffsetsbytimestampstrategy": _STARTS,
+    "endingtimestamp": _ENDS,
+    "endingoffsets": _ENDS,
+    "endingoffsetsbytimestamp": _ENDS,
+    "subscribe": _ONE_TOPIC,
+    "subscribepattern": _ONE_TOPIC,
+    "assign": _ONE_TOPIC,
+    "kafka.bootstrap.servers": "it is KafkaTopic's bootstrap_servers; leave it out",
+    "failondataloss": "records that are gone are an error of a replay, not a gap; leave it out",
+    "includeheaders": "a replay keeps headers; leave it out",
+    "kafka.isolation.level": "of transactions a replay reads the committed ones, as the application does; leave it out",
+    "minpartitions": _CUTS,
+    "maxrecordsperpartition": _CUTS,
+    "maxoffsetspertrigger": "it belongs to streaming queries; leave it out",
+    "minoffsetspertrigger": "it belongs to streaming queries; leave it out",
+}
+
+
+@frozen
+class KafkaTopic:
+    """A topic of a Kafka cluster, read through Spark's source up to its end at the start of the replay.
+
+    Partitions and offsets are kept; of transactions the committed ones are read.  ``options`` are those of
+    Spark's source beyond these, such as ``kafka.security.protocol``; those that say what is read, and in which
+    pieces, are the replay's own.  ``partitions`` is the count that the topic must have; by default that of its
+    ``Topic``, else whatever it has.
+
+    Raises:
+        ConfigError: an option is the replay's own.
+    """
+
+    bootstrap_servers: str
+    topic: str
+    options: Mapping[str, str] = field(factory=dict)
+    partitions: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        for name in self.options:
+            why = _OWN_OPTIONS.get(name.lower())
+            if why is not None:
+                raise ConfigError(f"KafkaTopic {self.topic!r}: option {name!r} is refused: {why}")
+
+
+Input: TypeAlias = Files | Archive | KafkaTopic
+#: What may stand for the history of a topic: a path or glob, several of them, or one of the classes.
+Given: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Input"
+
+
+@frozen
+class FileMark:
+    """What a file was when it was read: enough to tell whether it has grown or is another."""
+
+    path: str
+    size: int
+    head: str
+    #: Digest of the last bytes before ``size``.
+    tail: str
+    #: Rows read from it.
+    rows: int = 0
+
+    @classmethod
+    def of(cls, path: str, size: int | None = None) -> "FileMark":
+        """Look at a file, as if it ended at ``size``.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        place = Place(path)
+        try:
+            whole = place.size()
+            end = whole if size is None else size
+            with place.open_input() as stream:
+                head = stream.read(min(_LOOK, end))
+                stream.seek(max(0, end - _LOOK))
+                tail = stream.read(min(_LOOK, end))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error}") from error
+        except ReplayError as error:
+            raise InputError(str(error)) from error
+        return cls(path, end, blake2b(head, digest_size=16).hexdigest(), blake2b(tail, digest_size=16).hexdigest())
+
+    @classmethod
+    def by_time(cls, path: str, size: int, modified_ms: int) -> "FileMark":
+        """Return what is known of a file that only Spark can read."""
+        return cls(path, size, f"{_MODIFIED}{modified_ms}", "")
+
+    def check_growth(self, path: str) -> None:
+        """Refuse a file whose last line was read before it was whole.
+
+        Raises:
+            InputError: what was added goes on with that line.
+        """
+        kind = kind_of(path)
+        if not self.size or kind is None or kind.is_gzip or kind.kind is Kind.PARQUET:
+            return
+        with Place(path).open_input() as stream:
+            stream.seek(self.size - 1)
+            border = stream.read(2)
+        if not border.startswith(b"\n") and not border.endswith((b"\n", b"\r")):
+            raise InputError(
+                f"{path}: row {self.rows} had no line end when it was read, and has grown since; start anew in "
+                "another folder"
+            )
+
+    def is_in(self, path: str) -> bool:
+        """Whether a file begins with all that this one was."""
+        if self.head.startswith(_MODIFIED) or Place(path).size() < self.size:
+            return False
+        other = FileMark.of(path, self.size)
+        return (other.head, other.tail) == (self.head, self.tail)
+
+
+def input_of(given: Any) -> Input:
+    """Return the input that a user's value stands for.
+
+    Raises:
+        InputError: there is no such file, or a pattern matches none.
+    """
+    if isinstance(given, Files) and not given.through_spark:
+        _refuse_tables(given.paths)
+    if isinstance(given, Files | Archive | KafkaTopic):
+        return given
+    if isinstance(given, str) and given.startswith("kafka://"):
+        servers, _, topic = given.removeprefix("kafka://").partition("/")
+        if not servers or not topic:
+            raise InputError(f"{given}: give kafka://HOST:PORT/TOPIC")
+        return KafkaTopic(servers, topic)
+    paths = [given] if isinstance(given, str | os.PathLike) else given
+    if not isinstance(paths, Sequence) or not all(isinstance(path, str | os.PathLike) for path in paths):
+        kind = f"{type(given).__module__}.{type(given).__qualname__}"
+        raise InputError(
+            f"an input is a file, folder, pattern, a list of files, an Archive or a KafkaTopic, not a {kind}; write "
+            "the rows of a DataFrame or table to Parquet (df.write.parquet(FOLDER)), and give that folder"
+        )
+    found: list[str] = []
+    for path in paths:
+        text = os.fspath(path)
+        if _needs_spark(text):
+            texts = tuple(os.fspath(other) for other in paths)
+            if not all(map(_URI.match, texts)):
+                raise InputError(f"{text}: can be read through Spark only; give the other paths with their schemes too")
+            return Files(texts, through_spark=True)
+        if is_archive(text):
+            if len(paths) > 1:
+                raise InputError(f"{text}: is an archive; give it alone")
+            return Archive(text)
+        found += _files(text)
+    if not found:
+        raise InputError("an input needs at least one file")
+    return Files(tuple(found))
+
+
+def _needs_spark(path: str) -> bool:
+    """Whether Python has no file system for a path."""
+    if path.startswith("file:") or not _URI.match(path):
+        return False
+    try:
+        Place(path).exists()
+    except NoFileSystemError:
+        return True
+    return "://" not in path
+
+
+def is_archive(path: str) -> bool:
+    """Whether a folder holds an archive.
+
+    Raises:
+        ReplayError: it has a manifest that is damaged.
+        InputError: it holds something else of a replay.
+    """
+    content = read_manifest(Place(path))
+    if content is None or content.get("kind") == "archive":
+        return content is not None
+    raise InputError(f"{path}: holds a {content.get('kind')}, which is no history; give files, or an archive")
+
+
+def _files(text: str) -> list[str]:
+    """Return the files that a path, folder or pattern names, sorted by name."""
+    if not is_local(text):
+        return _remote_files(text)
+    text = text.removeprefix("file://")
+    if glob.has_magic(text) and not Path(text).exists():
+        found = sorted(path for path in glob.glob(text, recursive=True) if Path(path).is_file())
+        if not found:
+            raise InputError(f"{text}: no file matches this pattern")
+        _refuse_tables(found)
+        return found
+    path = Path(text)
+    if path.is_dir():
+        found = [str(path / name) for name in _files_below(Place(text)) if not _is_hidden(name)]
+        if not found:
+            raise InputError(f"{text}: this folder has no files")
+        return found
+    if not path.exists():
+        names = sorted(entry.name for entry in path.parent.iterdir())[:1000] if path.parent.is_dir() else []
+        close = get_close_matches(path.name, names, n=1)
+        meant = f"; did you mean {str(path.parent / close[0])!r}?" if close else ""
+        if not meant and _TABLE.fullmatch(text):
+            meant = "; a table of a catalog is no input: write its rows to Parquet, and give that folder"
+        raise InputError(f"{text}: there is no such file{meant}")
+    _refuse_tables([text])
+    return [text]
+
+
+def _remote_files(text: str) -> list[str]:
+    """Return the files that the URI of a file or folder names.
+
+    Raises:
+        InputError: there are none, or it is a pattern.
+    """
+    place = Place(text)
+    if place.is_folder():
+        found = [f"{text.rstrip('/')}/{name}" for name in _files_below(place) if not _is_hidden(name)]
+        if not found:
+            raise InputError(f"{text}: this folder has no files")
+        return found
+    if not place.exists():
+        if glob.has_magic(text):
+            raise InputError(
+                f"{text}: patterns are for files of this machine; give the folder, or the files one by one"
+            )
+        raise InputError(f"{text}: there is no such file or folder")
+    _refuse_tables([text])
+    return [text]
+
+
+def _files_below(folder: Place) -> list[str]:
+    """Return the files of a folder, relative to it.
+
+    Raises:
+        InputError: it is a table of a lake, lies in one, or one lies in it.
+    """
+    found = folder.files()
+    table = folder.table() or table_below(str(folder), found)
+    if table is not None:
+        raise table.refused_as_input()
+    return found
+
+
+def _refuse_tables(paths: Iterable[str]) -> None:
+    """Refuse files of the tables of a lake.
+
+    Raises:
+        InputError: there is one.
+    """
+    known: dict[str, LakeTable | None] = {}
+    for path in paths:
+        table = Place(path).table(known)
+        if table is not None:
+            raise table.refused_as_input()
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a file in a folder is what writers leave beside their data, such as ``_SUCCESS``."""
+    return any(part.startswith((".", "_")) for part in name.split("/"))
+
+
+def declared_topic(topology: Topology, name: str) -> Topic[Any, Any]:
+    """Return a topic that the topology reads, with its types.
+
+    Raises:
+        ReplayError: it does not read it.
+    """
+    sources: list[SourceNode] = [
+        *topology.sources(),
+        *(store.source for store in topology.global_stores.values()),
+    ]
+    for source in sources:
+        if name in source.topics or (source.pattern is not None and source.pattern.fullmatch(name)):
+            return topology.topics.get(name) or Topic(name, key=source.key_serde, value=source.value_serde)
+    known = sorted({topic for source in sources for topic in source.topics} - topology.internal_topics.keys())
+    close = get_close_matches(name, known, n=1)
+    meant = f" (did you mean {close[0]!r}?)" if close else ""
+    raise ReplayError(f"the topology reads no topic {name!r}{meant}; it reads {', '.join(known) or 'none by name'}")

@@ -1,0 +1,210 @@
+"""How the files of topics are shared out to calls, and put together again: the driver's side of ``ingest``.
+
+Files are cut by their sizes alone, so the same files give the same calls on any executor.  A call
+has to know the number of its first row where rows without a key go round the partitions, and to
+name rows: so where a topic has several calls, rows are counted first.  No record is moved after
+it was read: a partition is the list of what the calls have of it, in their order.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+
+from attrs import define, evolve, field, frozen
+
+from streams.core.errors import InputError
+from streams.files import WHOLE, cut_file, input_kind, kind_of
+from streams.files.kinds import Kind
+from streams.replay.calls import Application
+from streams.replay.history.ingest import IngestReport, IngestWork, Piece, source_of
+from streams.replay.storage import Extent, Place
+
+#: Bytes of what one call reads, about; measured in docs/decisions.
+PART_BYTES = 32 << 20
+#: About how much a compressed file grows when it is read.
+_GZIP_FACTOR = 5
+
+#: Lists of calls, to be answered with their reports.
+Calls = Generator[list[IngestWork], list[IngestReport], None]
+
+
+@define
+class TopicFiles:
+    """Files of a topic that are to be read, and what was read of them.
+
+    ``sizes`` says how much of each counts; ``rows_before`` is the number of rows that the topic has
+    before them, ``skip_rows`` how many of the first file were read before, ``starts`` the next offset of
+    each partition.
+    """
+
+    topic: str
+    paths: Sequence[str]
+    sizes: Sequence[int]
+    partitions: int
+    rows_before: int = 0
+    skip_rows: int = 0
+    starts: Mapping[int, int] = field(factory=dict)
+    #: Rows of each file, those read before included.
+    rows: list[int] = field(factory=list)
+    extents: dict[int, list[Extent]] = field(factory=dict)
+    works: list[IngestWork] = field(factory=list)
+
+    def take(self, reports: Sequence[IngestReport]) -> None:
+        """Put together what the calls have read.
+
+        Raises:
+            InputError: a file or row cannot be read; of several the first in the order of the files.
+        """
+        for report in reports:
+            if report.failure is not None:
+                raise InputError(report.failure)
+        ends = dict(self.starts)
+        for report in reports:
+            base = dict(ends)
+            for partition, extent in report.written:
+                number = partition.partition
+                self.extents.setdefault(number, []).append(extent.shifted(base.get(number, 0)))
+                ends[number] = ends.get(number, 0) + extent.rows
+        for path, size in zip(self.paths, self.sizes, strict=True):
+            if Place(path).size() != size and not _is_bounded(path):
+                raise InputError(f"{path}: has changed while it was read; read it when it is complete")
+
+
+@frozen
+class _Cut:
+    """What one call of a topic reads: pieces, the numbers of their files, rows where known, bytes."""
+
+    pieces: tuple[Piece, ...]
+    files: tuple[int, ...]
+    rows: tuple[int | None, ...]
+    sizes: tuple[int, ...]
+
+
+def read_files(
+    application: Application,
+    topics: Sequence[TopicFiles],
+    root: Place,
+    folder: str,
+    *,
+    on_bad_row: str = "fail",
+    part_bytes: int = PART_BYTES,
+) -> Calls:
+    """Yield the calls that read the files of topics; afterwards these have what was read.
+
+    Raises:
+        InputError: a file or row cannot be read.
+        ReplayError: nothing can be written.
+    """
+    cuts = [_cut(topic, part_bytes) for topic in topics]
+    for topic, found in zip(topics, cuts, strict=True):
+        topic.works = [
+            IngestWork(
+                application,
+                topic.topic,
+                cut.pieces,
+                topic.partitions,
+                root,
+                folder,
+                number,
+                topic.rows_before,
+                topic.skip_rows if not number else 0,
+                on_bad_row,
+                size_bytes=sum(cut.sizes),
+            )
+            for number, cut in enumerate(found)
+        ]
+        for work in topic.works[:1]:
+            work.failures.delete()
+    counted = yield from _counted(topics, cuts)
+    for topic, found, counts in zip(topics, cuts, counted, strict=True):
+        if len(found) > 1:
+            _place(topic, found, counts)
+    works = [work for topic in topics for work in topic.works]
+    reports = yield works
+    for topic in topics:
+        own, reports = reports[: len(topic.works)], reports[len(topic.works) :]
+        for work in topic.works[:1]:
+            work.failures.delete()
+        topic.take(own)
+        if not topic.rows:
+            topic.rows = [rows for report in own for rows, _ in report.counts]
+
+
+def _cut(topic: TopicFiles, part_bytes: int) -> list[_Cut]:
+    """Return what each call of a topic reads: neighbouring small files, or a part of a large one."""
+    result: list[_Cut] = []
+    pieces: list[tuple[Piece, int, int | None, int]] = []
+    size = 0
+
+    def close() -> None:
+        if pieces:
+            result.append(_Cut(*map(tuple, zip(*pieces, strict=True))))
+        pieces.clear()
+
+    for index, (path, size_bytes) in enumerate(zip(topic.paths, topic.sizes, strict=True)):
+        source = source_of(path)
+        kind = input_kind(source)
+        parts = list(cut_file(source, kind, size_bytes, part_bytes))
+        weight = size_bytes * (_GZIP_FACTOR if kind.is_gzip else 1)
+        if len(parts) > 1 or size + weight > part_bytes:
+            close()
+            size = 0
+        for part, rows, about in parts or [(WHOLE, 0, 0)]:
+            pieces.append((Piece(path, part), index, rows, about))
+            if len(parts) > 1:
+                close()
+        size += weight
+    close()
+    return result
+
+
+def _counted(
+    topics: Sequence[TopicFiles], cuts: Sequence[Sequence[_Cut]]
+) -> Generator[list[IngestWork], list[IngestReport], list[list[tuple[tuple[int, int], ...]]]]:
+    """Have the rows of all calls counted where that is needed and they are not known."""
+    asked: list[IngestWork] = []
+    for topic, found in zip(topics, cuts, strict=True):
+        if len(found) > 1:
+            asked += [
+                evolve(work, counts_only=True) for work, cut in zip(topic.works, found, strict=True) if None in cut.rows
+            ]
+    reports = iter((yield asked)) if asked else iter(())
+    result = []
+    for found in cuts:
+        counts: list[tuple[tuple[int, int], ...]] = []
+        for cut in found if len(found) > 1 else ():
+            if None in cut.rows:
+                report = next(reports)
+                if report.failure is not None:
+                    raise InputError(report.failure)
+                counts.append(report.counts)
+            else:
+                counts.append(tuple((rows, rows) for rows in cut.rows if rows is not None))
+        result.append(counts)
+    return result
+
+
+def _place(topic: TopicFiles, cuts: Sequence[_Cut], counts: Sequence[tuple[tuple[int, int], ...]]) -> None:
+    """Tell each call of a topic what comes before it, and drop those whose rows were all read before."""
+    topic.rows = [0] * len(topic.paths)
+    lines = [0] * len(topic.paths)
+    works = []
+    for work, cut, found in zip(topic.works, cuts, counts, strict=True):
+        first = cut.files[0]
+        part = evolve(cut.pieces[0].part, first_row=topic.rows[first], first_line=lines[first] + 1)
+        before = topic.rows_before + sum(topic.rows[:first])
+        for index, (rows, line_count) in zip(cut.files, found, strict=True):
+            topic.rows[index] += rows
+            lines[index] += line_count
+        skip = topic.skip_rows if not first else 0
+        if len(cut.pieces) > 1 or topic.rows[first] > skip:
+            pieces = (evolve(cut.pieces[0], part=part), *cut.pieces[1:])
+            works.append(evolve(work, pieces=pieces, rows_before=before, skip_rows=skip))
+    topic.works = works
+
+
+def _is_bounded(path: str) -> bool:
+    """Whether no more of a file is read than it had at the start."""
+    kind = kind_of(path)
+    return kind is not None and not kind.is_gzip and kind.kind is not Kind.PARQUET
+
+
+__all__ = ["Calls", "TopicFiles", "read_files"]

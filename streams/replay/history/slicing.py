@@ -1,0 +1,132 @@
+"""Where history is cut: by time, by number of slices, or by records in each.
+
+A cut is an offset per source partition, so it stays where it is when history grows.  Results do
+not depend on it: a task processes in a slice only what no later record could come before.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from itertools import accumulate
+
+from streams.core.records import TopicPartition
+from streams.replay.errors import ReplayError
+from streams.replay.storage import Extent, ExtentReader, Place
+
+Sources = Mapping[TopicPartition, Sequence[Extent]]
+Cut = dict[TopicPartition, int]
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+#: A plain number up to this is how many slices, above it how many records each has at most.
+MOST_SLICES = 1000
+_BEFORE_ALL_MS = -(1 << 63)
+
+
+def span_ms(text: str) -> int:
+    """Return the length of a span of event time.
+
+    >>> span_ms("1d"), span_ms("90s")
+    (86400000, 90000)
+
+    Raises:
+        ReplayError: it is none.
+    """
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = text[len(number) :]
+    if unit not in _UNITS_MS or not number.isdecimal() or not int(number):
+        raise ReplayError(f"slices {text!r}: give a span of event time such as 1d, 6h or 30m, or a whole number")
+    return int(number) * _UNITS_MS[unit]
+
+
+def cuts(
+    sources: Sources, start: Mapping[TopicPartition, int], slices: str | int | timedelta, root: Place
+) -> list[Cut]:
+    """Return the cut of each slice of what lies from ``start`` on; the last one takes in all of it.
+
+    Raises:
+        ReplayError: ``slices`` is neither a span nor a number above 0.
+    """
+    ends = {partition: extents[-1].last + 1 for partition, extents in sources.items() if extents}
+    times = _Times(sources, start, root)
+    if isinstance(slices, timedelta):
+        borders = times.by_span(slices // timedelta(milliseconds=1))
+    elif isinstance(slices, str) and not slices.isdecimal():
+        borders = times.by_span(span_ms(slices))
+    else:
+        number = int(slices)
+        if number < 1:
+            raise ReplayError(f"slices {slices!r}: give a number above 0")
+        count = number if number <= MOST_SLICES else -(-times.total // number)
+        borders = times.by_count(count)
+    result: list[Cut] = []
+    # Row groups that were read in part have times of slices that are done.
+    reached = times.cut(_BEFORE_ALL_MS)
+    for border in borders:
+        found = times.cut(border)
+        if found != reached:
+            result.append(found)
+            reached = found
+    result.append(dict(ends))
+    return result
+
+
+def cut_at(sources: Sources, start: Mapping[TopicPartition, int], time_ms: int, root: Place) -> Cut:
+    """Return the offset in each partition of the first record that is not before a time."""
+    return _Times(sources, start, root).cut(time_ms)
+
+
+class _Times:
+    """Timestamps of the sources, as the highest so far in each partition: these only ascend."""
+
+    def __init__(self, sources: Sources, start: Mapping[TopicPartition, int], root: Place) -> None:
+        self._sources = sources
+        self._start = start
+        self._reader = ExtentReader(root)
+        #: Partition -> (first offset, last offset, highest time up to its end, records) of each extent.
+        self._spans: dict[TopicPartition, list[tuple[Extent, int]]] = {}
+        for partition, extents in sources.items():
+            begin = start.get(partition, 0)
+            rest = [extent for extent in extents if extent.last >= begin]
+            highest = accumulate((extent.highest_ms for extent in rest), max)
+            self._spans[partition] = list(zip(rest, highest, strict=True))
+        self.total = sum(extent.rows for spans in self._spans.values() for extent, _ in spans)
+
+    def by_span(self, size_ms: int) -> list[int]:
+        """Return the multiples of a span that lie within history."""
+        lowest = min((extent.lowest_ms for spans in self._spans.values() for extent, _ in spans), default=0)
+        highest = max((extent.highest_ms for spans in self._spans.values() for extent, _ in spans), default=0)
+        first = (lowest // size_ms + 1) * size_ms
+        if (highest - first) // size_ms > 100 * MOST_SLICES:
+            raise ReplayError(f"slices of {size_ms} ms would be {(highest - first) // size_ms:,}; give a longer span")
+        return list(range(first, highest + 1, size_ms))
+
+    def by_count(self, count: int) -> list[int]:
+        """Return times that divide the records in about equal parts."""
+        if count <= 1 or not self.total:
+            return []
+        times: list[int] = []
+        for spans in self._spans.values():
+            reached = -1
+            for extent, _ in spans:
+                # Every row, where it is little; some of each row group otherwise.
+                _, found = self._reader.timestamps(extent)
+                step = max(1, self.total // 1_000_000)
+                found = list(accumulate(found, max, initial=reached))[1:]
+                reached = found[-1]
+                times += found[::step]
+        times.sort()
+        places = (len(times) * number // count for number in range(1, count))
+        return sorted({times[place] for place in places})
+
+    def cut(self, time_ms: int) -> Cut:
+        """Return in each partition the offset of the first record that is not before a time."""
+        result: Cut = {}
+        for partition, spans in self._spans.items():
+            extents = self._sources[partition]
+            end = extents[-1].last + 1 if extents else 0
+            for extent, highest in spans:
+                if highest >= time_ms:
+                    offsets, times = self._reader.timestamps(extent)
+                    end = next(offset for offset, time in zip(offsets, times, strict=True) if time >= time_ms)
+                    break
+            result[partition] = max(end, self._start.get(partition, 0))
+        return result
