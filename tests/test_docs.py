@@ -101,3 +101,16 @@ def test_a_figure_is_rounded_to_its_step():
     text = FIGURES.rendered("<!-- figure: walk / uphill / m/s / 100 -->9<!-- /figure --> m/s", figures)
 
     assert text == "<!-- figure: walk / uphill / m/s / 100 -->1,400<!-- /figure --> m/s"
+
+
+def test_every_invariant_is_held_by_a_test_that_is_there():
+    page = (DOCS / "non-obvious.md").read_text(encoding="utf-8")
+    holders = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
+    without = [
+        f"{path}::{name}"
+        for path, name in holders
+        if not (DOCS.parent / path).exists() or f"def {name}(" not in (DOCS.parent / path).read_text(encoding="utf-8")
+    ]
+
+    assert len(holders) == page.count("\n- **")
+    assert without == []
