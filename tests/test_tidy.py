@@ -1,0 +1,148 @@
+"""The limits of the house, as a test: each rule is a function from parsed sources to what breaks it.
+
+Complexity and numbers of parameters are ruff's (``make lint``); the rest is here.  Each rule has a test that
+shows that it finds what it is for.
+"""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULE_LINES = 600
+FUNCTION_LINES = 70
+#: Types that a table at the top of a module is declared as, so that mypy refuses to change it.
+READ_ONLY = re.compile(r"^(typing\.)?(Final\[)?(Mapping|Sequence|Set|Collection|tuple|frozenset)\b")
+MUTABLE_CALLS = {"dict", "list", "set", "defaultdict", "deque", "Counter", "OrderedDict", "WeakKeyDictionary"}
+
+
+class Source(NamedTuple):
+    """A module of the project."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+
+def source(path: str, text: str) -> Source:
+    return Source(path, text, ast.parse(text))
+
+
+def sources() -> list[Source]:
+    files = sorted((ROOT / "streams").rglob("*.py"))
+    return [source(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")) for file in files]
+
+
+def long_modules(modules: Iterable[Source]) -> Iterator[str]:
+    for module in modules:
+        if (count := module.text.count("\n")) > MODULE_LINES:
+            yield f"{module.path}: {count} lines"
+
+
+def long_functions(modules: Iterable[Source]) -> Iterator[str]:
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                count = (node.end_lineno or node.lineno) - node.lineno + 1
+                if count > FUNCTION_LINES:
+                    yield f"{module.path}:{node.lineno}: {node.name} has {count} lines"
+
+
+def _is_mutable(value: ast.expr | None) -> bool:
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id in MUTABLE_CALLS
+    return isinstance(value, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
+
+
+def mutable_globals(modules: Iterable[Source]) -> Iterator[str]:
+    """A table at the top of a module is declared read-only, so that a type checker refuses to change it."""
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.Assign) and _is_mutable(node.value):
+                names = ", ".join(ast.unparse(target) for target in node.targets)
+                if names != "__all__":
+                    yield f"{module.path}:{node.lineno}: {names} is not declared as a Mapping, Sequence or Set"
+            elif isinstance(node, ast.AnnAssign) and _is_mutable(node.value):
+                declared = ast.unparse(node.annotation)
+                if not READ_ONLY.match(declared):
+                    yield f"{module.path}:{node.lineno}: {ast.unparse(node.target)} is declared as {declared}"
+
+
+def _readers() -> str:
+    """Everything that may name a definition of the package: itself, its documentation and its examples."""
+    files = [
+        *(file for kind in ("*.py", "*.pyx", "*.pyi") for file in (ROOT / "streams").rglob(kind)),
+        *(ROOT / "topology_examples").glob("*.py"),
+        *(file for kind in ("*.md", "*.py") for file in (ROOT / "docs").rglob(kind)),
+        ROOT / "README.md",
+    ]
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def _is_called_by_others(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> bool:
+    """Hooks of a framework: methods of asyncio's protocols, defaults and validators of attrs."""
+    parent = parents.get(node)
+    if isinstance(parent, ast.ClassDef) and any(ast.unparse(base).startswith("asyncio.") for base in parent.bases):
+        return True
+    return any(
+        isinstance(decorator, ast.Attribute) and decorator.attr in ("default", "validator")
+        for decorator in getattr(node, "decorator_list", ())
+    )
+
+
+def unread_definitions(modules: Iterable[Source], readers: str) -> Iterator[str]:
+    """A function, class or method whose name stands nowhere but in its definition."""
+    words = Counter(re.findall(r"\w+", readers))
+    for module in modules:
+        parents = {child: node for node in ast.walk(module.tree) for child in ast.iter_child_nodes(node)}
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                is_special = node.name.startswith("__") and node.name.endswith("__")
+                if not is_special and words[node.name] <= 1 and not _is_called_by_others(node, parents):
+                    yield f"{module.path}:{node.lineno}: nothing reads {node.name}"
+
+
+def duplicate_classes(modules: Iterable[Source]) -> Iterator[str]:
+    """Public classes of different modules have different names."""
+    found: dict[str, list[str]] = {}
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(f"{module.path}:{node.lineno}")
+    for name, places in sorted(found.items()):
+        if len(places) > 1:
+            yield f"{name}: {', '.join(places)}"
+
+
+SOURCES = sources()
+
+
+CLASSES = [source("a.py", "class Batch: ..."), source("b.py", "class Batch: ...\nclass _Batch: ...")]
+BROKEN: dict[str, tuple[Callable[[], Iterator[str]], list[str]]] = {
+    "module": (lambda: long_modules([source("a.py", "x = 1\n" * 601)]), ["a.py: 601 lines"]),
+    "function": (
+        lambda: long_functions([source("a.py", "def f():\n" + "    x = 1\n" * 70)]),
+        ["a.py:1: f has 71 lines"],
+    ),
+    "global": (
+        lambda: mutable_globals([source("a.py", "A = {}\nB: dict[str, int] = {}\nC: Mapping[str, int] = {}")]),
+        ["a.py:1: A is not declared as a Mapping, Sequence or Set", "a.py:2: B is declared as dict[str, int]"],
+    ),
+    "unread": (
+        lambda: unread_definitions([source("a.py", "def f(): ...\ndef g(): f()")], "def f(): ...\ndef g(): f()"),
+        ["a.py:2: nothing reads g"],
+    ),
+    "class": (lambda: duplicate_classes(CLASSES), ["Batch: a.py:1, b.py:1"]),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_rule_finds_what_breaks_it(rule):
+    find, broken = BROKEN[rule]
+
+    assert list(find()) == broken
