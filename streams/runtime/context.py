@@ -26,10 +26,10 @@ def _slots(store: Any, window_of: Callable[[int], Window] | None) -> tuple[Calla
     slot_of, key_of = store.slot_of, store.key_of
     if store.spec.kind not in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION):
         return slot_of, key_of
-    cells = store.cells
+    hot = store.hot
 
     def windowed_slot(key: Any) -> Any:
-        return key if type(key[0]) is cells.key_type else (slot_of(key[0]), key[1])
+        return key if type(key[0]) is hot.key_type else (slot_of(key[0]), key[1])
 
     if window_of is not None:
         return windowed_slot, lambda slot: Windowed(key_of(slot[0]), window_of(slot[1]))
@@ -125,11 +125,6 @@ class TaskNodeContext:
 
         task.on_close(lambda: cache.clear(section))
         return cache.register(section, flushed, slot_of, task.origin)
-
-    @property
-    def origin(self) -> Callable[[], tuple[str, int, int]]:
-        """What returns topic, partition and offset of the record now processed."""
-        return self._task.origin
 
     def flush_cache(self) -> None:
         """Emit what the record cache holds back for this node."""

@@ -34,14 +34,16 @@ Hold = Callable[..., None]
 
 @define(eq=False)
 class Section:
-    """What is held back of one store.
+    """The held-back updates of one store.
 
-    ``hold`` holds an update back.  An entry that is in ``entries`` may also be replaced by one with another new value
-    of the same size, at the end of the dict, by whoever has no time to call (``topology.template``).
+    ``hold`` holds an update back.  Inlined code may instead replace an entry of ``entries``, at the end of the dict,
+    by one whose new value has the same size.
     """
 
     name: str
     emit: Emit
+    #: Returns the origin of an update that is held back now.
+    origin: Callable[[], Any]
     hold: Hold = field(init=False)
     #: By slot, least recently updated first.
     entries: dict[Any, CacheEntry] = field(factory=dict)
@@ -73,8 +75,8 @@ class RecordCache:
         Who registers the same section shares what it holds, and is the one who takes its updates.  Keys are held
         by their ``slot_of``, with the ``origin`` of their last update.
         """
-        into = self._sections.setdefault(section, Section(section, emit))
-        into.emit = emit
+        into = self._sections.setdefault(section, Section(section, emit, origin))
+        into.emit, into.origin = emit, origin
 
         def hold(
             key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True

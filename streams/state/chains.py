@@ -1,6 +1,6 @@
 """What windowed stores know by heart: all entries of recently used keys, and keys by time.
 
-Both are derived from buffer, staged writes and engine and may be forgotten at any moment.
+Both are derived from hot state, staged writes and engine and may be forgotten at any moment.
 A chain answers "the windows of this key" without serializing a key or opening an iterator; the
 index answers "what starts (ends) in this span of time", for emission on close.  What expires costs
 nothing that grows with what is alive: dead entries of chains go when there is no room, those of the
@@ -8,7 +8,7 @@ index from its front.  Pure.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import define, field
@@ -78,8 +78,8 @@ class ChainCache:
 
     #: Of all keys while it is complete, of both generations else; see ``resize``.
     max_entries: int
-    #: What lies before has expired.
-    first_time: Any = None
+    #: Returns the lowest time that has not expired.
+    first_time: Callable[[], Any]
     #: Whether a key without a chain has no entries; see ``complete``.
     is_complete: bool = False
     chains: dict[Any, Chain] = field(factory=dict)
@@ -128,10 +128,9 @@ class ChainCache:
 
         So at least one entry has come since the last time for every four that are looked at now.
         """
-        if self.first_time is not None:
-            self._sweep(self.first_time)
-            if self.room * 4 >= self._limit:
-                return
+        self._sweep(self.first_time())
+        if self.room * 4 >= self._limit:
+            return
         self._older = {} if self.is_complete else self.chains
         self.chains = {}
         self.is_complete = False

@@ -1,8 +1,9 @@
-"""In which form the write buffer holds keys and values, and how they become bytes.
+"""In which form the hot state holds keys and values, and how they become bytes.
 
 A key is held as itself where its serde knows only one exact, hashable type, else as its bytes
 (a dict merges 1, True and 1.0, their bytes differ).  A value is held as itself where its serde
-calls it immutable, else as its bytes, so that every read makes a fresh object.  Imports core only.
+calls it immutable, else as its bytes, so that every read makes a new object.  The types live in the
+hot state; a form sets them.  Imports core and state.hot.
 """
 
 import uuid
@@ -13,6 +14,7 @@ from attrs import define, field
 
 from streams.core.errors import StoreError
 from streams.core.serdes import BOOLEAN, BYTES, DOUBLE, INT32, LONG, STRING, UUID, PinnedSerde, Serde
+from streams.state.hot import HotState
 
 #: Types of keys that are dict keys as they are, by serde.
 _KEY_TYPES: dict[Serde[Any], type] = {STRING: str, LONG: int, INT32: int, BYTES: bytes}
@@ -20,14 +22,6 @@ _KEY_TYPES: dict[Serde[Any], type] = {STRING: str, LONG: int, INT32: int, BYTES:
 _VALUE_TYPES: dict[Serde[Any], type] = {**_KEY_TYPES, DOUBLE: float, BOOLEAN: bool, UUID: uuid.UUID}
 #: The same serdes by the name that a pinned one gives its type.
 _PRIMITIVES: dict[str, Serde[Any]] = {serde.name: serde for serde in _VALUE_TYPES}
-
-
-class Absent:
-    """The type of ``ABSENT``."""
-
-
-#: What a buffer answers where it knows nothing; None is a deleted entry.
-ABSENT = Absent()
 
 
 def pinned_name(serde: Serde[Any]) -> str | None:
@@ -41,57 +35,61 @@ class KeyForm:
 
     store: str
     serde: Serde[Any]
-    #: Keys of exactly this type are held as they are; None holds bytes.
-    exact: type | None = field(init=False, default=None)
+    hot: HotState
     _is_resolved: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
         self.resolve()
 
     def resolve(self) -> None:
-        """Settle the form; a pinned serde settles it with the first object it sees."""
+        """Set the key type in the hot state; that of a pinned serde is known with its first object."""
         if isinstance(self.serde, PinnedSerde) and pinned_name(self.serde) is None:
             return
         self._is_resolved = True
-        self.exact = _KEY_TYPES.get(_actual(self.serde))
+        self.hot.set_key_type(_KEY_TYPES.get(_actual(self.serde)))
 
     def slot(self, key: object) -> Any:
-        """Return the form of any key in the buffer.
+        """Return the slot of any key: its held form.
 
         Raises:
             StoreError: the key is None.
             SerializationError: the serde cannot write it.
         """
-        if type(key) is self.exact:
+        if type(key) is self.hot.key_type:
             return key
         if key is None:
             raise StoreError(f"store {self.store!r}: a key is None; filter such records out before the store")
         data = self.serde.serialize(key)
         if not self._is_resolved:
             self.resolve()
-        if self.exact is None or self.exact is bytes:
+        if self._holds_bytes:
             return data
         return self.serde.deserialize(data)
 
+    @property
+    def _holds_bytes(self) -> bool:
+        key_type = self.hot.key_type
+        return key_type is None or key_type is bytes
+
     def to_bytes(self, slot: Any) -> bytes:
         """Return a held key's bytes."""
-        if self.exact is None or self.exact is bytes:
+        if self._holds_bytes:
             return slot  # type: ignore[no-any-return]
         return self.serde.serialize(slot)  # type: ignore[return-value]
 
     def all_to_bytes(self, slots: Sequence[Any]) -> Sequence[bytes]:
         """Return the bytes of many held keys."""
-        if self.exact is None or self.exact is bytes:
+        if self._holds_bytes:
             return slots
         return self.serde.serialize_all(slots)  # type: ignore[return-value]
 
     def from_bytes(self, data: bytes) -> Any:
         """Return the held form of a key read from the engine."""
-        return data if self.exact is None else self.serde.deserialize(data)
+        return data if self.hot.key_type is None else self.serde.deserialize(data)
 
     def to_key(self, slot: Any) -> Any:
         """Return the object a user gets for a held key."""
-        return self.serde.deserialize(slot) if self.exact is None else slot
+        return self.serde.deserialize(slot) if self.hot.key_type is None else slot
 
     def read(self, data: bytes) -> Any:
         """Return the object a user gets for bytes."""
@@ -108,22 +106,19 @@ class ValueForm:
 
     store: str
     serde: Serde[Any]
-    #: Values of exactly this type are held as they are: the serde's, else that of the first value.
-    exact: type | None = field(init=False, default=None)
-    #: Whether objects are held; else bytes.
-    holds_objects: bool = field(init=False, default=False)
+    hot: HotState
     _is_resolved: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
         self.resolve()
 
     def resolve(self) -> None:
-        """Settle the form; a pinned serde settles it with the first object it sees."""
+        """Set the value form in the hot state; that of a pinned serde is known with its first object."""
         if isinstance(self.serde, PinnedSerde) and pinned_name(self.serde) is None:
             return
         self._is_resolved = True
-        self.holds_objects = self.serde.is_immutable
-        self.exact = _VALUE_TYPES.get(_actual(self.serde)) if self.holds_objects else None
+        is_immutable = self.serde.is_immutable
+        self.hot.set_value_form(_VALUE_TYPES.get(_actual(self.serde)) if is_immutable else None, is_immutable)
 
     def hold(self, value: object) -> Any:
         """Return the held form of a user's value; None stays None.
@@ -131,33 +126,33 @@ class ValueForm:
         Raises:
             SerializationError: the serde cannot write it.
         """
-        if value is None or type(value) is self.exact:
+        if value is None or type(value) is self.hot.value_type:
             return value
         # Writing it now makes a wrong type fail here, not at the commit.
         data = self.serde.serialize(value)
         if not self._is_resolved:
             self.resolve()
-        if not self.holds_objects:
+        if not self.hot.holds_objects:
             return data
-        if self.exact is None:
-            self.exact = type(value)
+        if self.hot.value_type is None:
+            self.hot.set_value_form(type(value), True)
         return self.serde.deserialize(data)
 
     def to_value(self, held: Any) -> Any:
         """Return the object a user gets for a held value."""
-        return held if self.holds_objects else self.serde.deserialize(held)
+        return held if self.hot.holds_objects else self.serde.deserialize(held)
 
     def read(self, data: bytes) -> Any:
-        """Return the object a user gets for bytes, a fresh one."""
+        """Return the object a user gets for bytes, a new one."""
         return self.serde.deserialize(data)
 
     def from_bytes(self, data: bytes | None) -> Any:
         """Return the held form of a value read from the engine."""
-        return self.serde.deserialize(data) if self.holds_objects else data
+        return self.serde.deserialize(data) if self.hot.holds_objects else data
 
     def all_to_bytes(self, held: Sequence[Any]) -> Sequence[bytes | None]:
         """Return the bytes of many held values."""
-        return self.serde.serialize_all(held) if self.holds_objects else held
+        return self.serde.serialize_all(held) if self.hot.holds_objects else held
 
 
 def _actual(serde: Serde[Any]) -> Serde[Any]:

@@ -12,7 +12,7 @@ from streams.core.loops import timed_values
 from streams.core.records import Block
 from streams.core.serdes import Serde
 from streams.state.engines import next_prefix
-from streams.state.forms import ABSENT
+from streams.state.hot import ABSENT
 from streams.state.lifecycle import Columns, StoreLifecycle, time_of
 
 K = TypeVar("K")
@@ -98,20 +98,22 @@ class KeyValueStore(KeyRanges[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return the value of ``key``, None if it has none."""
-        slot = key if type(key) is self._key_type else self._slot(key)
-        held = self._fresh.get(slot, ABSENT)
+        hot = self.hot
+        slot = key if type(key) is hot.key_type else self._keys.slot(key)
+        held = hot.dirty.get(slot, ABSENT)
         if held is ABSENT:
             held = self._load(slot)
-        return held if self._holds_objects else self._values.read(held)  # type: ignore[no-any-return]
+        return held if hot.holds_objects else self._values.read(held)  # type: ignore[no-any-return]
 
     def put(self, key: K, value: V | None) -> None:
         """Set the value of ``key``; None deletes it."""
-        slot = key if type(key) is self._key_type else self._slot(key)
-        held = value if type(value) is self._value_type else self._hold(value)
-        fresh = self._fresh
-        if slot in fresh:
-            del fresh[slot]
-        fresh[slot] = held
+        hot = self.hot
+        slot = key if type(key) is hot.key_type else self._keys.slot(key)
+        held = value if type(value) is hot.value_type else self._values.hold(value)
+        dirty = hot.dirty
+        if slot in dirty:
+            del dirty[slot]
+        dirty[slot] = held
 
     def put_if_absent(self, key: K, value: V | None) -> V | None:
         """Set the value of ``key`` if it has none; return the one it had."""
@@ -132,19 +134,19 @@ class KeyValueStore(KeyRanges[K, V]):
         return old
 
     def _load(self, slot: Any) -> Any:
-        held = self._buffer.cached(slot)
+        held = self.hot.cached(slot)
         if held is ABSENT:
             held = self._values.from_bytes(self._staged.get(_SPACE, self._keys.to_bytes(slot)))
-            self._buffer.remember(slot, held)
+            self.hot.remember(slot, held)
         return held
 
     def _read(self, data: bytes) -> V:
         return self._values.read(data)  # type: ignore[no-any-return]
 
     def _push(self) -> None:
-        if not self._fresh:
+        if not self.hot.dirty:
             return
-        slots, entries = self._buffer.take_fresh()
+        slots, entries = self.hot.take_dirty()
         try:
             keys = self._keys.all_to_bytes(slots)
             values = self._values.all_to_bytes(entries)
@@ -172,22 +174,24 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
 
     def get_pair(self, key: K) -> tuple[V, int] | None:
         """Return (value, timestamp_ms) of ``key``, None if it has none."""
-        slot = key if type(key) is self._key_type else self._slot(key)
-        pair = self._fresh.get(slot, ABSENT)
+        hot = self.hot
+        slot = key if type(key) is hot.key_type else self._keys.slot(key)
+        pair = hot.dirty.get(slot, ABSENT)
         if pair is ABSENT:
             pair = self._load(slot)
         if pair is None or pair[0] is None:
             return None
-        return pair if self._holds_objects else (self._values.read(pair[0]), pair[1])
+        return pair if hot.holds_objects else (self._values.read(pair[0]), pair[1])
 
     def put_pair(self, key: K, value: V | None, timestamp_ms: int) -> None:
         """Set value and time of ``key``; a value of None deletes it."""
-        slot = key if type(key) is self._key_type else self._slot(key)
-        held = value if type(value) is self._value_type else self._hold(value)
-        fresh = self._fresh
-        if slot in fresh:
-            del fresh[slot]
-        fresh[slot] = (held, timestamp_ms)
+        hot = self.hot
+        slot = key if type(key) is hot.key_type else self._keys.slot(key)
+        held = value if type(value) is hot.value_type else self._values.hold(value)
+        dirty = hot.dirty
+        if slot in dirty:
+            del dirty[slot]
+        dirty[slot] = (held, timestamp_ms)
 
     def get(self, key: K) -> ValueAndTimestamp[V] | None:
         """Return value and time of ``key``, None if it has none."""
@@ -220,13 +224,13 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
         return old
 
     def _load(self, slot: Any) -> Any:
-        pair = self._buffer.cached(slot)
+        pair = self.hot.cached(slot)
         if pair is ABSENT:
             data = self._staged.get(_SPACE, self._keys.to_bytes(slot))
             pair = None
             if data is not None:
                 pair = (self._values.from_bytes(data[_TIME_BYTES:]), time_of(data[:_TIME_BYTES]))
-            self._buffer.remember(slot, pair)
+            self.hot.remember(slot, pair)
         return pair
 
     def _size_of(self, entry: Any) -> int:
@@ -236,9 +240,9 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
         return ValueAndTimestamp(self._values.read(data[_TIME_BYTES:]), time_of(data[:_TIME_BYTES]))
 
     def _push(self) -> None:
-        if not self._fresh:
+        if not self.hot.dirty:
             return
-        slots, pairs = self._buffer.take_fresh()
+        slots, pairs = self.hot.take_dirty()
         try:
             keys = self._keys.all_to_bytes(slots)
             values = self._values.all_to_bytes([pair[0] for pair in pairs])

@@ -1,6 +1,6 @@
 """What every store does for its task, whatever its view: restore, log, commit, close.
 
-A view composes a key layout, a write buffer and a staged engine; this module holds the parts
+A view composes a key layout, the hot state and a staged engine; this module holds the parts
 together and owns what is the same for all kinds.  The only inheritance of the package: the
 hooks below are all that differs.  Knows nothing of topics or tasks.
 """
@@ -14,8 +14,8 @@ from streams.core.loops import bytes_in
 from streams.core.records import Block, Headers
 from streams.core.serdes import PinnedSerde
 from streams.state.budget import MemoryBudget
-from streams.state.buffer import WriteBuffer
 from streams.state.forms import KeyForm, ValueForm, pinned_name
+from streams.state.hot import HotState
 from streams.state.notes import StoreNote
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
@@ -32,7 +32,7 @@ NOTE = "note"
 SNAPSHOT_ROWS = 10_000
 _FIRST_SNAPSHOT_ROWS = 1_000
 _SNAPSHOT_BYTES = 4 * 1024 * 1024
-#: What an entry of the write buffer is taken to weigh beside its value, and what it and its copies for the engine
+#: What a dirty entry is taken to weigh beside its value, and what it and its copies for the engine
 #: and the changelog do.
 _HELD_ENTRY_BYTES = 350
 _WAITING_ENTRY_BYTES = 650
@@ -44,7 +44,7 @@ _HELD_OBJECTS, _WAITING_OBJECTS = 3, 5
 CHANGE_BYTES = 200
 #: So many changes need not be looked through for those that others have replaced.
 _FEW_CHANGES = 10_000
-#: A value is weighed each time that 2 to the power of this many entries have come to the write buffer.
+#: A value is weighed each time that 2 to the power of this many entries have been written.
 _WEIGHED_EACH = 8
 
 #: One changelog record: key, value, timestamp_ms.
@@ -123,24 +123,20 @@ class StoreLifecycle:
     """The parts of a store and what they do together."""
 
     __slots__ = (
-        "_buffer",
         "_change_count",
         "_changes",
         "_distinct_count",
-        "_fresh",
-        "_holds_objects",
         "_is_closed",
         "_is_logged",
-        "_key_type",
         "_keys",
         "_memory",
         "_metadata",
         "_staged",
         "_value_bytes",
-        "_value_type",
         "_values",
         "_weighed_at",
         "expired",
+        "hot",
         "noted",
         "spec",
         "time_ms",
@@ -152,7 +148,7 @@ class StoreLifecycle:
         self.expired = 0
         self._staged = staged
         # Entries that are never replaced are not read one by one either: joins read chains of them.
-        self._buffer = WriteBuffer(0 if spec.retain_duplicates else memory.read_entries(2 * _HELD_ENTRY_BYTES))
+        self.hot = HotState(0 if spec.retain_duplicates else memory.read_entries(2 * _HELD_ENTRY_BYTES))
         self._memory = memory
         #: About how many bytes a value has, and how many entries waited when that was looked at.
         self._value_bytes = 0
@@ -169,33 +165,13 @@ class StoreLifecycle:
         #: As many there were when those that others have replaced were last left out.
         self._distinct_count = 0
         self._pin(self._metadata.get(KEY_TYPE), self._metadata.get(VALUE_TYPE))
-        self._keys = KeyForm(spec.name, spec.key_serde)
-        self._values = ValueForm(spec.name, spec.value_serde)
-        # Copies of what buffer and forms know, for the methods called per record.
-        self._fresh = self._buffer.fresh
-        self._settle_forms()
-
-    def _settle_forms(self) -> None:
-        self._key_type = self._keys.exact
-        self._value_type = self._values.exact
-        self._holds_objects = self._values.holds_objects
-
-    def _slot(self, key: object) -> Any:
-        """Return the held form of a key that is not of the expected type."""
-        slot = self._keys.slot(key)
-        self._settle_forms()
-        return slot
-
-    def _hold(self, value: object) -> Any:
-        """Return the held form of a value that is not of the expected type."""
-        held = self._values.hold(value)
-        self._settle_forms()
-        return held
+        self._keys = KeyForm(spec.name, spec.key_serde, self.hot)
+        self._values = ValueForm(spec.name, spec.value_serde, self.hot)
 
     # Hooks: all that differs between kinds.
 
     def _push(self) -> None:
-        """Move fresh entries to the staged writes and note them as changes."""
+        """Move dirty entries to the staged writes and note them as changes."""
         raise NotImplementedError
 
     def _restore_rows(self, block: Block) -> None:
@@ -211,7 +187,7 @@ class StoreLifecycle:
         raise NotImplementedError
 
     def _size_of(self, entry: Any) -> int:
-        """Return the size of the value of an entry of the write buffer."""
+        """Return the size of the value of a dirty entry."""
         data = self._values.all_to_bytes([entry])[0]
         return 0 if data is None else len(data)
 
@@ -238,7 +214,7 @@ class StoreLifecycle:
             return
         self._push()
         self._repin(block)
-        self._buffer.forget_clean()
+        self.hot.forget_clean()
         self._restore_rows(block)
 
     def set_restoring(self, is_restoring: bool) -> None:
@@ -284,8 +260,8 @@ class StoreLifecycle:
             return
         self._staged.commit(changed)
         self._metadata.update(changed)
-        self._weigh(self._buffer.clean)
-        self._settle_caches()
+        self._weigh(self.hot.clean)
+        self._resize_caches()
 
     def metadata(self) -> dict[str, bytes]:
         """Return the metadata as of the last commit; empty if the store is new."""
@@ -304,22 +280,22 @@ class StoreLifecycle:
     @property
     def approximate_uncommitted_bytes(self) -> int:
         """About how many bytes wait for the next commit."""
-        count = len(self._buffer.fresh)
+        count = len(self.hot.dirty)
         if count >> _WEIGHED_EACH != self._weighed_at or (count and not self._value_bytes):
-            self._weigh(self._buffer.fresh)
+            self._weigh(self.hot.dirty)
             self._weighed_at = count >> _WEIGHED_EACH
-        times = _WAITING_OBJECTS if self._holds_objects else _WAITING_BYTES
+        times = _WAITING_OBJECTS if self.hot.holds_objects else _WAITING_BYTES
         waiting = count * (_WAITING_ENTRY_BYTES + times * self._value_bytes)
         return self._staged.staged_bytes() + self._change_count * CHANGE_BYTES + waiting
 
     def memory_bytes(self) -> int:
         """Return about how much memory the store uses, what it shares with others not counted."""
-        read = len(self._buffer.clean) * self._held_entry_bytes
+        read = len(self.hot.clean) * self._held_entry_bytes
         return self._staged.engine.memory_bytes() + self.approximate_uncommitted_bytes + read
 
     @property
     def _held_entry_bytes(self) -> int:
-        times = _HELD_OBJECTS if self._holds_objects else _HELD_BYTES
+        times = _HELD_OBJECTS if self.hot.holds_objects else _HELD_BYTES
         return _HELD_ENTRY_BYTES + times * self._value_bytes
 
     def _weigh(self, entries: dict[Any, Any]) -> None:
@@ -334,13 +310,13 @@ class StoreLifecycle:
         known = self._value_bytes
         self._value_bytes = size if not known else known + (size - known) // 4
 
-    def _settle_caches(self) -> None:
+    def _resize_caches(self) -> None:
         """Take the part of the memory that is the store's now: it has two generations of entries to be read."""
         self._set_cache_entries(self._memory.read_entries(2 * self._held_entry_bytes))
 
     def _set_cache_entries(self, entries: int) -> None:
-        if self._buffer.max_clean:
-            self._buffer.max_clean = entries
+        if self.hot.max_clean:
+            self.hot.max_clean = entries
 
     def snapshot_blocks(self) -> Iterator[Block]:
         """Yield the whole content as changelog records, sorted by raw key, versions of a key by time."""
@@ -368,8 +344,7 @@ class StoreLifecycle:
         if self._is_closed:
             return
         self._is_closed = True
-        self._buffer.close(self.spec.name)
-        self._fresh = self._buffer.fresh
+        self.hot.close(self.spec.name)
         self._memory.dismiss()
         self._staged.engine.close()
 
@@ -400,7 +375,6 @@ class StoreLifecycle:
     def _resolve(self) -> None:
         self._keys.resolve()
         self._values.resolve()
-        self._settle_forms()
 
     def _block(self, columns: Columns) -> Block:
         keys, values, times = columns

@@ -52,9 +52,9 @@ class TimeBounds:
     _next_death_ms: int = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._settle()
+        self._update()
 
-    def _settle(self) -> None:
+    def _update(self) -> None:
         horizon = self.observed_ms - self.retention_ms
         self.visible_from_ms = horizon + 1
         self.first_live = self.segment(horizon + 1 if self.is_exact else horizon)
@@ -70,7 +70,7 @@ class TimeBounds:
         if time_ms < self._next_death_ms:
             self.visible_from_ms = time_ms - self.retention_ms + 1
             return False
-        self._settle()
+        self._update()
         return True
 
     def segment(self, time_ms: int) -> int:

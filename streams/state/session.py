@@ -10,7 +10,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from streams.core.errors import StoreClosedError, StoreError
 from streams.core.records import Window, Windowed
 from streams.state.budget import MemoryBudget
-from streams.state.forms import ABSENT
+from streams.state.hot import ABSENT
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
 from streams.state.windowed import WindowedLifecycle
@@ -28,7 +28,7 @@ _END_OF_TIME = (MAX_TIME + 1,)
 class SessionStore(WindowedLifecycle, Generic[K, V]):
     """Aggregates by key and session."""
 
-    #: Fresh sessions that nothing below the buffer knows.  A session that grows is a new one each time: what
+    #: Dirty sessions that neither staged writes nor engine have.  A session that grows is a new one each time: what
     #: comes and goes between two commits leaves no trace in staged writes, engine and changelog.
     __slots__ = ("_unborn",)
 
@@ -53,11 +53,12 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
 
     def put_at(self, key: K, start_ms: int, end_ms: int, value: V | None) -> None:
         """Do what ``put`` does, for operators: no objects."""
-        key_slot = key if type(key) is self._key_type else self._slot(key)
-        held = value if type(value) is self._value_type else self._hold(value)
-        if end_ms > self._bounds.observed_ms:
+        hot, bounds = self.hot, self.bounds
+        key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
+        held = value if type(value) is hot.value_type else self._values.hold(value)
+        if end_ms > bounds.observed_ms:
             self._observe(end_ms)
-        if end_ms < self._accepted_from_ms:
+        if end_ms < bounds.accepted_from_ms:
             self._refuse()
             return
         time = (end_ms, start_ms)
@@ -68,18 +69,18 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
             chain is None
             or held is None
             or self._index is not None
-            or end_ms < self._visible_from_ms
+            or end_ms < bounds.visible_from_ms
             or (chain.times and time <= chain.times[-1])
         ):
             self._set(slot, held)
             return
         # The usual case: the last session of a key that is known.
-        fresh = self._fresh
-        if slot in fresh:
-            del fresh[slot]
+        dirty = hot.dirty
+        if slot in dirty:
+            del dirty[slot]
         else:
             self._unborn.add(slot)
-        fresh[slot] = held
+        dirty[slot] = held
         chain.times.append(time)
         chain.entries.append(held)
         chains.room -= 1
@@ -88,11 +89,12 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
 
     def remove_at(self, key: K, start_ms: int, end_ms: int) -> None:
         """Do what ``remove`` does, for operators: no objects."""
-        key_slot = key if type(key) is self._key_type else self._slot(key)
+        hot, bounds = self.hot, self.bounds
+        key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
         # The reference's memory store does not take the time of a removal.
-        if end_ms > self._bounds.observed_ms and not self._bounds.is_exact:
+        if end_ms > bounds.observed_ms and not bounds.is_exact:
             self._observe(end_ms)
-        if end_ms < self._accepted_from_ms:
+        if end_ms < bounds.accepted_from_ms:
             return
         slot = (key_slot, end_ms, start_ms)
         chain = self._chains.chains.get(key_slot)
@@ -102,19 +104,20 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
             return
         # The usual case: a session that has come since the last commit, and is the last of its key.
         self._unborn.discard(slot)
-        del self._fresh[slot]
+        del hot.dirty[slot]
         chain.times.pop()
         chain.entries.pop()
         self._chains.room += 1
 
     def sessions_of(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[int, int, V]]:
         """Do what ``find_sessions`` does, for operators: (start, end, value) by end, then start."""
-        slot = key if type(key) is self._key_type else self._slot(key)
+        hot = self.hot
+        slot = key if type(key) is hot.key_type else self._keys.slot(key)
         chain = self._chains.chains.get(slot) or self._chain(slot)
         times = chain.times
         if not times:
             return []
-        if self._is_closed or len(times) > _FEW or times[0][0] < self._visible_from_ms:
+        if self._is_closed or len(times) > _FEW or times[0][0] < self.bounds.visible_from_ms:
             found = [(time[1], time[0], entry) for time, entry in self._rows_of(slot, earliest_end_ms, latest_start_ms)]
         elif len(times) == 1:
             end_ms, start_ms = times[0]
@@ -126,14 +129,14 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
                 for (end_ms, start_ms), entry in zip(times, chain.entries, strict=True)
                 if end_ms >= earliest_end_ms and start_ms <= latest_start_ms
             ]
-        if self._holds_objects:
+        if hot.holds_objects:
             return found
         read = self._values.read
         return [(start_ms, end_ms, read(entry)) for start_ms, end_ms, entry in found]
 
     def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
         """Return the aggregate of exactly this session, None if there is none."""
-        return self._value_at(self._slot(key), end_ms, start_ms)
+        return self._value_at(self._keys.slot(key), end_ms, start_ms)
 
     def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
         """Yield (windowed key, value) of all sessions of the key, in the order of the store."""
@@ -181,36 +184,36 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         the usual retention one is still open when it gets out of sight.
         """
         keys, to_value = self._keys, self._values.to_value
-        for end_ms, slots in self._between(max(from_end_ms, self._accepted_from_ms), to_end_ms):
+        for end_ms, slots in self._between(max(from_end_ms, self.bounds.accepted_from_ms), to_end_ms):
             for slot in sorted(slots, key=lambda slot: (slot[2], keys.to_bytes(slot[0]))):
                 held = self._held(slot)
                 if held is not None:
                     yield Windowed(keys.to_key(slot[0]), Window(slot[2], end_ms)), to_value(held)
 
     def _value_at(self, key_slot: Any, end_ms: int, start_ms: int) -> V | None:
-        if end_ms < self._visible_from_ms:
+        if end_ms < self.bounds.visible_from_ms:
             return None
         held = self._held((key_slot, end_ms, start_ms))
         return None if held is None else self._values.to_value(held)
 
     def _held(self, slot: tuple[Any, int, int]) -> Any:
-        held = self._fresh.get(slot, ABSENT)
+        held = self.hot.dirty.get(slot, ABSENT)
         return self._load(slot) if held is ABSENT else held
 
     def _set(self, slot: tuple[Any, int, int], held: Any) -> None:
         key_slot, end_ms, start_ms = slot
-        fresh = self._fresh
-        is_fresh = slot in fresh
-        if is_fresh:
-            del fresh[slot]
+        dirty = self.hot.dirty
+        was_dirty = slot in dirty
+        if was_dirty:
+            del dirty[slot]
         if held is None and slot in self._unborn:
             self._unborn.discard(slot)
         else:
-            fresh[slot] = held
-        if self._is_watched:
+            dirty[slot] = held
+        if self.hot.is_followed:
             grown = self._chains.set(key_slot, (end_ms, start_ms), held)
             # A chain has all that can be seen of its key: what makes it longer was not there.
-            if grown > 0 and not is_fresh and end_ms >= self._visible_from_ms:
+            if grown > 0 and not was_dirty and end_ms >= self.bounds.visible_from_ms:
                 self._unborn.add(slot)
             if self._index is not None:
                 self._index.set(end_ms, slot, is_present=held is not None)
@@ -220,9 +223,9 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         super()._push()
 
     def _of_key(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> Iterator[tuple[Windowed[K], V]]:
-        slot = self._slot(key)
+        slot = self._keys.slot(key)
         rows = self._rows_of(slot, earliest_end_ms, latest_start_ms)
-        if self._bounds.is_exact:
+        if self.bounds.is_exact:
             rows.sort(key=lambda row: (row[0][0], -row[0][1]))
         shown, found = self._shown, self._keys.to_key(slot)
         return iter([(Windowed(found, Window(time[1], time[0])), shown(entry)) for time, entry in rows])
@@ -232,7 +235,7 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         if self._is_closed:
             raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
         chain = self._chain(slot)
-        visible_from = self._visible_from_ms
+        visible_from = self.bounds.visible_from_ms
         chain.trim((visible_from,))
         rows = chain.between((max(earliest_end_ms, visible_from),), _END_OF_TIME, reverse=False)
         return [row for row in rows if row[0][1] <= latest_start_ms]
@@ -240,7 +243,7 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
     def _of_many(
         self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        first_ms = max(earliest_end_ms, self._visible_from_ms)
+        first_ms = max(earliest_end_ms, self.bounds.visible_from_ms)
         rows = self._raw(self._keys.bound(low), self._keys.bound(high), first_ms, MAX_TIME, False)
         to_key, read = self._keys.read, self._read
         return (

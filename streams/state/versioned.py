@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from streams.core.records import Block
 from streams.state.budget import MemoryBudget
-from streams.state.forms import ABSENT
+from streams.state.hot import ABSENT
 from streams.state.lifecycle import (
     CHANGE_BYTES,
     STREAM_TIME,
@@ -128,16 +128,16 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
     def _latest(self, key: bytes) -> tuple[int, bytes] | None:
         if self._is_closed:
             self._push()
-        held = self._buffer.cached(key)
+        held = self.hot.cached(key)
         if held is ABSENT:
             data = self._staged.get(_LATEST, key)
             held = None if data is None else (time_of(data[:_TIME_BYTES]), data[_TIME_BYTES:])
-            self._buffer.remember(key, held)
+            self.hot.remember(key, held)
         return held  # type: ignore[no-any-return]
 
     def _set_latest(self, key: bytes, from_ms: int, value: bytes | None) -> None:
         self._staged.put(_LATEST, key, None if value is None else time_bytes(from_ms) + value)
-        self._buffer.remember(key, None if value is None else (from_ms, value))
+        self.hot.remember(key, None if value is None else (from_ms, value))
 
     def _versions(self, segment: int, key: bytes) -> Versions | None:
         data = self._staged.get(segment, key)
@@ -277,7 +277,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
 
     def _push(self) -> None:
         # Versions are staged as they are put; this only makes a closed store say so.
-        self._buffer.fresh.items()
+        self.hot.dirty.items()
 
     def _take_changes(self) -> Columns:
         rows, self._log = self._log, []

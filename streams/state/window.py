@@ -11,7 +11,7 @@ from streams.core.errors import StoreClosedError
 from streams.core.loops import timed_values
 from streams.core.records import Block, Window, Windowed
 from streams.state.budget import MemoryBudget
-from streams.state.forms import ABSENT
+from streams.state.hot import ABSENT
 from streams.state.keyvalue import ValueAndTimestamp, untimed
 from streams.state.lifecycle import Columns, time_of
 from streams.state.specs import StoreSpec
@@ -85,14 +85,14 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
         if self._is_closed:
             raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
         chain = self._chain(self._keys.slot(key))
-        visible_from = self._visible_from_ms
+        visible_from = self.bounds.visible_from_ms
         chain.trim(visible_from)
         return chain.between(max(from_ms, visible_from), to_ms, reverse=reverse)
 
     def _of_many(
         self, low: K | None, high: K | None, from_ms: int, to_ms: int, *, reverse: bool
     ) -> Iterator[tuple[Windowed[K], R]]:
-        first_ms = max(from_ms, self._visible_from_ms)
+        first_ms = max(from_ms, self.bounds.visible_from_ms)
         rows = self._raw(self._keys.bound(low), self._keys.bound(high), first_ms, to_ms, reverse)
         to_key, read, window = self._keys.read, self._read, self._window
         return (
@@ -111,7 +111,7 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
         on close: calls should go forward in time, each then costs what it yields.
         """
         keys = self._keys
-        for start, slots in self._between(max(from_ms, self._visible_from_ms), to_ms):
+        for start, slots in self._between(max(from_ms, self.bounds.visible_from_ms), to_ms):
             for slot in sorted(slots, key=lambda slot: (keys.to_bytes(slot[0]), slot[2])):
                 entry = self._entry_at(slot[0], start, slot[2])
                 if entry is not None:
@@ -125,11 +125,11 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
         """Put where time moves, duplicates are retained, or chains or index must follow."""
         has_no_effect = is_delete and self._retains
         # But for its time, which the reference's memory store takes.
-        if has_no_effect and not self._bounds.is_exact:
+        if has_no_effect and not self.bounds.is_exact:
             return
-        if start_ms > self._bounds.observed_ms:
+        if start_ms > self.bounds.observed_ms:
             self._observe(start_ms)
-        if start_ms < self._accepted_from_ms:
+        if start_ms < self.bounds.accepted_from_ms:
             self._refuse()
             return
         if has_no_effect:
@@ -138,11 +138,11 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
         if self._retains:
             sequence = self._sequence = (self._sequence + 1) & MAX_SEQUENCE
         slot = (key_slot, start_ms, sequence) if self._retains else (key_slot, start_ms)
-        fresh = self._fresh
-        if slot in fresh:
-            del fresh[slot]
-        fresh[slot] = entry
-        if self._is_watched:
+        dirty = self.hot.dirty
+        if slot in dirty:
+            del dirty[slot]
+        dirty[slot] = entry
+        if self.hot.is_followed:
             self._chains.set(key_slot, start_ms, None if is_delete else entry, is_repeated=self._retains)
             if self._index is not None:
                 self._index.set(start_ms, (key_slot, start_ms, sequence), is_present=not is_delete)
@@ -180,35 +180,37 @@ class WindowStore(WindowRanges[K, V]):
 
         Where duplicates are retained only the one put last in the store can be found so, and none in memory.
         """
-        if start_ms < self._visible_from_ms or (self._retains and self._bounds.is_exact):
+        if start_ms < self.bounds.visible_from_ms or (self._retains and self.bounds.is_exact):
             return None
-        key_slot = key if type(key) is self._key_type else self._slot(key)
+        hot = self.hot
+        key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
         slot = (key_slot, start_ms, self._sequence) if self._retains else (key_slot, start_ms)
-        held = self._fresh.get(slot, ABSENT)
+        held = hot.dirty.get(slot, ABSENT)
         if held is ABSENT:
             held = self._load(slot)
-        return held if self._holds_objects else self._values.read(held)  # type: ignore[no-any-return]
+        return held if hot.holds_objects else self._values.read(held)  # type: ignore[no-any-return]
 
     def put(self, key: K, value: V | None, start_ms: int) -> None:
         """Set the value of a window; None deletes it, or does nothing where duplicates are retained."""
-        key_slot = key if type(key) is self._key_type else self._slot(key)
-        held = value if type(value) is self._value_type else self._hold(value)
+        hot = self.hot
+        key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
+        held = value if type(value) is hot.value_type else self._values.hold(value)
         self._put(key_slot, start_ms, held, value is None)
 
     def append(self, key: K, value: V | None, start_ms: int) -> None:
         """Do what ``put`` does, for joins: fast where duplicates are retained and the entries of the key are known."""
-        chains = self._chains
-        chain = chains.chains.get(key) if type(key) is self._key_type else None
-        if chain is None or type(value) is not self._value_type or not self._retains or self._index is not None:
+        hot, bounds, chains = self.hot, self.bounds, self._chains
+        chain = chains.chains.get(key) if type(key) is hot.key_type else None
+        if chain is None or type(value) is not hot.value_type or not self._retains or self._index is not None:
             self.put(key, value, start_ms)
             return
-        if start_ms > self._bounds.observed_ms:
+        if start_ms > bounds.observed_ms:
             self._observe(start_ms)
-        if start_ms < self._accepted_from_ms:
+        if start_ms < bounds.accepted_from_ms:
             self._refuse()
             return
         sequence = self._sequence = (self._sequence + 1) & MAX_SEQUENCE
-        self._fresh[key, start_ms, sequence] = value
+        hot.dirty[key, start_ms, sequence] = value
         times = chain.times
         if not times or start_ms >= times[-1]:
             times.append(start_ms)
@@ -221,8 +223,8 @@ class WindowStore(WindowRanges[K, V]):
 
     def rows_in_range(self, key: K, from_ms: int, to_ms: int) -> Sequence[tuple[int, V]]:
         """Do what ``fetch_range`` does, for operators: (start, value) in a sequence."""
-        slot = key if type(key) is self._key_type else self._slot(key)
-        chains = self._chains
+        hot, chains = self.hot, self._chains
+        slot = key if type(key) is hot.key_type else self._keys.slot(key)
         chain = chains.chains.get(slot)
         if chain is None:
             if chains.is_complete:
@@ -231,20 +233,22 @@ class WindowStore(WindowRanges[K, V]):
         times = chain.times
         if not times:
             return ()
-        if times[0] >= from_ms and times[-1] <= to_ms and times[0] >= self._visible_from_ms and not self._is_closed:
+        first_ms = times[0]
+        is_whole = first_ms >= from_ms and first_ms >= self.bounds.visible_from_ms and times[-1] <= to_ms
+        if is_whole and not self._is_closed:
             # The usual case of a join: all that is known of the key.
             entries = chain.entries
-            rows = [(times[0], entries[0])] if len(times) == 1 else list(zip(times, entries, strict=True))
+            rows = [(first_ms, entries[0])] if len(times) == 1 else list(zip(times, entries, strict=True))
         else:
             rows = self._entries_of(key, from_ms, to_ms, False)
-        if self._holds_objects:
+        if hot.holds_objects:
             return rows
         read = self._values.read
         return [(start, read(entry)) for start, entry in rows]
 
     def _entry_at(self, key_slot: Any, start_ms: int, sequence: int) -> Any:
         slot = (key_slot, start_ms, sequence) if self._retains else (key_slot, start_ms)
-        held = self._fresh.get(slot, ABSENT)
+        held = self.hot.dirty.get(slot, ABSENT)
         if held is ABSENT:
             held = self._load(slot)
         return None if held is None else self._values.to_value(held)
@@ -260,32 +264,34 @@ class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
 
     def fetch_pair(self, key: K, start_ms: int) -> tuple[V, int] | None:
         """Return (value, timestamp_ms) of the window that starts at ``start_ms``, None if there is none."""
-        if start_ms < self._visible_from_ms:
+        if start_ms < self.bounds.visible_from_ms:
             return None
-        slot = (key if type(key) is self._key_type else self._slot(key), start_ms)
-        pair = self._fresh.get(slot, ABSENT)
+        hot = self.hot
+        slot = (key if type(key) is hot.key_type else self._keys.slot(key), start_ms)
+        pair = hot.dirty.get(slot, ABSENT)
         if pair is ABSENT:
             pair = self._load(slot)
         if pair is None or pair[0] is None:
             return None
-        return pair if self._holds_objects else (self._values.read(pair[0]), pair[1])
+        return pair if hot.holds_objects else (self._values.read(pair[0]), pair[1])
 
     def put_pair(self, key: K, value: V | None, timestamp_ms: int, start_ms: int) -> None:
         """Set value and time of a window; a value of None deletes it."""
-        slot = (key if type(key) is self._key_type else self._slot(key), start_ms)
-        held = value if type(value) is self._value_type else self._hold(value)
-        fresh = self._fresh
-        # The usual case: a fresh slot is known to be in time, unless time has moved on since.
-        if slot in fresh and start_ms >= self._accepted_from_ms and not self._is_watched:
-            del fresh[slot]
-            fresh[slot] = (held, timestamp_ms)
+        hot = self.hot
+        slot = (key if type(key) is hot.key_type else self._keys.slot(key), start_ms)
+        held = value if type(value) is hot.value_type else self._values.hold(value)
+        dirty = hot.dirty
+        # The usual case: a dirty slot was accepted when it was put, and is still unless time has moved on since.
+        if slot in dirty and start_ms >= self.bounds.accepted_from_ms and not hot.is_followed:
+            del dirty[slot]
+            dirty[slot] = (held, timestamp_ms)
             return
         self._put(slot[0], start_ms, (held, timestamp_ms), value is None)
 
     def pairs_in_range(self, key: K, from_ms: int, to_ms: int) -> list[tuple[int, tuple[V, int]]]:
         """Return (start, (value, timestamp_ms)) of the key's windows that start in the range."""
         rows = self._entries_of(key, from_ms, to_ms, reverse=False)
-        if self._holds_objects:
+        if self.hot.holds_objects:
             return rows
         read = self._values.read
         return [(start, (read(pair[0]), pair[1])) for start, pair in rows]
@@ -303,7 +309,7 @@ class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
             self.put_pair(key, value[0], value[1], start_ms)
 
     def _entry_at(self, key_slot: Any, start_ms: int, sequence: int) -> Any:
-        pair = self._fresh.get((key_slot, start_ms), ABSENT)
+        pair = self.hot.dirty.get((key_slot, start_ms), ABSENT)
         if pair is ABSENT:
             pair = self._load((key_slot, start_ms))
         if pair is None or pair[0] is None:

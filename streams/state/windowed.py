@@ -10,13 +10,11 @@ from heapq import merge
 from itertools import chain, islice
 from typing import Any
 
-from attrs import define
-
 from streams.core.loops import rows_by_number, timed_keys
 from streams.core.records import Block
 from streams.state.budget import MemoryBudget
 from streams.state.chains import Chain, ChainCache, TimeIndex
-from streams.state.forms import ABSENT
+from streams.state.hot import ABSENT
 from streams.state.keyvalue import keyed
 from streams.state.lifecycle import STREAM_TIME, Columns, StoreLifecycle, time_bytes, time_of
 from streams.state.notes import segment_ms
@@ -32,36 +30,13 @@ _SMALL = 10_000
 RawRow = tuple[bytes, int, int, bytes]
 
 
-#: After all window starts.
-_NEVER_MS = 1 << 64
-
-
-@define(eq=False)
-class Cells:
-    """The door for programs that read and write a store without calling it (``topology.template``).
-
-    An entry (key, start) -> (value, timestamp_ms) that is in ``fresh`` and starts at ``from_ms`` or later may be
-    replaced, to the end of the dict, by one of a value of exactly ``value_type``, if the key is exactly of
-    ``key_type``.  All else is for the methods of the store, which keep this up to date.
-    """
-
-    fresh: dict[Any, Any]
-    key_type: type | None = None
-    value_type: type | None = None
-    from_ms: int = _NEVER_MS
-
-
 class WindowedLifecycle(StoreLifecycle):
     """Segments, expiry and ranges of a windowed store."""
 
     __slots__ = (
-        "_accepted_from_ms",
-        "_bounds",
         "_chains",
         "_index",
-        "_is_watched",
-        "_visible_from_ms",
-        "cells",
+        "bounds",
         "on_expired",
     )
 
@@ -76,27 +51,24 @@ class WindowedLifecycle(StoreLifecycle):
         super().__init__(spec, staged, memory)
         is_exact = spec.is_persistent is False
         observed = self._metadata.get(STREAM_TIME)
-        self._bounds = TimeBounds(
+        #: What is visible and accepted at the observed stream time; operators read it, only the store moves it.
+        self.bounds = TimeBounds(
             spec.retention_ms,
             segment_ms(spec),
             is_exact,
             NO_TIME if observed is None else time_of(observed),
         )
-        self._chains = ChainCache(0)
-        self._settle_caches()
+        # Chains and index are updated with each write after the first read that uses them: ``hot.is_followed``.
+        self._chains = ChainCache(0, lambda: self._chain_start(self.bounds.visible_from_ms))
+        self._resize_caches()
         self._index: TimeIndex | None = None
-        #: Whether chains or index must follow writes: after the first read that uses them.
-        self._is_watched = False
-        #: What a program may read and write by itself; see ``Cells``.
-        self.cells = Cells(self._fresh)
-        self._copy_bounds()
         #: Called for each refused record, beside the count in ``expired``.
         self.on_expired: Callable[[], None] | None = None
 
     @property
     def observed_stream_time_ms(self) -> int:
         """Highest window start (session end) put so far, -1 at first."""
-        return self._bounds.observed_ms
+        return self.bounds.observed_ms
 
     # Hooks of the two kinds of values.
 
@@ -121,35 +93,10 @@ class WindowedLifecycle(StoreLifecycle):
 
     # Time.
 
-    def _copy_bounds(self) -> None:
-        self._visible_from_ms = self._bounds.visible_from_ms
-        self._accepted_from_ms = self._bounds.accepted_from_ms
-        if not self._is_watched:  # Else programs may do nothing, whatever the time: joins and sessions come here often.
-            self._settle_cells()
-
-    def _set_watched(self, is_watched: bool) -> None:
-        self._is_watched = is_watched
-        self._settle_cells()
-
-    def _settle_forms(self) -> None:
-        super()._settle_forms()
-        if hasattr(self, "cells"):
-            self._settle_cells()
-
-    def _settle_cells(self) -> None:
-        """Tell programs what they may do: nothing while chains or index must follow writes, or bytes are held."""
-        cells = self.cells
-        cells.fresh, cells.key_type, cells.value_type = self._fresh, self._key_type, self._value_type
-        is_usual = self._holds_objects and not self._is_watched and not self._is_closed
-        cells.from_ms = max(self._accepted_from_ms, self._visible_from_ms) if is_usual else _NEVER_MS
-
     def _observe(self, time_ms: int) -> None:
-        """Move the stream time forward and drop the segments that die by it."""
-        is_dying = self._bounds.observe(time_ms)
-        self._copy_bounds()
-        self._chains.first_time = self._chain_start(self._visible_from_ms)
-        if is_dying:
-            for segment in list(self._staged.namespaces.irange(None, self._bounds.first_live, (True, False))):
+        """Advance the stream time and drop the segments that expire."""
+        if self.bounds.observe(time_ms):
+            for segment in list(self._staged.namespaces.irange(None, self.bounds.first_live, (True, False))):
                 self._staged.drop(segment)
 
     def _refuse(self) -> None:
@@ -158,7 +105,7 @@ class WindowedLifecycle(StoreLifecycle):
             self.on_expired()
 
     def _own_metadata(self) -> dict[str, bytes]:
-        return {STREAM_TIME: time_bytes(self._bounds.observed_ms)}
+        return {STREAM_TIME: time_bytes(self.bounds.observed_ms)}
 
     def _restore_own(self, carried: Mapping[str, bytes]) -> None:
         observed = carried.get(STREAM_TIME)
@@ -168,26 +115,26 @@ class WindowedLifecycle(StoreLifecycle):
 
     def _set_cache_entries(self, entries: int) -> None:
         # Either the one or the other is what a store's readers use; who uses both halves its memory.
-        chains = entries if not self._buffer.max_clean else entries // 2
+        chains = entries if not self.hot.max_clean else entries // 2
         super()._set_cache_entries(entries - chains)
         self._chains.resize(2 * chains)
 
     # Points.
 
     def _load(self, slot: Any) -> Any:
-        """Return the entry of (key, time, other) that is not fresh, None if there is none."""
-        entry = self._buffer.cached(slot)
+        """Return the entry of (key, time, other) that is not dirty, None if there is none."""
+        entry = self.hot.cached(slot)
         if entry is ABSENT:
             key = self._keys.to_bytes(slot[0]) + self._suffix(slot[1], slot[2] if len(slot) == 3 else 0)
-            data = self._staged.get(self._bounds.segment(slot[1]), key)
+            data = self._staged.get(self.bounds.segment(slot[1]), key)
             entry = None if data is None else self._entry(data)
-            self._buffer.remember(slot, entry)
+            self.hot.remember(slot, entry)
         return entry
 
     # Ranges.
 
     def _segments(self, first_ms: int, last_ms: int, reverse: bool) -> list[int]:
-        segment = self._bounds.segment
+        segment = self.bounds.segment
         return list(self._staged.namespaces.irange(segment(first_ms), segment(last_ms), reverse=reverse))
 
     def _raw(
@@ -204,7 +151,7 @@ class WindowedLifecycle(StoreLifecycle):
         scans: list[Iterable[tuple[bytes, bytes]]] = [
             self._staged.scan(segment, first, last, reverse) for segment in self._segments(first_ms, last_ms, reverse)
         ]
-        if self._bounds.is_exact:
+        if self.bounds.is_exact:
             # By key, then times: the bytes of both together go otherwise where a key is the beginning of another.
             rank = self._rank
             scans = [sorted(scan, key=lambda row: rank(row[0]), reverse=reverse) for scan in scans]
@@ -219,8 +166,8 @@ class WindowedLifecycle(StoreLifecycle):
 
     def _chain(self, slot: Any) -> Chain:
         """Return all live entries of a key, in order of time."""
-        if not self._is_watched:
-            self._watch()
+        if not self.hot.is_followed:
+            self._follow()
         known = self._chains.find(slot)
         if known is not None:
             return known
@@ -233,12 +180,12 @@ class WindowedLifecycle(StoreLifecycle):
         self._chains.keep(slot, known)
         return known
 
-    def _watch(self) -> None:
-        """Let chains follow all writes from now on; of a small store they are complete at once."""
-        first_ms = max(self._visible_from_ms, 0)
+    def _follow(self) -> None:
+        """Update chains with each write from now on; those of a small store are complete at once."""
+        first_ms = max(self.bounds.visible_from_ms, 0)
         small = min(_SMALL, self._chains.max_entries)
-        rows = list(islice(self._raw(None, None, first_ms, max(first_ms, self._bounds.observed_ms), False), small + 1))
-        self._set_watched(True)
+        rows = list(islice(self._raw(None, None, first_ms, max(first_ms, self.bounds.observed_ms), False), small + 1))
+        self.hot.set_followed(True)
         if len(rows) <= small:
             self._chains.complete()
             from_bytes = self._keys.from_bytes
@@ -248,10 +195,10 @@ class WindowedLifecycle(StoreLifecycle):
     def _raw_of(self, key: bytes) -> list[RawRow]:
         """Return all visible entries of one key, in order of segment and times."""
         self._push()
-        first_ms = max(self._visible_from_ms, 0)
+        first_ms = max(self.bounds.visible_from_ms, 0)
         low, high = key + self._suffix(first_ms, 0), key + b"\x80"
         rows: list[RawRow] = []
-        for segment in self._staged.namespaces.irange(self._bounds.segment(first_ms)):
+        for segment in self._staged.namespaces.irange(self.bounds.segment(first_ms)):
             for data, value in self._staged.scan(segment, low, high):
                 found, time_ms, other = self._parts(data)
                 if found == key:
@@ -274,9 +221,9 @@ class WindowedLifecycle(StoreLifecycle):
         index = self._index
         if index is None or first_ms < index.floor_ms:
             index = self._index = TimeIndex(first_ms)
-            self._set_watched(True)
+            self.hot.set_followed(True)
             from_bytes = self._keys.from_bytes
-            last_segment_ms = max(first_ms, self._bounds.observed_ms)
+            last_segment_ms = max(first_ms, self.bounds.observed_ms)
             for key, time_ms, other, _ in self._raw(None, None, first_ms, last_segment_ms, False):
                 index.set(time_ms, (from_bytes(key), time_ms, other), is_present=True)
         else:
@@ -286,9 +233,9 @@ class WindowedLifecycle(StoreLifecycle):
     # Lifecycle.
 
     def _push(self) -> None:
-        if not self._fresh:
+        if not self.hot.dirty:
             return
-        slots, entries = self._buffer.take_fresh()
+        slots, entries = self.hot.take_dirty()
         try:
             keys = self._keys.all_to_bytes([slot[0] for slot in slots])
             values, logged, times = self._value_columns(slots, entries)
@@ -307,7 +254,7 @@ class WindowedLifecycle(StoreLifecycle):
         write: Callable[[int, Sequence[bytes], Sequence[bytes | None]], None],
     ) -> None:
         """Write entries to the segments of their times, those of dead segments left out."""
-        bounds = self._bounds
+        bounds = self.bounds
         lowest = bounds.segment(min(times))
         if lowest >= bounds.first_live and lowest == bounds.segment(max(times)):
             write(lowest, keys, values)
@@ -338,11 +285,11 @@ class WindowedLifecycle(StoreLifecycle):
         """Forget chains and index, until a read wants them again."""
         self._chains.forget()
         self._index = None
-        self._set_watched(False)
+        self.hot.set_followed(False)
 
     def _snapshot_rows(self) -> Iterator[tuple[bytes, bytes]]:
         segments = [self._staged.scan(number, None, None) for number in self._staged.namespaces]
-        if self._bounds.is_exact:
+        if self.bounds.is_exact:
             # A segment for each millisecond; they are in memory anyhow.
             return iter(sorted(chain.from_iterable(segments)))
         return merge(*segments)

@@ -95,11 +95,6 @@ class NodeContext(Protocol):
         """
         ...
 
-    @property
-    def origin(self) -> Callable[[], tuple[str, int, int]]:
-        """What returns topic, partition and offset of the record now processed."""
-        ...
-
     def stream_time(self, name: str = "") -> StreamTime:
         """Operator's own stream time, restored from the last commit."""
         ...

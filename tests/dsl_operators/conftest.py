@@ -49,9 +49,6 @@ class BenchContext:
 
         return RecordCache(0).register(store, emit)
 
-    def origin(self) -> tuple[str, int, int]:
-        return ("in", 0, self.bench.offset)
-
     def stream_time(self, name: str = "") -> StreamTime:
         return self.bench.times.setdefault(f"{self.node}/{name}", StreamTime())
 

@@ -44,7 +44,7 @@ def test_read_cache_takes_what_the_store_may_have_now(spec: StoreSpec, tmp_path:
     for number in range(5_000):
         put(store, number, number)
     store.commit({})
-    before = len(store._buffer.clean)
+    before = len(store.hot.clean)
     assert 0 < before * 350 <= MIB // 8
 
     others = [open_store(KV, memory_budget=budget) for _ in range(9)]
@@ -55,7 +55,7 @@ def test_read_cache_takes_what_the_store_may_have_now(spec: StoreSpec, tmp_path:
         put(store, number, number + 2)
     store.commit({})
 
-    assert len(store._buffer.clean) <= before // 5
+    assert len(store.hot.clean) <= before // 5
     for each in (store, *others):
         each.close()
 

@@ -146,11 +146,10 @@ def test_index_looks_at_what_closes_and_what_expires(alive: int) -> None:
 
 def test_dead_chains_go_where_room_is_needed_if_they_are_a_quarter() -> None:
     """Of four keys three are dead when a fifth needs room: they go, and the others are still all there is."""
-    chains = ChainCache(8)
+    chains = ChainCache(8, lambda: 10)
     chains.complete()
     for key, time in enumerate((1, 2, 3, 40)):
         chains.set(key, time, "entry")
-    chains.first_time = 10
     assert list(chains.chains) == [0, 1, 2, 3]
 
     chains.set(4, 50, "entry")
@@ -160,7 +159,7 @@ def test_dead_chains_go_where_room_is_needed_if_they_are_a_quarter() -> None:
 
 def test_living_chains_end_completeness() -> None:
     """What is known from then on is what has been asked for since."""
-    chains = ChainCache(8)
+    chains = ChainCache(8, lambda: 0)
     chains.complete()
     for key, time in enumerate((20, 30, 40, 50, 60)):
         chains.set(key, time, "entry")
@@ -169,10 +168,9 @@ def test_living_chains_end_completeness() -> None:
 
 
 def test_living_chains_make_room_by_generations() -> None:
-    chains = ChainCache(16)
+    chains = ChainCache(16, lambda: 10)
     for key, time in enumerate((1, 20, 30, 40)):
         chains.keep(key, Chain([time], ["entry"]))
-    chains.first_time = 10
 
     chains.keep(4, Chain([50], ["entry"]))
 

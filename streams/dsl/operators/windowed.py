@@ -133,19 +133,19 @@ else:
 #: as it is, is a matter of one dict; ``first`` does all else.
 _UPDATE = """
 $slot = ({k}, $start)
-$fresh = $cells.fresh
+$dirty = $hot.dirty
 if (
-    $start >= $cells.from_ms
-    and type({k}) is $cells.key_type
-    and ($pair := $fresh.get($slot)) is not None
+    $start >= $bounds.visible_from_ms
+    and type({k}) is $hot.in_place_type
+    and ($pair := $dirty.get($slot)) is not None
     and ($old := $pair[0]) is not None
 ):
     $new = FOLD
     $changed = $pair[1]
-    if type($new) is $cells.value_type:
+    if type($new) is $hot.value_type:
         if $changed < {t}: $changed = {t}
-        del $fresh[$slot]
-        $fresh[$slot] = ($new, $changed)
+        del $dirty[$slot]
+        $dirty[$slot] = ($new, $changed)
         QUICKLY
     else:
         $changed = $settle({k}, $new, $changed, {t}, $start)
@@ -163,7 +163,7 @@ $key = $windowed({k}, $memo[$start])
 _HOLD = """
 $held = $section.entries.pop($slot, None)
 if $held is not None and type($new) is int and type($held[1]) is int:
-    $section.entries[$slot] = ($held[0], $new, $changed, {h}, $origin(), True, $held[6])
+    $section.entries[$slot] = ($held[0], $new, $changed, {h}, $section.origin(), True, $held[6])
 else:
     if $held is not None: $section.entries[$slot] = $held
     $section.hold($slot, $new, $old, $changed, {h})
@@ -193,10 +193,11 @@ def _template(operator: WindowAggregate, fold: _Fold, caches: Callable[[str], bo
         own = {
             **fold.names,
             "aggregate": operator.aggregator,
-            "cells": store.cells,
+            "bounds": store.bounds,
             "drop": context.drop,
             "expired": EXPIRED,
             "first": first,
+            "hot": store.hot,
             "memo": memo,
             "null_key": NULL_KEY,
             "settle": settle,
@@ -207,7 +208,6 @@ def _template(operator: WindowAggregate, fold: _Fold, caches: Callable[[str], bo
         if is_cached:
             window_of = memo.__getitem__
             own["section"] = context.table_section(operator.store, send_old=operator.send_old, window_of=window_of)
-            own["origin"] = context.origin
         return own
 
     return Template(text, names, fold.ignores_value)

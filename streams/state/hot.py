@@ -1,0 +1,135 @@
+"""The hot state of a store: what a point read or write needs, each field in one place.
+
+``dirty`` has the entries that the staged writes do not have yet, in the order of each slot's last
+change; ``clean`` is a bounded read cache of two generations.  Views and inlined operators read the
+fields directly; only the methods below, the forms and the views of this package write them.
+Imports core only.
+"""
+
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.errors import StoreClosedError
+
+
+class Absent:
+    """The type of ``ABSENT``."""
+
+
+#: What ``HotState.cached`` answers for a slot without a clean entry; None is a deleted entry.
+ABSENT = Absent()
+
+
+@define(eq=False)
+class HotState:
+    """Entries by slot (the held form of a key), and the types that are held without a conversion.
+
+    A point read or write costs one dict: a key of exactly ``key_type`` is its own slot, a value of exactly
+    ``value_type`` its own held form.  Inlined code that makes no call may replace an entry that is in ``dirty``, to
+    the end of the dict, if its key is exactly of ``in_place_type``, its new value exactly of ``value_type``, and its
+    window starts at ``TimeBounds.visible_from_ms`` or later.  Everything else is for the methods of the view.
+    """
+
+    #: Most entries of a generation of the read cache; 0 caches nothing.
+    max_clean: int
+    #: Cleared when its entries are staged, replaced only when the store is closed.
+    dirty: dict[Any, Any] = field(factory=dict)
+    clean: dict[Any, Any] = field(factory=dict)
+    #: Keys of exactly this type are held as they are, all others as their bytes; None: all as bytes.
+    key_type: type | None = None
+    #: Values of exactly this type are held as they are; None: each value is converted.
+    value_type: type | None = None
+    #: Whether objects are held (and returned without a copy), else bytes.
+    holds_objects: bool = False
+    #: ``key_type`` while entries may be replaced without a call, else None.
+    in_place_type: type | None = None
+    #: Whether something derived from the entries has to be updated with each write (chains, time index).
+    is_followed: bool = False
+    _older: dict[Any, Any] = field(factory=dict)
+
+    def set_key_type(self, key_type: type | None) -> None:
+        """Set the type of keys that are held as they are."""
+        self.key_type = key_type
+        self._update_in_place_type()
+
+    def set_value_form(self, value_type: type | None, holds_objects: bool) -> None:
+        """Set whether values are held as objects, and their exact type if it is known."""
+        self.value_type, self.holds_objects = value_type, holds_objects
+        self._update_in_place_type()
+
+    def set_followed(self, is_followed: bool) -> None:
+        """Set whether something derived from the entries has to be updated with each write."""
+        self.is_followed = is_followed
+        self._update_in_place_type()
+
+    def _update_in_place_type(self) -> None:
+        self.in_place_type = self.key_type if self.holds_objects and not self.is_followed else None
+
+    def cached(self, slot: Any) -> Any:
+        """Return a clean entry, ``ABSENT`` if it is not cached."""
+        entry = self.clean.get(slot, ABSENT)
+        if entry is ABSENT and self._older:
+            entry = self._older.pop(slot, ABSENT)
+            if entry is not ABSENT:
+                self.remember(slot, entry)
+        return entry
+
+    def remember(self, slot: Any, entry: Any) -> None:
+        """Cache an entry that the staged writes or the engine have."""
+        if not self.max_clean:
+            return
+        clean = self.clean
+        if len(clean) >= self.max_clean:
+            self._rotate()
+            clean = self.clean
+        clean[slot] = entry
+
+    def _rotate(self) -> None:
+        """Start a new generation; an entry that is not read within a generation is dropped with it."""
+        self._older = self.clean
+        self.clean = {}
+
+    def take_dirty(self) -> tuple[list[Any], list[Any]]:
+        """Return slots and held forms of all dirty entries, which are clean from now on."""
+        dirty = self.dirty
+        slots, entries = list(dirty), list(dirty.values())
+        if not self.max_clean:
+            dirty.clear()
+            return slots, entries
+        if self._older:
+            for slot in dirty:
+                self._older.pop(slot, None)
+        if len(self.clean) + len(slots) > self.max_clean:
+            self._rotate()
+            for slot in dirty:
+                self._older.pop(slot, None)
+        if len(slots) <= self.max_clean:
+            self.clean.update(dirty)
+        else:
+            self.clean.update(zip(slots[-self.max_clean :], entries[-self.max_clean :], strict=True))
+        dirty.clear()
+        return slots, entries
+
+    def forget_clean(self) -> None:
+        """Drop the read cache."""
+        self.clean = {}
+        self._older = {}
+
+    def close(self, store: str) -> None:
+        """Make every later use of an entry raise StoreClosedError."""
+        self.dirty = _Closed(store)
+        self.forget_clean()
+
+
+class _Closed(dict[Any, Any]):
+    """The dirty entries of a closed store: every use raises."""
+
+    def __init__(self, store: str) -> None:
+        super().__init__()
+        self._store = store
+
+    def _raise(self, *_: object) -> Any:
+        raise StoreClosedError(f"store {self._store!r} was closed when its task was given up; ask for it again")
+
+    get = __contains__ = __getitem__ = __setitem__ = __delitem__ = items = clear = __iter__ = _raise
