@@ -1,16 +1,13 @@
-"""Branches of a split stream.
-
-``split()`` stands for the node that decides; each ``branch`` is a stream of its own.
-"""
+"""Branched: a split stream, each branch of which is a stream."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streams.core.errors import TopologyError
-from streams.dsl.functions import settled
-from streams.dsl.logical import LogicalNode
+from streams.dsl.functions import check_function
 from streams.dsl.names import check_name
-from streams.dsl.nodes import Process
+from streams.dsl.nodes import LogicalOperator
+from streams.dsl.ref import StreamRef
 from streams.topology.inline import Branch, PassThrough
 
 if TYPE_CHECKING:
@@ -26,16 +23,15 @@ class Branched(Generic[K, V]):
     Without a default branch the other records are dropped.
     """
 
-    __slots__ = ("_has_default", "_node", "_predicates", "_stream")
+    __slots__ = ("_has_default", "_predicates", "_split", "_stream_class")
 
-    def __init__(self, stream: "KStream[K, V]", name: str | None) -> None:
-        self._stream = stream
-        self._predicates: list[Callable[[Any, Any], object] | None] = []
+    def __init__(self, stream: StreamRef, name: str | None, stream_class: "type[KStream[Any, Any]]") -> None:
+        self._stream_class = stream_class
         self._has_default = False
-        full_name = stream._graph.names.given(name, "KSTREAM-BRANCH-")
-        predicates = self._predicates
-        self._node = LogicalNode(full_name, Process(lambda: Branch(tuple(predicates))))
-        stream._graph.add(stream._node, self._node)
+        predicates: list[Callable[[Any, Any], object] | None] = []
+        self._predicates = predicates
+        full_name = stream.graph.names.given(name, "KSTREAM-BRANCH-")
+        self._split = stream.at(stream.add(full_name, LogicalOperator(lambda: Branch(tuple(predicates)))))
 
     def branch(self, predicate: Callable[[K, V], object], name: str | None = None) -> "KStream[K, V]":
         """Return the records for which ``predicate(key, value)`` holds and no earlier one does.
@@ -47,9 +43,9 @@ class Branched(Generic[K, V]):
         >>> play(large, ("ann", 1), ("bob", 10))
         [('bob', 10)]
         """
-        settled(predicate, "branch", "(key, value)")
+        check_function(predicate, "branch", "(key, value)")
         if self._has_default:
-            raise TopologyError(f"branch of {self._node.name!r}: the default branch must come last")
+            raise TopologyError(f"branch of {self._split.name!r}: the default branch must come last")
         self._predicates.append(predicate)
         return self._child(str(len(self._predicates)) if name is None else name)
 
@@ -62,16 +58,12 @@ class Branched(Generic[K, V]):
         [('ann', 1)]
         """
         if self._has_default:
-            raise TopologyError(f"split {self._node.name!r} has a default branch already")
+            raise TopologyError(f"split {self._split.name!r} has a default branch already")
         self._has_default = True
         self._predicates.append(None)
         return self._child("0" if name is None else name)
 
     def _child(self, suffix: str) -> "KStream[K, V]":
-        from streams.dsl.stateless import following
-
-        stream = self._stream
-        name = check_name(self._node.name + suffix)
-        stream._graph.names.generated(name)  # Only its number is used up.
-        node = stream._graph.add(self._node, LogicalNode(name, Process(PassThrough)))
-        return following(stream, node)
+        name = check_name(self._split.name + suffix)
+        self._split.graph.names.generated(name)  # As Kafka Streams: a number is taken but not used.
+        return self._stream_class(self._split.at(self._split.add(name, LogicalOperator(PassThrough))))

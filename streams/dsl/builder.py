@@ -22,13 +22,14 @@ from streams.core.timestamps import (
 from streams.core.topic import Topic, check_topic_name
 from streams.core.user_code import refuse_unawaited_methods
 from streams.dsl import optimize
-from streams.dsl.functions import settled
+from streams.dsl.functions import check_function
 from streams.dsl.global_table import GlobalKTable
-from streams.dsl.logical import AddGlobalStore, AddStore, LogicalGraph, LogicalNode
+from streams.dsl.logical import LogicalGlobalStore, LogicalGraph, LogicalNode, LogicalStore
 from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions, key_value, store_name
-from streams.dsl.nodes import GlobalTableSource, Process, StreamSource, TableSource
-from streams.dsl.operators import TableSource as TableSourceOperator
-from streams.dsl.slots import Slot, declared
+from streams.dsl.nodes import LogicalGlobalTable, LogicalOperator, LogicalSource, LogicalTableSource
+from streams.dsl.operators import TableSource
+from streams.dsl.ref import GlobalTableRef, StreamRef, TableRef
+from streams.dsl.serde_variables import SerdeVariable, declared
 from streams.dsl.stream import KStream
 from streams.dsl.table import KTable
 from streams.dsl.table_state import SourceState
@@ -110,12 +111,10 @@ class StreamsBuilder:
         source = _Source.of("stream", (topic, *topics), key, value, timestamp, offset_reset)
         full_name = self._graph.names.given(name, "KSTREAM-SOURCE-")
         source.declare(self._graph)
-        key_slot, value_slot = source.slots(full_name)
-        content = StreamSource(
-            source.names, source.pattern, key_slot, value_slot, source.extractor, source.offset_reset
-        )
+        keys, values = source.variables(full_name)
+        content = LogicalSource(source.names, source.pattern, keys, values, source.extractor, source.offset_reset)
         node = self._graph.add(self._graph.root, LogicalNode(full_name, content))
-        return KStream(self._graph, full_name, key_slot, value_slot, frozenset((full_name,)), False, node)
+        return KStream(StreamRef(self._graph, node, keys, values, frozenset((full_name,))))
 
     @overload
     def table(
@@ -177,26 +176,26 @@ class StreamsBuilder:
         source = _Source.of("table", (topic,), key, value, timestamp, offset_reset)
         wanted = store_name(name, store)
         names, topic_name = self._graph.names, source.single("table")
-        key_slot, value_slot = source.slots(topic_name)
-        kept = key_value(self._graph, wanted, f"{topic_name}-", key_slot, value_slot, options)
+        keys, values = source.variables(topic_name)
+        materialized = key_value(self._graph, wanted, f"{topic_name}-", keys, values, options)
         source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
         full_name = names.given(name, "KTABLE-SOURCE-")
         source.declare(self._graph)
-        state = SourceState(kept, kept.is_queryable)
-        process = Process(lambda: TableSourceOperator(state.store, state.send_old), state.specs)
-        content = TableSource(
+        state = SourceState(materialized, materialized.is_queryable)
+        process = LogicalOperator(lambda: TableSource(state.store, state.send_old), state.specs)
+        content = LogicalTableSource(
             source_name,
             topic_name,
-            key_slot,
-            value_slot,
+            keys,
+            values,
             process,
             lambda: state.store,
             source.extractor,
             source.offset_reset,
         )
-        node = LogicalNode(full_name, content, is_output_versioned=kept.is_versioned)
+        node = LogicalNode(full_name, content, is_output_versioned=materialized.is_versioned)
         self._graph.add(self._graph.root, node)
-        return KTable(self._graph, full_name, key_slot, value_slot, frozenset((source_name,)), state, node)
+        return KTable(TableRef(self._graph, node, keys, values, frozenset((source_name,)), state))
 
     @overload
     def global_table(
@@ -254,23 +253,23 @@ class StreamsBuilder:
         if "history" in options:
             raise TopologyError("a global table cannot be versioned; leave out history=")
         names, topic_name = self._graph.names, source.single("global_table")
-        key_slot, value_slot = source.slots(topic_name)
-        kept = key_value(self._graph, store_name(name, store), f"{topic_name}-", key_slot, value_slot, options)
-        kept.has_changelog = False
+        keys, values = source.variables(topic_name)
+        materialized = key_value(self._graph, store_name(name, store), f"{topic_name}-", keys, values, options)
+        materialized.has_changelog = False
         source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
         full_name = names.given(name, "KTABLE-SOURCE-")
         source.declare(self._graph)
-        content = GlobalTableSource(
+        content = LogicalGlobalTable(
             source_name,
             topic_name,
-            key_slot,
-            value_slot,
-            lambda: TableSourceOperator(kept.store),
-            kept.spec,
+            keys,
+            values,
+            lambda: TableSource(materialized.store),
+            materialized.spec,
             source.extractor,
         )
         self._graph.add(self._graph.root, LogicalNode(full_name, content))
-        return GlobalKTable(self._graph, key_slot, value_slot, kept.store)
+        return GlobalKTable(GlobalTableRef(self._graph, keys, values, materialized.store))
 
     def add_state_store(self, store: StoreBuilder[Any] | StoreSpec) -> "StreamsBuilder":
         """Add a store for processors, which name it in ``process(..., stores=[...])``.
@@ -286,7 +285,7 @@ class StreamsBuilder:
         """
         spec = _spec(store, "add_state_store")
         self._graph.claim_store(spec.name)
-        self._graph.add(self._graph.root, LogicalNode(spec.name, AddStore(spec)))
+        self._graph.add(self._graph.root, LogicalNode(spec.name, LogicalStore(spec)))
         return self
 
     def add_global_store(
@@ -312,18 +311,18 @@ class StreamsBuilder:
         spec = _spec(store, "add_global_store")
         self._graph.claim_store(spec.name)
         source = _Source.of("add_global_store", (topic,), key, value, timestamp, None)
-        settled(processor, "add_global_store", "()")
+        check_function(processor, "add_global_store", "()")
         names, topic_name = self._graph.names, source.single("add_global_store")
         source_name = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
         full_name = names.given(name, "KTABLE-SOURCE-")
         source.declare(self._graph)
-        key_slot, value_slot = source.slots(full_name)
+        keys, values = source.variables(full_name)
         global_store = GlobalStore(
             evolve(spec, has_changelog=False),
-            SourceNode(source_name, (topic_name,), None, key_slot.resolve(), value_slot.resolve(), source.extractor),
+            SourceNode(source_name, (topic_name,), None, keys.resolve(), values.resolve(), source.extractor),
             ProcessorNode(full_name, ProcessorOperator(processor), (source_name,)),
         )
-        self._graph.add(self._graph.root, LogicalNode(full_name, AddGlobalStore(global_store)))
+        self._graph.add(self._graph.root, LogicalNode(full_name, LogicalGlobalStore(global_store)))
         return self
 
     def build(self, *, topology_optimization: str = "none") -> Topology:
@@ -401,8 +400,8 @@ class _Source:
             raise TopologyError(f"{operator} needs one topic, got {self.names!r}")
         return self.names[0]
 
-    def slots(self, node: str) -> tuple[Slot, Slot]:
-        """Return the slots of keys and values."""
+    def variables(self, node: str) -> tuple[SerdeVariable, SerdeVariable]:
+        """Return the variables of keys and values."""
         return declared(self.key, node), declared(self.value, node)
 
     def declare(self, graph: LogicalGraph) -> None:
@@ -450,7 +449,7 @@ def _extractor(
                 )
             return cast(ExtractorName, timestamp)
         form = "(key, value, record_timestamp_ms, partition_time_ms)"
-        return Custom(topics, settled(timestamp, f"timestamp of {operator}", form))
+        return Custom(topics, check_function(timestamp, f"timestamp of {operator}", form))
     functions = {topic.timestamp for topic in known if topic.timestamp is not None}
     if not functions:
         return None
@@ -487,7 +486,7 @@ def build_topology(topology: TopologySource, config: HasOptimization | None = No
         return topology
     if isinstance(topology, StreamsBuilder):
         raise TopologyError("give the function that takes the StreamsBuilder, or builder.build()")
-    settled(topology, "the topology", "(builder)")
+    check_function(topology, "the topology", "(builder)")
     builder = StreamsBuilder()
     made = topology(builder)
     if isinstance(made, Topology):

@@ -12,15 +12,13 @@ from attrs import Factory, define
 
 from streams.core.errors import TopologyError
 from streams.core.records import Windowed
-from streams.core.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
-from streams.core.windows import Windows as AnyWindows
+from streams.core.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
 from streams.dsl.aggregation import (
     AGGREGATOR_FORM,
     MERGER_FORM,
-    Group,
-    aggregate_slot,
+    aggregate_variable,
 )
-from streams.dsl.functions import settled
+from streams.dsl.functions import check_function
 from streams.dsl.logical import LogicalGraph, LogicalNode
 from streams.dsl.materialized import (
     NOT_GIVEN,
@@ -32,10 +30,11 @@ from streams.dsl.materialized import (
     store_name,
 )
 from streams.dsl.names import check_name
-from streams.dsl.nodes import Process
+from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import SessionAggregate, SlidingAggregate, StreamAggregate, WindowAggregate
+from streams.dsl.ref import GroupRef, TableRef, check_builder
 from streams.dsl.repartition import repartition_node
-from streams.dsl.slots import Slot, overridden
+from streams.dsl.serde_variables import SerdeVariable, overridden
 from streams.dsl.table import KTable
 from streams.dsl.table_state import AggregateState
 from streams.dsl.window_stores import closing_ms, window_store, windowed_key
@@ -57,88 +56,86 @@ _MakeInput = Callable[[Callable[..., Any], bool], Operator]
 
 
 @define(eq=False, repr=False)
-class _Inputs:
-    """The inputs of a cogroup, with the repartition topics that its aggregations share."""
+class CogroupRef:
+    """The grouped streams of a cogroup, with the repartition topics that its aggregations share."""
 
     graph: LogicalGraph
-    groups: dict[Group, Callable[..., Any]]
+    groups: dict[GroupRef, Callable[..., Any]]
+    #: The declared type of the aggregate.
     value: Any
-    together: dict[Group, tuple[LogicalNode, frozenset[str]]] = Factory(dict)
+    #: Per group the node downstream of which records are partitioned by key, and its sources.
+    parents: dict[GroupRef, tuple[LogicalNode, frozenset[str]]] = Factory(dict)
 
-    def key(self, form: Any, node: str) -> Slot:
-        """Return the slot of the keys, which all inputs share."""
+    def __repr__(self) -> str:
+        return f"<CogroupedKStream of {len(self.groups)}>"
+
+    def with_group(self, group: GroupRef, aggregator: Callable[..., Any]) -> "CogroupRef":
+        """Return the cogroup with another grouped stream.
+
+        Raises:
+            TopologyError: the stream belongs to another builder, or the function cannot be called.
+        """
+        check_function(aggregator, "cogroup", AGGREGATOR_FORM)
+        check_builder(self, group, "cogroup")
+        return CogroupRef(self.graph, {**self.groups, group: aggregator}, self.value, self.parents)
+
+    def variables(self, initializer: Any, key: Any, value: Any) -> tuple[SerdeVariable, SerdeVariable]:
+        """Return the variables of the keys, which all groups share, and of the aggregates."""
         first, *others = self.groups
         for other in others:
-            first.key.same_as(other.key)
-        return overridden(first.key, form, node)
+            first.key.unify(other.key)
+        form = self.value if value is NOT_GIVEN else value
+        values = aggregate_variable(form, initializer, tuple(self.groups.values()), first.name)
+        return overridden(first.key, key, first.name), values
 
-    def aggregated(
+    def aggregate(
         self,
         name: str | None,
-        kept: Materialized,
+        materialized: Materialized,
         make: _MakeInput,
-        key: Slot,
+        key: SerdeVariable,
         grace_ms: int | None = None,
-    ) -> KTable[Any, Any]:
-        """Add an aggregation per input over one store, and their merge."""
-        self._bring_together(kept.store)
-        sources = self.graph.copartition(source for group in self.groups for source in self.together[group][1])
-        state = AggregateState(kept)
-        parts = []
+    ) -> TableRef:
+        """Add an aggregation per group over one store, and their merge."""
+        self._repartition(materialized.store)
+        sources = self.graph.copartition(source for group in self.groups for source in self.parents[group][1])
+        state = AggregateState(materialized)
+        is_versioned = materialized.is_versioned if grace_ms is None else None
+        nodes = []
         for number, (group, aggregator) in enumerate(self.groups.items()):
-            part = self.graph.names.suffixed(name, f"-cogroup-agg-{number}", AGGREGATE)
-            kept.value.node = part
-            content = Process(_maker(make, aggregator, state), state.specs)
-            node = LogicalNode(part, content, is_output_versioned=_versioned(kept, grace_ms), grace_ms=grace_ms)
-            parts.append(self.graph.add(self.together[group][0], node))
-        merge = self.graph.names.suffixed(name, "-cogroup-merge", MERGE)
-        merged = LogicalNode(merge, Process(PassThrough))
-        self.graph.add(parts, merged)
-        return KTable(self.graph, merge, key, kept.value, sources, state, merged)
+            full_name = self.graph.names.suffixed(name, f"-cogroup-agg-{number}", AGGREGATE)
+            materialized.value.node = full_name
+            content = LogicalOperator(_maker(make, aggregator, state), state.specs)
+            node = LogicalNode(full_name, content, is_output_versioned=is_versioned, grace_ms=grace_ms)
+            nodes.append(self.graph.add(self.parents[group][0], node))
+        merge_name = self.graph.names.suffixed(name, "-cogroup-merge", MERGE)
+        merge = self.graph.add(nodes, LogicalNode(merge_name, LogicalOperator(PassThrough)))
+        return TableRef(self.graph, merge, key, materialized.value, sources, state)
 
-    def _bring_together(self, store: str) -> None:
+    def _repartition(self, store: str) -> None:
         for group in self.groups:
-            if not group.needs_repartition:
-                self.together[group] = group.node, group.sources
+            stream = group.stream
+            if not stream.needs_repartition:
+                self.parents[group] = stream.node, stream.sources
                 continue
             node = repartition_node(self.graph.names, group.topic or store, group.key, group.value)
-            if group not in self.together:
-                self.graph.add(group.node, node)
-                self.together[group] = node, frozenset((node.name,))
+            if group not in self.parents:
+                self.graph.add(stream.node, node)
+                self.parents[group] = node, frozenset((node.name,))
 
 
 def _maker(make: _MakeInput, aggregator: Callable[..., Any], state: AggregateState) -> Callable[[], Operator]:
     return lambda: make(aggregator, state.send_old)
 
 
-def _versioned(kept: Materialized, grace_ms: int | None) -> bool | None:
-    return kept.is_versioned if grace_ms is None else None
-
-
+@define(eq=False, repr=False)
 class CogroupedKStream(Generic[K, A]):
     """Several grouped streams that feed one aggregate of type ``A`` per key."""
 
-    __slots__ = ("_graph", "_inputs")
-
-    def __init__(self, graph: LogicalGraph, inputs: "_Inputs | tuple[()]", value: Any) -> None:
-        self._graph = graph
-        self._inputs = inputs or _Inputs(graph, {}, value)
+    _ref: CogroupRef
 
     def __repr__(self) -> str:
-        return f"<CogroupedKStream of {len(self._inputs.groups)}>"
-
-    def _with(self, grouped: "KGroupedStream[Any, Any]", aggregator: Callable[..., Any]) -> "CogroupedKStream[K, A]":
-        from streams.dsl.grouped import KGroupedStream
-
-        settled(aggregator, "cogroup", AGGREGATOR_FORM)
-        if not isinstance(grouped, KGroupedStream):
-            raise TopologyError(f"cogroup of {self!r} needs a grouped stream, got {grouped!r}")
-        if grouped._graph is not self._graph:
-            raise TopologyError(f"cogroup of {self!r} and {grouped!r}: they belong to different StreamsBuilders")
-        groups = {**self._inputs.groups, grouped._group: aggregator}
-        return CogroupedKStream(
-            self._graph, _Inputs(self._graph, groups, self._inputs.value, self._inputs.together), None
-        )
+        return repr(self._ref)
 
     def cogroup(self, grouped: "KGroupedStream[K, V]", aggregator: Callable[[K, V, A], A]) -> "CogroupedKStream[K, A]":
         """Add another grouped stream with an aggregator of its own.
@@ -148,7 +145,11 @@ class CogroupedKStream(Generic[K, A]):
         >>> play(three.aggregate(lambda: 0), ("ann", 5), ("ann", 0))
         [('ann', 5), ('ann', 0)]
         """
-        return self._with(grouped, aggregator)
+        from streams.dsl.grouped import KGroupedStream
+
+        if not isinstance(grouped, KGroupedStream):
+            raise TopologyError(f"cogroup of {self!r} needs a grouped stream, got {grouped!r}")
+        return CogroupedKStream(self._ref.with_group(grouped._ref, aggregator))
 
     def aggregate(
         self,
@@ -165,16 +166,15 @@ class CogroupedKStream(Generic[K, A]):
         >>> play(both.aggregate(lambda: 0), ("ann", 5), ("ann", -2))
         [('ann', 5), ('ann', 4)]
         """
-        settled(initializer, "initializer of aggregate", "()")
-        inputs = self._inputs
-        slots = _slots(inputs, initializer, key, value)
-        kept = key_value(self._graph, store_name(name, store), AGGREGATE, *slots, options)
-        return inputs.aggregated(
-            _named(name),
-            kept,
-            lambda aggregator, send_old: StreamAggregate(kept.store, initializer, aggregator, send_old),
-            kept.key,
-        )
+        check_function(initializer, "initializer of aggregate", "()")
+        cogroup = self._ref
+        types = cogroup.variables(initializer, key, value)
+        materialized = key_value(cogroup.graph, store_name(name, store), AGGREGATE, *types, options)
+
+        def make(aggregator: Callable[..., Any], send_old: bool) -> StreamAggregate:
+            return StreamAggregate(materialized.store, initializer, aggregator, send_old)
+
+        return KTable(cogroup.aggregate(_checked(name), materialized, make, materialized.key))
 
     @overload
     def windowed_by(
@@ -192,28 +192,22 @@ class CogroupedKStream(Generic[K, A]):
         ann@1000/2000: 3
         """
         if isinstance(windows, SessionWindows):
-            return SessionWindowedCogroupedKStream(self._inputs, windows)
+            return SessionWindowedCogroupedKStream(self._ref, windows)
         if isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows):
-            return TimeWindowedCogroupedKStream(self._inputs, windows)
+            return TimeWindowedCogroupedKStream(self._ref, windows)
         raise TopologyError(
             f"windowed_by of {self!r} needs TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, "
             f"got {windows!r}"
         )
 
 
-def _slots(inputs: _Inputs, initializer: Any, key: Any, value: Any) -> tuple[Slot, Slot]:
-    form = inputs.value if value is NOT_GIVEN else value
-    node = next(iter(inputs.groups)).name
-    return inputs.key(key, node), aggregate_slot(form, initializer, tuple(inputs.groups.values()), node)
-
-
-def _named(name: str | None) -> str | None:
+def _checked(name: str | None) -> str | None:
     return None if name is None else check_name(name)
 
 
 def _windowed(
-    inputs: _Inputs,
-    windows: AnyWindows,
+    cogroup: CogroupRef,
+    windows: Windows,
     initializer: Any,
     name: str | None,
     wanted: str | None,
@@ -222,17 +216,18 @@ def _windowed(
     options: Mapping[str, Any],
     make: Callable[[Materialized], _MakeInput],
 ) -> KTable[Any, Any]:
-    settled(initializer, "initializer of aggregate", "()")
-    slots = _slots(inputs, initializer, key, value)
-    kept = window_store(inputs.graph, windows, wanted, AGGREGATE, *slots, options)
-    return inputs.aggregated(_named(name), kept, make(kept), windowed_key(windows, kept.key), closing_ms(windows))
+    check_function(initializer, "initializer of aggregate", "()")
+    types = cogroup.variables(initializer, key, value)
+    materialized = window_store(cogroup.graph, windows, wanted, AGGREGATE, *types, options)
+    keys = windowed_key(windows, materialized.key)
+    return KTable(cogroup.aggregate(_checked(name), materialized, make(materialized), keys, closing_ms(windows)))
 
 
 @define(eq=False, repr=False)
 class TimeWindowedCogroupedKStream(Generic[K, A]):
     """A cogroup in tumbling, hopping, sliding or unlimited windows."""
 
-    _inputs: _Inputs
+    _ref: CogroupRef
     _windows: TimeWindows | SlidingWindows | UnlimitedWindows
 
     def aggregate(
@@ -254,23 +249,23 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
         """
         windows = self._windows
 
-        def make(kept: Materialized) -> _MakeInput:
+        def make(materialized: Materialized) -> _MakeInput:
             def operator(aggregator: Callable[..., Any], send_old: bool) -> Operator:
                 if isinstance(windows, SlidingWindows):
-                    return SlidingAggregate(kept.store, windows, initializer, aggregator, send_old)
-                return WindowAggregate(kept.store, windows, initializer, aggregator, send_old)
+                    return SlidingAggregate(materialized.store, windows, initializer, aggregator, send_old)
+                return WindowAggregate(materialized.store, windows, initializer, aggregator, send_old)
 
             return operator
 
         wanted = store_name(name, store)
-        return _windowed(self._inputs, windows, initializer, name, wanted, key, value, options, make)
+        return _windowed(self._ref, windows, initializer, name, wanted, key, value, options, make)
 
 
 @define(eq=False, repr=False)
 class SessionWindowedCogroupedKStream(Generic[K, A]):
     """A cogroup in sessions."""
 
-    _inputs: _Inputs
+    _ref: CogroupRef
     _windows: SessionWindows
 
     def aggregate(
@@ -291,13 +286,13 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
         ann@0/0: 5
         ann@5000/5000: -1
         """
-        settled(merger, "merger of aggregate", MERGER_FORM)
+        check_function(merger, "merger of aggregate", MERGER_FORM)
         windows = self._windows
 
-        def make(kept: Materialized) -> _MakeInput:
+        def make(materialized: Materialized) -> _MakeInput:
             return lambda aggregator, send_old: SessionAggregate(
-                kept.store, windows, initializer, aggregator, merger, send_old
+                materialized.store, windows, initializer, aggregator, merger, send_old
             )
 
         wanted = store_name(name, store)
-        return _windowed(self._inputs, windows, initializer, name, wanted, key, value, options, make)
+        return _windowed(self._ref, windows, initializer, name, wanted, key, value, options, make)

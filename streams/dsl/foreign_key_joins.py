@@ -1,20 +1,20 @@
 """Joins of a table with the rows of another one by foreign key (KIP-213).
 
 The left table subscribes to rows of the right one through a topic keyed by the foreign key;
-answers come back through a topic keyed by the left table's key.  Imports operators and the
-logical graph.
+responses come back through a topic keyed by the key of the left table.  Imports references,
+logical nodes and operators.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import define, frozen
 
 from streams.core.errors import TopologyError
-from streams.dsl.functions import result_type, settled
-from streams.dsl.logical import Content, LogicalGraph, LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, key_value, once, store_name
-from streams.dsl.nodes import InternalSink, InternalSource, Process
+from streams.dsl.functions import check_function, result_type
+from streams.dsl.logical import LogicalContent, LogicalGraph, LogicalNode
+from streams.dsl.materialized import StoreArguments, key_value, once
+from streams.dsl.nodes import LogicalInternalSink, LogicalInternalSource, LogicalOperator
 from streams.dsl.operators import (
     ForeignTableJoin,
     ResponseJoin,
@@ -28,13 +28,11 @@ from streams.dsl.operators import (
     subscription_serde,
     subscription_store,
 )
-from streams.dsl.slots import Slot, declared, hinted, overridden
+from streams.dsl.ref import TableRef
+from streams.dsl.serde_variables import SerdeVariable, declared_or_annotated, overridden
 from streams.dsl.table_state import SourceState
 from streams.state.specs import StoreSpec
 from streams.topology.graph import Partitioner
-
-if TYPE_CHECKING:
-    from streams.dsl.table import KTable
 
 _PREFIX = "KTABLE-FK-JOIN-"
 _PROCESSOR = _PREFIX + "SUBSCRIPTION-PROCESSOR-"
@@ -42,7 +40,7 @@ _PROCESSOR = _PREFIX + "SUBSCRIPTION-PROCESSOR-"
 
 @define
 class _Parts:
-    """Names of the parts of the join, in the order in which Kafka Streams numbers them."""
+    """Names of the nodes, topics and the store of a join, in the order in which Kafka Streams numbers them."""
 
     subscription_topic: str
     send: str
@@ -82,110 +80,110 @@ def _parts(graph: LogicalGraph, name: str | None) -> _Parts:
 
 @frozen
 class _ForeignKeyJoin:
-    """A join under construction: both tables, the names of its parts, and the slots."""
+    """The steps of a join: both tables, the names of the nodes, and the variable of the keys."""
 
     graph: LogicalGraph
     parts: _Parts
-    left: "KTable[Any, Any]"
-    right: "KTable[Any, Any]"
-    key: Slot
+    left: TableRef
+    right: TableRef
+    key: SerdeVariable
     is_left: bool
     subscriptions: Callable[[], StoreSpec]
 
-    def add(self, parents: LogicalNode | Iterable[LogicalNode], name: str, content: Content) -> LogicalNode:
+    def add(self, parents: LogicalNode | Iterable[LogicalNode], name: str, content: LogicalContent) -> LogicalNode:
         """Add a node."""
         return self.graph.add(parents, LogicalNode(name, content))
 
-    def subscribe(self, foreign_key: Callable[[Any, Any], Any], partitioner: Partitioner) -> LogicalNode:
-        """Add the way of subscriptions from the left table to the partitions of the right one."""
-        parts, key, foreign = self.parts, self.key, self.right._key
+    def send_subscriptions(self, foreign_key: Callable[[Any, Any], Any], partitioner: Partitioner) -> LogicalNode:
+        """Add the topic of subscriptions, from the left table to the partitions of the right one."""
+        parts, key, foreign = self.parts, self.key, self.right.key
         versioned: set[str] = set()
-        content = Process(
+        content = LogicalOperator(
             lambda: SubscriptionSend(
-                foreign_key, foreign.resolve(), self.left._value.resolve(), self.is_left, bool(versioned)
+                foreign_key, foreign.resolve(), self.left.value.resolve(), self.is_left, bool(versioned)
             )
         )
-        send = self.graph.add(self.left._node, LogicalNode(parts.send, content, versioned_parents=versioned))
+        send = self.graph.add(self.left.node, LogicalNode(parts.send, content, versioned_parents=versioned))
         topic = parts.subscription_topic
         wrapped = once(lambda: subscription_serde(key.resolve()))
-        sink = self.add(send, parts.subscription_sink, InternalSink(topic, foreign.resolve, wrapped, partitioner))
-        source = self.add(sink, parts.subscription_source, InternalSource(topic, foreign.resolve, wrapped))
-        self.graph.copartition(self.right._sources | {source.name})
+        sink = self.add(
+            send, parts.subscription_sink, LogicalInternalSink(topic, foreign.resolve, wrapped, partitioner)
+        )
+        source = self.add(sink, parts.subscription_source, LogicalInternalSource(topic, foreign.resolve, wrapped))
+        self.graph.copartition(self.right.sources | {source.name})
         return source
 
-    def answer(self, subscriptions: LogicalNode, partitioner: Partitioner) -> LogicalNode:
-        """Add the way of rows of the right table back to the partitions of the left one."""
-        parts, key, foreign = self.parts, self.key, self.right._key
-        owned = Process(
+    def send_responses(self, subscriptions: LogicalNode, partitioner: Partitioner) -> LogicalNode:
+        """Add the topic of responses, from rows of the right table to the partitions of the left one."""
+        parts, key, foreign = self.parts, self.key, self.right.key
+        owned = LogicalOperator(
             lambda: SubscriptionReceive(parts.store, key.resolve(), foreign.resolve()),
             lambda: (self.subscriptions(),),
         )
         receive = self.add(subscriptions, parts.receive, owned)
-        rows = self.right._state.values()
-        join = self.add(receive, parts.join, Process(lambda: SubscriptionJoin(rows), connected=lambda: rows.stores))
+        rows = self.right.state.values()
+        join = self.add(
+            receive, parts.join, LogicalOperator(lambda: SubscriptionJoin(rows), connected=lambda: rows.stores)
+        )
         versioned: set[str] = set()
-        content = Process(
+        content = LogicalOperator(
             lambda: ForeignTableJoin(parts.store, key.resolve(), foreign.resolve(), bool(versioned)),
             lambda: (self.subscriptions(),),
         )
         foreign_join = self.graph.add(
-            self.right._node, LogicalNode(parts.foreign_join, content, versioned_parents=versioned)
+            self.right.node, LogicalNode(parts.foreign_join, content, versioned_parents=versioned)
         )
         topic = parts.response_topic
-        wrapped = once(lambda: response_serde(self.right._value.resolve()))
+        wrapped = once(lambda: response_serde(self.right.value.resolve()))
         sink = self.add(
-            (join, foreign_join), parts.response_sink, InternalSink(topic, key.resolve, wrapped, partitioner)
+            (join, foreign_join), parts.response_sink, LogicalInternalSink(topic, key.resolve, wrapped, partitioner)
         )
-        return self.add(sink, parts.response_source, InternalSource(topic, key.resolve, wrapped))
+        return self.add(sink, parts.response_source, LogicalInternalSource(topic, key.resolve, wrapped))
 
-    def resolve(self, responses: LogicalNode, joiner: Callable[..., Any], with_key: bool) -> LogicalNode:
-        """Add the join itself, of responses and the current left rows."""
-        rows, value = self.left._state.values(), self.left._value
-        content = Process(
+    def join_responses(self, responses: LogicalNode, joiner: Callable[..., Any], with_key: bool) -> LogicalNode:
+        """Add the join of responses with the current rows of the left table."""
+        rows, value = self.left.state.values(), self.left.value
+        content = LogicalOperator(
             lambda: ResponseJoin(rows, value.resolve(), joiner, with_key, self.is_left),
             connected=lambda: rows.stores,
         )
         return self.add(responses, self.parts.resolver, content)
 
 
-def joined(
-    table: "KTable[Any, Any]",
-    other: "KTable[Any, Any]",
+def join(
+    table: TableRef,
+    other: TableRef,
     joiner: Callable[..., Any],
     with_key: bool,
     name: str | None,
     options: dict[str, Any],
     *,
     is_left: bool,
-) -> "KTable[Any, Any]":
+) -> TableRef:
     """Add both topics, the subscription store and the operators around them."""
-    graph = table._graph
+    graph = table.graph
     foreign_key = options.pop("foreign_key")
     partitioner, other_partitioner = options.pop("partitioner", None), options.pop("other_partitioner", None)
-    key_form, value_form = options.pop("key", NOT_GIVEN), options.pop("value", NOT_GIVEN)
-    store = options.pop("store", None)
+    arguments = StoreArguments.of(options)
     if foreign_key is None:
         raise TopologyError(f"join of {table!r} and {other!r}: foreign_key must be a function, got None")
-    settled(foreign_key, "foreign_key", "(key, value)")
+    check_function(foreign_key, "foreign_key", "(key, value)")
     for what, chooser in (("partitioner", partitioner), ("other_partitioner", other_partitioner)):
         if chooser is not None:
-            settled(chooser, f"{what} of join", "(topic, key, value, partitions)")
-    other._state.enable_old(True)
-    table._state.enable_old(True)
+            check_function(chooser, f"{what} of join", "(topic, key, value, partitions)")
+    other.state.enable_old(True)
+    table.state.enable_old(True)
     parts = _parts(graph, name)
-    key = overridden(table._key, key_form, table._name)
-    join = _ForeignKeyJoin(
-        graph, parts, table, other, key, is_left, once(lambda: subscription_store(parts.store, key.resolve()))
-    )
-    subscriptions = join.subscribe(foreign_key, other_partitioner or subscription_partition)
-    responses = join.answer(subscriptions, partitioner or response_partition)
-    sources = graph.copartition(table._sources | {responses.name})
-    resolver = join.resolve(responses, joiner, with_key)
-    value = declared(value_form, parts.result)
-    if value_form is NOT_GIVEN:
-        value = hinted(result_type(joiner), parts.result)
-    kept = key_value(graph, store_name(None, store), _PREFIX + "OUTPUT-", key, value, options)
-    state = SourceState(kept, kept.is_queryable)
-    content = Process(lambda: TableSource(state.store, state.send_old), state.specs)
-    result = graph.add(resolver, LogicalNode(parts.result, content, is_output_versioned=kept.is_versioned))
-    return type(table)(graph, parts.result, key, value, sources, state, result)
+    key = overridden(table.key, arguments.key, table.name)
+    spec = once(lambda: subscription_store(parts.store, key.resolve()))
+    steps = _ForeignKeyJoin(graph, parts, table, other, key, is_left, spec)
+    subscriptions = steps.send_subscriptions(foreign_key, other_partitioner or subscription_partition)
+    responses = steps.send_responses(subscriptions, partitioner or response_partition)
+    sources = graph.copartition(table.sources | {responses.name})
+    resolver = steps.join_responses(responses, joiner, with_key)
+    value = declared_or_annotated(arguments.value, result_type(joiner), parts.result)
+    materialized = key_value(graph, arguments.store_name(None), _PREFIX + "OUTPUT-", key, value, arguments.options)
+    state = SourceState(materialized, materialized.is_queryable)
+    content = LogicalOperator(lambda: TableSource(state.store, state.send_old), state.specs)
+    result = LogicalNode(parts.result, content, is_output_versioned=materialized.is_versioned)
+    return TableRef(graph, graph.add(resolver, result), key, value, sources, state)

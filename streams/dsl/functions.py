@@ -1,4 +1,4 @@
-"""How a user's function is called, settled once when the topology is built.
+"""How a user's function is called, check_function once when the topology is built.
 
 ``inspect.signature`` says how many positional arguments a function takes; where two forms are
 allowed the shorter one is tried first.  Also what its annotations say about the result.
@@ -26,7 +26,7 @@ class _Unknown:
 UNKNOWN: Final[Any] = _Unknown()
 
 
-def settle(function: Any, operator: str, forms: Sequence[str], *, may_yield: bool = False) -> int:
+def matching_form(function: Any, operator: str, forms: Sequence[str], *, may_yield: bool = False) -> int:
     """Return the index of the first of ``forms`` that the function can be called with.
 
     A form is what messages show, such as ``(key, value)``; its arguments are counted by its commas.
@@ -51,9 +51,9 @@ def settle(function: Any, operator: str, forms: Sequence[str], *, may_yield: boo
     raise TopologyError(f"{operator}: {located(function)} takes {signature}; give a function of {allowed}")
 
 
-def settled(function: F, operator: str, form: str, *, may_yield: bool = False) -> F:
+def check_function(function: F, operator: str, form: str, *, may_yield: bool = False) -> F:
     """Return the function if it can be called in the one form that the operator has."""
-    settle(function, operator, (form,), may_yield=may_yield)
+    matching_form(function, operator, (form,), may_yield=may_yield)
     return function
 
 
@@ -73,18 +73,18 @@ def result_type(function: Any) -> Any:
         form = typing.get_type_hints(function).get("return", UNKNOWN)
     except Exception:  # noqa: BLE001 - annotations that cannot be evaluated tell nothing; that is no error here.
         return UNKNOWN
-    return told(form)
+    return known_type(form)
 
 
 def pair_types(form: Any) -> tuple[Any, Any]:
     """Return the two types of a ``tuple[K, V]``, each ``UNKNOWN`` if the form is something else."""
     arguments = get_args(form)
     if typing.get_origin(form) is tuple and len(arguments) == 2 and arguments[1] is not Ellipsis:
-        return told(arguments[0]), told(arguments[1])
+        return known_type(arguments[0]), known_type(arguments[1])
     return UNKNOWN, UNKNOWN
 
 
-def told(form: Any) -> Any:
+def known_type(form: Any) -> Any:
     """Return a type that tells something, else ``UNKNOWN``."""
     return UNKNOWN if _says_nothing(form) else form
 

@@ -1,12 +1,10 @@
-"""GlobalKTable: a table that every instance has whole, to be looked up by any key."""
+"""GlobalKTable: a table whose rows are all on every instance, so that any key can be looked up."""
 
 from typing import Generic, TypeVar
 
 from attrs import define
 
-from streams.dsl.logical import LogicalGraph
-from streams.dsl.operators import StoreValues, TableValues
-from streams.dsl.slots import Slot
+from streams.dsl.ref import GlobalTableRef
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -14,20 +12,14 @@ V = TypeVar("V")
 
 @define(eq=False, repr=False)
 class GlobalKTable(Generic[K, V]):
-    """All rows of a topic on every instance; streams join it with a ``key`` of their own."""
+    """All rows of a topic on every instance; streams join it with a ``key`` function."""
 
-    _graph: LogicalGraph
-    _key: Slot
-    _value: Slot
-    _store: str
+    _ref: GlobalTableRef
 
     def __repr__(self) -> str:
-        return f"<GlobalKTable {self._store}>"
+        return repr(self._ref)
 
     @property
     def store(self) -> str:
         """Name of the store that holds the rows."""
-        return self._store
-
-    def _values(self) -> TableValues:
-        return StoreValues(self._store)
+        return self._ref.store

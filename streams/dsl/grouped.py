@@ -7,6 +7,7 @@ some input.
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, Unpack, overload
 
+from attrs import define
 from typing_extensions import TypeForm
 
 from streams.core.errors import TopologyError
@@ -16,21 +17,18 @@ from streams.dsl.aggregation import (
     AGGREGATE,
     REDUCE,
     REDUCER_FORM,
-    Group,
-    aggregate_slot,
-    aggregated,
+    aggregate_stream,
+    aggregate_variable,
     check_aggregate,
-    count_slot,
-    is_given,
+    count_variable,
 )
-from streams.dsl.cogrouped import CogroupedKStream
-from streams.dsl.functions import settled
+from streams.dsl.cogrouped import CogroupedKStream, CogroupRef
+from streams.dsl.functions import check_function
 from streams.dsl.initializer import Initializer
-from streams.dsl.logical import LogicalGraph, LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions, key_value, store_name
-from streams.dsl.names import check_name
+from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions, key_value, store_name
 from streams.dsl.operators import StreamAggregate, StreamCount, StreamReduce
-from streams.dsl.slots import Slot, overridden
+from streams.dsl.ref import GroupRef
+from streams.dsl.serde_variables import overridden
 from streams.dsl.table import KTable
 from streams.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
 
@@ -39,6 +37,7 @@ V = TypeVar("V")
 A = TypeVar("A")
 
 
+@define(eq=False, repr=False)
 class KGroupedStream(Generic[K, V]):
     """Records of type ``V`` grouped by keys of type ``K``.
 
@@ -46,29 +45,10 @@ class KGroupedStream(Generic[K, V]):
     or value are dropped.
     """
 
-    __slots__ = ("_group",)
-
-    def __init__(
-        self,
-        graph: LogicalGraph,
-        name: str,
-        key: Slot,
-        value: Slot,
-        sources: frozenset[str],
-        needs_repartition: bool,
-        node: LogicalNode,
-        topic: str | None,
-    ) -> None:
-        if topic is not None:
-            check_name(topic)
-        self._group = Group(graph, name, key, value, sources, needs_repartition, node, topic)
+    _ref: GroupRef
 
     def __repr__(self) -> str:
-        return f"<KGroupedStream {self._group.name}>"
-
-    @property
-    def _graph(self) -> LogicalGraph:
-        return self._group.graph
+        return repr(self._ref)
 
     def count(
         self,
@@ -83,14 +63,17 @@ class KGroupedStream(Generic[K, V]):
         >>> play(orders.group_by_key().count("orders-per-customer"), ("ann", 5), ("bob", 1), ("ann", 2))
         [('ann', 1), ('bob', 1), ('ann', 2)]
         """
-        group, names = self._group, self._graph.names
-        wanted = store_name(name, store)
-        if wanted is None and is_given(wanted, key, NOT_GIVEN, options):
-            names.store(AGGREGATE)  # Kafka Streams uses up this number, too.
-        slot = overridden(group.key, key, group.name)
-        kept = key_value(group.graph, wanted, AGGREGATE, slot, count_slot(group.name), options)
+        group, names = self._ref, self._ref.graph.names
+        arguments = StoreArguments(store, key, NOT_GIVEN, options)
+        wanted = arguments.store_name(name)
+        if wanted is None and arguments.is_given:
+            names.store(AGGREGATE)  # As Kafka Streams: a number is taken but not used.
+        keys = overridden(group.key, key, group.name)
+        materialized = key_value(group.graph, wanted, AGGREGATE, keys, count_variable(group.name), options)
         full_name = names.given(name, AGGREGATE)
-        return aggregated(group, full_name, kept, lambda send_old: StreamCount(kept.store, send_old))
+        return KTable(
+            aggregate_stream(group, full_name, materialized, lambda send_old: StreamCount(materialized.store, send_old))
+        )
 
     def reduce(
         self,
@@ -107,13 +90,17 @@ class KGroupedStream(Generic[K, V]):
         >>> play(orders.group_by_key().reduce(max), ("ann", 5), ("ann", 2), ("ann", 7))
         [('ann', 5), ('ann', 5), ('ann', 7)]
         """
-        settled(reducer, "reduce", REDUCER_FORM)
-        group = self._group
-        key_slot = overridden(group.key, key, group.name)
-        value_slot = overridden(group.value, value, group.name)
-        kept = key_value(group.graph, store_name(name, store), REDUCE, key_slot, value_slot, options)
-        full_name = self._graph.names.given(name, REDUCE)
-        return aggregated(group, full_name, kept, lambda send_old: StreamReduce(kept.store, reducer, send_old))
+        check_function(reducer, "reduce", REDUCER_FORM)
+        group = self._ref
+        types = overridden(group.key, key, group.name), overridden(group.value, value, group.name)
+        wanted = store_name(name, store)
+        materialized = key_value(group.graph, wanted, REDUCE, *types, options)
+        full_name = group.graph.names.given(name, REDUCE)
+        return KTable(
+            aggregate_stream(
+                group, full_name, materialized, lambda send_old: StreamReduce(materialized.store, reducer, send_old)
+            )
+        )
 
     @overload
     def aggregate(
@@ -170,14 +157,17 @@ class KGroupedStream(Generic[K, V]):
         [('ann', [5]), ('ann', [5, 2])]
         """
         check_aggregate("aggregate", initializer, aggregator)
-        group = self._group
-        key_slot = overridden(group.key, key, group.name)
-        value_slot = aggregate_slot(value, initializer, (aggregator,), group.name)
-        kept = key_value(group.graph, store_name(name, store), AGGREGATE, key_slot, value_slot, options)
-        full_name = value_slot.node = self._graph.names.given(name, AGGREGATE)
-        return aggregated(
-            group, full_name, kept, lambda send_old: StreamAggregate(kept.store, initializer, aggregator, send_old)
-        )
+        group = self._ref
+        keys = overridden(group.key, key, group.name)
+        values = aggregate_variable(value, initializer, (aggregator,), group.name)
+        wanted = store_name(name, store)
+        materialized = key_value(group.graph, wanted, AGGREGATE, keys, values, options)
+        full_name = values.node = group.graph.names.given(name, AGGREGATE)
+
+        def make(send_old: bool) -> StreamAggregate:
+            return StreamAggregate(materialized.store, initializer, aggregator, send_old)
+
+        return KTable(aggregate_stream(group, full_name, materialized, make))
 
     @overload
     def windowed_by(self, windows: TimeWindows | SlidingWindows | UnlimitedWindows) -> TimeWindowedKStream[K, V]: ...
@@ -192,9 +182,9 @@ class KGroupedStream(Generic[K, V]):
         ann@1000/2000: 1
         """
         if isinstance(windows, SessionWindows):
-            return SessionWindowedKStream(self._group, windows)
+            return SessionWindowedKStream(self._ref, windows)
         if isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows):
-            return TimeWindowedKStream(self._group, windows)
+            return TimeWindowedKStream(self._ref, windows)
         raise TopologyError(
             f"windowed_by of {self!r} needs TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows, "
             f"got {windows!r}"
@@ -215,4 +205,4 @@ class KGroupedStream(Generic[K, V]):
         >>> play(most.aggregate(lambda: 0), ("ann", 5), ("totals", "ann", 9), ("ann", 7))
         [('ann', 5), ('ann', 9), ('ann', 9)]
         """
-        return CogroupedKStream[K, Any](self._graph, (), value)._with(self, aggregator)
+        return CogroupedKStream(CogroupRef(self._ref.graph, {}, value).with_group(self._ref, aggregator))

@@ -10,25 +10,26 @@ from attrs import define
 from typing_extensions import TypeForm
 
 from streams.core.serdes import Serde
-from streams.dsl.aggregation import AGGREGATOR_FORM, REDUCER_FORM, aggregate_slot, count_slot
-from streams.dsl.functions import settled
+from streams.dsl.aggregation import (
+    AGGREGATOR_FORM,
+    REDUCER_FORM,
+    TABLE_AGGREGATE,
+    TABLE_REDUCE,
+    aggregate_table,
+    aggregate_variable,
+    count_variable,
+)
+from streams.dsl.functions import check_function
 from streams.dsl.initializer import Initializer
-from streams.dsl.logical import LogicalGraph, LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, Materialized, StoreOptions, key_value, store_name
-from streams.dsl.names import REPARTITION_SUFFIX
-from streams.dsl.nodes import Process, Repartition
-from streams.dsl.operators import TableAggregate, TableCount, TableReduce, change_serde
-from streams.dsl.slots import Slot, overridden
+from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions, key_value, store_name
+from streams.dsl.operators import TableAggregate, TableCount, TableReduce
+from streams.dsl.ref import GroupedTableRef
+from streams.dsl.serde_variables import overridden
 from streams.dsl.table import KTable
-from streams.dsl.table_state import AggregateState
-from streams.topology.operator import Operator
 
 K = TypeVar("K")
 V = TypeVar("V")
 A = TypeVar("A")
-
-_AGGREGATE = "KTABLE-AGGREGATE-"
-_REDUCE = "KTABLE-REDUCE-"
 
 
 @define(eq=False, repr=False)
@@ -38,17 +39,10 @@ class KGroupedTable(Generic[K, V]):
     In all aggregations ``name`` also names the store, unless ``store`` does.
     """
 
-    _graph: LogicalGraph
-    _name: str
-    _key: Slot
-    _value: Slot
-    _sources: frozenset[str]
-    _node: LogicalNode
-    _topic: str | None
-    _repartition: LogicalNode | None = None
+    _ref: GroupedTableRef
 
     def __repr__(self) -> str:
-        return f"<KGroupedTable {self._name}>"
+        return repr(self._ref)
 
     def count(
         self,
@@ -64,9 +58,15 @@ class KGroupedTable(Generic[K, V]):
         >>> play(initials.count(), ("customers", "c1", "Ann"), ("customers", "c2", "Abe"))
         [('A', 1), ('A', 2)]
         """
-        slot = overridden(self._key, key, self._name)
-        kept = key_value(self._graph, store_name(name, store), _AGGREGATE, slot, count_slot(self._name), options)
-        return self._aggregated(name, _AGGREGATE, kept, lambda send_old: TableCount(kept.store, send_old))
+        group = self._ref
+        keys = overridden(group.key, key, group.name)
+        wanted = store_name(name, store)
+        materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, keys, count_variable(group.name), options)
+
+        def make(send_old: bool) -> TableCount:
+            return TableCount(materialized.store, send_old)
+
+        return KTable(aggregate_table(group, name, TABLE_AGGREGATE, materialized, make))
 
     def reduce(
         self,
@@ -86,14 +86,17 @@ class KGroupedTable(Generic[K, V]):
         >>> play(total, ("customers", "c1", "Ann"), ("customers", "c1", "Bobby"))
         [('all', 3), ('all', 5)]
         """
-        settled(adder, "adder of reduce", REDUCER_FORM)
-        settled(subtractor, "subtractor of reduce", REDUCER_FORM)
-        key_slot = overridden(self._key, key, self._name)
-        value_slot = overridden(self._value, value, self._name)
-        kept = key_value(self._graph, store_name(name, store), _AGGREGATE, key_slot, value_slot, options)
-        return self._aggregated(
-            name, _REDUCE, kept, lambda send_old: TableReduce(kept.store, adder, subtractor, send_old)
-        )
+        check_function(adder, "adder of reduce", REDUCER_FORM)
+        check_function(subtractor, "subtractor of reduce", REDUCER_FORM)
+        group = self._ref
+        types = overridden(group.key, key, group.name), overridden(group.value, value, group.name)
+        wanted = store_name(name, store)
+        materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, *types, options)
+
+        def make(send_old: bool) -> TableReduce:
+            return TableReduce(materialized.store, adder, subtractor, send_old)
+
+        return KTable(aggregate_table(group, name, TABLE_REDUCE, materialized, make))
 
     @overload
     def aggregate(
@@ -153,37 +156,16 @@ class KGroupedTable(Generic[K, V]):
         >>> play(longest, ("customers", "c1", "Ann"), ("customers", "c2", "Abel"))
         [('A', 3), ('A', 7)]
         """
-        settled(initializer, "initializer of aggregate", "()")
-        settled(adder, "adder of aggregate", AGGREGATOR_FORM)
-        settled(subtractor, "subtractor of aggregate", AGGREGATOR_FORM)
-        key_slot = overridden(self._key, key, self._name)
-        value_slot = aggregate_slot(value, initializer, (adder, subtractor), self._name)
-        kept = key_value(self._graph, store_name(name, store), _AGGREGATE, key_slot, value_slot, options)
-        return self._aggregated(
-            name,
-            _AGGREGATE,
-            kept,
-            lambda send_old: TableAggregate(kept.store, initializer, adder, subtractor, send_old),
-        )
+        check_function(initializer, "initializer of aggregate", "()")
+        check_function(adder, "adder of aggregate", AGGREGATOR_FORM)
+        check_function(subtractor, "subtractor of aggregate", AGGREGATOR_FORM)
+        group = self._ref
+        keys = overridden(group.key, key, group.name)
+        values = aggregate_variable(value, initializer, (adder, subtractor), group.name)
+        wanted = store_name(name, store)
+        materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, keys, values, options)
 
-    def _aggregated(
-        self, name: str | None, prefix: str, kept: Materialized, make: Callable[[bool], Operator]
-    ) -> KTable[Any, Any]:
-        names = self._graph.names
-        sink = names.suffixed(name, "-sink", "KSTREAM-SINK-")
-        source = names.suffixed(name, "-source", "KSTREAM-SOURCE-")
-        full_name = kept.value.node = names.given(name, prefix)
-        if self._repartition is None or self._topic is None:
-            topic = (self._topic or kept.store) + REPARTITION_SUFFIX
-            content = Repartition(
-                topic, sink, source, None, self._key, self._value, is_optimizable=False, change_of=change_serde
-            )
-            self._repartition = LogicalNode(source, content)
-        repartition = self._graph.add(self._node, self._repartition)
-        state = AggregateState(kept)
-        node = LogicalNode(
-            full_name, Process(lambda: make(state.send_old), state.specs), is_output_versioned=kept.is_versioned
-        )
-        self._graph.add(repartition, node)
-        sources = frozenset((repartition.name,))
-        return KTable(self._graph, full_name, kept.key, kept.value, sources, state, node)
+        def make(send_old: bool) -> TableAggregate:
+            return TableAggregate(materialized.store, initializer, adder, subtractor, send_old)
+
+        return KTable(aggregate_table(group, name, TABLE_AGGREGATE, materialized, make))

@@ -1,24 +1,15 @@
-"""What the joins of streams share: their optional arguments, and the repartition before them.
+"""The optional arguments of joins of a stream, which depend on what is on the other side."""
 
-Between the joins and the logical graph.
-"""
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import define
 
 from streams.core.errors import TopologyError
-from streams.dsl.repartition import repartition_node
-from streams.dsl.slots import Slot
-from streams.dsl.stateless import following
-
-if TYPE_CHECKING:
-    from streams.dsl.stream import KStream
 
 
 @define
 class JoinArguments:
-    """What a user gave besides the other side and the joiner."""
+    """The arguments of a join after the other side and the joiner."""
 
     verb: str
     given: dict[str, Any]
@@ -28,15 +19,6 @@ class JoinArguments:
         return self.given.pop(name, default)
 
     def finish(self) -> None:
-        """Refuse arguments that nothing took."""
+        """Refuse the arguments that are left."""
         if self.given:
             raise TopologyError(f"{self.verb} does not take {min(self.given)!r} with this kind of other side")
-
-
-def repartitioned(stream: "KStream[Any, Any]", base: str, key: Slot, value: Slot) -> "KStream[Any, Any]":
-    """Return the stream behind a repartition topic; joins without a name share one."""
-    node = repartition_node(stream._graph.names, base, key, value)
-    if stream._repartition is None or stream._name != base:
-        stream._repartition = stream._graph.add(stream._node, node)
-    shared = stream._repartition
-    return following(stream, shared, key, value, needs_repartition=False, sources=frozenset((shared.name,)))

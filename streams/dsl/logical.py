@@ -18,7 +18,7 @@ from streams.state.specs import StoreSpec
 from streams.topology.graph import GlobalStore, Topology
 
 
-class Content(Protocol):
+class LogicalContent(Protocol):
     """What a logical node becomes in the topology."""
 
     def write(self, node: "LogicalNode", topology: Topology) -> None:
@@ -36,7 +36,7 @@ class LogicalNode:
     """
 
     name: str
-    content: Content
+    content: LogicalContent
     is_key_changing: bool = False
     is_value_changing: bool = False
     is_merge: bool = False
@@ -84,7 +84,7 @@ class LogicalNode:
 
 
 class Root:
-    """Content of the root: nothing."""
+    """LogicalContent of the root: nothing."""
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
         """Write nothing."""
@@ -147,7 +147,7 @@ class LogicalGraph:
 
 
 @define(eq=False)
-class AddStore:
+class LogicalStore:
     """A store that the user adds for processors."""
 
     spec: StoreSpec
@@ -158,7 +158,7 @@ class AddStore:
 
 
 @define(eq=False)
-class AddGlobalStore:
+class LogicalGlobalStore:
     """A global store that a user's processor keeps."""
 
     store: GlobalStore

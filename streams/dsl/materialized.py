@@ -1,19 +1,19 @@
 """How the result of an operator is kept: the store's name, serdes and options.
 
 Names follow Kafka Streams' ``Materialized``: a store is called as the user says, else by its
-number.  Pure; imports slots, names and state specs.
+number.  Pure; imports variables, names and state specs.
 """
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final, TypedDict, TypeVar
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from streams.core.errors import TopologyError
 from streams.dsl.logical import LogicalGraph
 from streams.dsl.names import check_name
-from streams.dsl.slots import Slot
+from streams.dsl.serde_variables import SerdeVariable
 from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.processors import UNSET
 
@@ -85,8 +85,8 @@ class Materialized:
     store: str
     is_queryable: bool
     kind: StoreKind
-    key: Slot
-    value: Slot
+    key: SerdeVariable
+    value: SerdeVariable
     is_persistent: bool | None = None
     has_caching: bool = True
     has_changelog: bool = True
@@ -135,13 +135,44 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
 
 
 def store_name(name: str | None, store: Any) -> str | None:
-    """Return the store name that the user asked for with ``name=`` and ``store=``, if any."""
+    """Return the name of a store if the user gave one, as ``store=`` or as the ``name`` of the operator."""
     wanted: str | None = name if store is SAME_AS_NAME else store
     return None if wanted is None else check_name(wanted, "store name")
 
 
+@frozen
+class StoreArguments:
+    """What the user asked for about the store of a result: ``store=``, ``key=``, ``value=`` and options."""
+
+    store: Any
+    key: Any
+    value: Any
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> "StoreArguments":
+        """Take ``store=``, ``key=`` and ``value=`` out of keyword arguments; the rest are the options."""
+        store, key, value = options.pop("store", None), options.pop("key", NOT_GIVEN), options.pop("value", NOT_GIVEN)
+        return cls(store, key, value, options)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the user asked for anything."""
+        has_store = self.store is not None and self.store is not SAME_AS_NAME
+        return has_store or self.key is not NOT_GIVEN or self.value is not NOT_GIVEN or bool(self.options)
+
+    def store_name(self, name: str | None) -> str | None:
+        """Return the name of the store if the user gave one."""
+        return store_name(name, self.store)
+
+
 def key_value(
-    graph: LogicalGraph, wanted: str | None, prefix: str, key: Slot, value: Slot, options: Mapping[str, Any]
+    graph: LogicalGraph,
+    wanted: str | None,
+    prefix: str,
+    key: SerdeVariable,
+    value: SerdeVariable,
+    options: Mapping[str, Any],
 ) -> Materialized:
     """Return the store of a table; generates its name, and with it a number, if the user gave none."""
     given = dict(options)
@@ -158,8 +189,8 @@ def windowed(
     wanted: str | None,
     prefix: str,
     kind: StoreKind,
-    key: Slot,
-    value: Slot,
+    key: SerdeVariable,
+    value: SerdeVariable,
     options: Mapping[str, Any],
     *,
     needed_ms: int,
@@ -186,8 +217,8 @@ def _materialized(
     wanted: str | None,
     prefix: str,
     kind: StoreKind,
-    key: Slot,
-    value: Slot,
+    key: SerdeVariable,
+    value: SerdeVariable,
     options: dict[str, Any],
 ) -> Materialized:
     known = {"caching", "logging", "persistent", "changelog"}

@@ -12,7 +12,7 @@ from attrs import define
 from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
 from streams.dsl.logical import LogicalNode
-from streams.dsl.slots import Slot
+from streams.dsl.serde_variables import SerdeVariable
 from streams.state.specs import StoreSpec
 from streams.topology.graph import (
     GlobalStore,
@@ -39,13 +39,13 @@ def has_key(key: Any, value: Any) -> bool:
 
 
 @define(eq=False)
-class StreamSource:
+class LogicalSource:
     """Topics, or a pattern of topics, as a stream."""
 
     topics: tuple[str, ...]
     pattern: re.Pattern[str] | None
-    key: Slot
-    value: Slot
+    key: SerdeVariable
+    value: SerdeVariable
     timestamp: Any = None
     offset_reset: str | None = None
 
@@ -70,13 +70,13 @@ class StreamSource:
 
 
 @define(eq=False)
-class Sink:
+class LogicalSink:
     """A topic, or a function that chooses one, as the end of a stream."""
 
     topic: str | None
     topic_for: Callable[..., str] | None
-    key: Slot
-    value: Slot
+    key: SerdeVariable
+    value: SerdeVariable
     partitioner: Partitioner | None = None
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
@@ -95,7 +95,7 @@ class Sink:
 
 
 @define(eq=False)
-class Process:
+class LogicalOperator:
     """An operator with the stores that it owns and those that it only reads."""
 
     make: MakeOperator
@@ -116,7 +116,7 @@ class Process:
 
 
 @define(eq=False)
-class UserProcess:
+class LogicalProcessor:
     """A user's processor with the stores that it declares and those it names."""
 
     operator: ProcessorOperator
@@ -130,7 +130,7 @@ class UserProcess:
 
 
 @define(eq=False)
-class Repartition:
+class LogicalRepartition:
     """An internal topic between two sub-topologies: filter, sink and source.
 
     ``filter`` is None for re-grouped tables, whose rows are sent as they are.  The node's name is that
@@ -141,8 +141,8 @@ class Repartition:
     sink: str
     source: str
     filter: str | None
-    key: Slot
-    value: Slot
+    key: SerdeVariable
+    value: SerdeVariable
     is_optimizable: bool
     partitions: int | None = None
     partitioner: Partitioner | None = None
@@ -167,14 +167,14 @@ class Repartition:
 
 
 @define(eq=False)
-class TableSource:
+class LogicalTableSource:
     """A topic as a table: a source and the operator that keeps the rows."""
 
     source: str
     topic: str
-    key: Slot
-    value: Slot
-    operator: Process
+    key: SerdeVariable
+    value: SerdeVariable
+    operator: LogicalOperator
     #: The table's store once it is known whether there is one.
     store: Callable[[], str | None]
     timestamp: Any = None
@@ -192,13 +192,13 @@ class TableSource:
 
 
 @define(eq=False)
-class GlobalTableSource:
+class LogicalGlobalTable:
     """A topic as a store of every instance."""
 
     source: str
     topic: str
-    key: Slot
-    value: Slot
+    key: SerdeVariable
+    value: SerdeVariable
     make: MakeOperator
     spec: MakeSpec
     timestamp: Any = None
@@ -209,18 +209,18 @@ class GlobalTableSource:
         topology.add_global_store(GlobalStore(self.spec(), _table_source(self), processor))
 
 
-def _table_source(table: TableSource | GlobalTableSource) -> SourceNode:
-    reset = table.offset_reset if isinstance(table, TableSource) else None
+def _table_source(table: LogicalTableSource | LogicalGlobalTable) -> SourceNode:
+    reset = table.offset_reset if isinstance(table, LogicalTableSource) else None
     return SourceNode(
         table.source, (table.topic,), None, table.key.resolve(), table.value.resolve(), table.timestamp, reset
     )
 
 
 @define(eq=False)
-class StreamTableJoin:
+class LogicalStreamTableJoin:
     """Join of a stream and a table; with grace the table must be versioned, for at least that long."""
 
-    process: Process
+    process: LogicalOperator
     stores: Callable[[], Iterable[str]]
     grace_ms: int | None
 
@@ -242,7 +242,7 @@ class StreamTableJoin:
 
 
 @define(eq=False)
-class StreamStreamJoin:
+class LogicalStreamStreamJoin:
     """The inner part of a stream-stream join: both sides and their merge.
 
     Before it stand two window nodes, one per side, which keep the records.
@@ -252,9 +252,9 @@ class StreamStreamJoin:
     other_windowed: str
     this_name: str
     other_name: str
-    this: Process
-    other: Process
-    self_join: Process
+    this: LogicalOperator
+    other: LogicalOperator
+    self_join: LogicalOperator
     #: Set by ``optimize``: both sides are the same stream, and one store is enough.
     is_self_join: bool = False
 
@@ -269,16 +269,16 @@ class StreamStreamJoin:
 
 
 @define(eq=False)
-class TableTableJoin:
+class LogicalTableTableJoin:
     """Both sides of a table-table join and their merge."""
 
     this_parent: str
     other_parent: str
     this_name: str
     other_name: str
-    this: Process
-    other: Process
-    merge: Process
+    this: LogicalOperator
+    other: LogicalOperator
+    merge: LogicalOperator
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
         """Add both sides and the merge."""
@@ -288,7 +288,7 @@ class TableTableJoin:
 
 
 @define(eq=False)
-class InternalSink:
+class LogicalInternalSink:
     """A sink to an internal topic whose serdes are known when the graph is complete."""
 
     topic: str
@@ -305,7 +305,7 @@ class InternalSink:
 
 
 @define(eq=False)
-class InternalSource:
+class LogicalInternalSource:
     """A source of an internal topic whose serdes are known when the graph is complete."""
 
     topic: str

@@ -9,13 +9,13 @@ drop records without key where nothing behind them can use those.  Imports the l
 import heapq
 
 from streams.core.errors import TopologyError
-from streams.dsl.logical import Content, LogicalGraph, LogicalNode
-from streams.dsl.nodes import Repartition, StreamSource, StreamStreamJoin, TableSource
+from streams.dsl.logical import LogicalContent, LogicalGraph, LogicalNode
+from streams.dsl.nodes import LogicalRepartition, LogicalSource, LogicalStreamStreamJoin, LogicalTableSource
 from streams.dsl.repartition import repartition_node
-from streams.dsl.slots import Slot
+from streams.dsl.serde_variables import SerdeVariable
 from streams.topology.graph import SourceNode, Topology
 
-#: Repartition nodes behind each node that changes the key.
+#: LogicalRepartition nodes behind each node that changes the key.
 _ByKeyChange = dict[LogicalNode, dict[LogicalNode, None]]
 
 
@@ -28,7 +28,7 @@ def write(graph: LogicalGraph, optimization: str) -> Topology:
     _merge_duplicate_sources(graph)
     if optimization == "all":
         for node in graph.nodes:
-            if isinstance(node.content, TableSource):
+            if isinstance(node.content, LogicalTableSource):
                 node.content.is_changelog = True
         _merge_repartitions(graph)
         _rewrite_self_joins(graph)
@@ -68,7 +68,7 @@ def _merge_duplicate_sources(graph: LogicalGraph) -> None:
     seen: dict[object, LogicalNode] = {}
     for node in list(graph.root.children):
         source = node.content
-        if not isinstance(source, StreamSource):
+        if not isinstance(source, LogicalSource):
             continue
         keys = source.topics or (source.subscription,)
         first = next((seen[key] for key in keys if key in seen), None)
@@ -76,7 +76,7 @@ def _merge_duplicate_sources(graph: LogicalGraph) -> None:
             seen.update(dict.fromkeys(keys, node))
             continue
         other = first.content
-        assert isinstance(other, StreamSource)
+        assert isinstance(other, LogicalSource)
         if other.subscription != source.subscription:
             raise TopologyError(
                 f"streams {first.name!r} of {_shown(other)} and {node.name!r} of {_shown(source)} overlap; "
@@ -87,8 +87,8 @@ def _merge_duplicate_sources(graph: LogicalGraph) -> None:
                 f"two streams of {_shown(source)} have different offset_reset: {other.offset_reset!r} and "
                 f"{source.offset_reset!r}; give both the same"
             )
-        other.key.same_as(source.key)
-        other.value.same_as(source.value)
+        other.key.unify(source.key)
+        other.value.unify(source.value)
         for child in list(node.children):
             node.remove_child(child)
             first.add_child(child)
@@ -96,15 +96,15 @@ def _merge_duplicate_sources(graph: LogicalGraph) -> None:
         graph.rename_source(node.name, first.name)
 
 
-def _shown(source: StreamSource) -> str:
+def _shown(source: LogicalSource) -> str:
     return repr(source.pattern.pattern) if source.pattern else ", ".join(map(repr, source.topics))
 
 
-# Repartition topics.
+# LogicalRepartition topics.
 
 
 def _is_optimizable(node: LogicalNode) -> bool:
-    return isinstance(node.content, Repartition) and node.content.is_optimizable
+    return isinstance(node.content, LogicalRepartition) and node.content.is_optimizable
 
 
 def _key_change_of(node: LogicalNode) -> LogicalNode | None:
@@ -157,10 +157,10 @@ def _child_towards(ancestor: LogicalNode, node: LogicalNode) -> LogicalNode | No
 def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[LogicalNode, None]) -> None:
     contents = [node.content for node in repartitions]
     first = contents[0]
-    assert isinstance(first, Repartition)
+    assert isinstance(first, LogicalRepartition)
     key, value = first.key, first.value
     for content in contents[1:]:
-        assert isinstance(content, Repartition)
+        assert isinstance(content, LogicalRepartition)
         key, value = _better(key, content.key), _better(value, content.value)
     single = repartition_node(graph.names, first.topic, key, value)
     # Evaluated with the change of key, hence before everything behind it.
@@ -182,14 +182,14 @@ def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[Logica
     graph.nodes[single] = None
 
 
-def _no_way(change: LogicalNode, node: LogicalNode, contents: list[Content]) -> str:
+def _no_way(change: LogicalNode, node: LogicalNode, contents: list[LogicalContent]) -> str:
     """Return the message for topics that cannot become one, since no way is left from one of them to the change.
 
     The topic before took the operators on the way away from the change of key; or a merge before
     this one took the topic itself.  Kafka Streams 4.2 refuses the same topologies ("Found a null
     keyChangingChild node").
     """
-    topics = ", ".join(repr(content.topic) for content in contents if isinstance(content, Repartition))
+    topics = ", ".join(repr(content.topic) for content in contents if isinstance(content, LogicalRepartition))
     if node.parents:
         what = f"make one repartition topic of {topics} behind {change.name!r}"
         why = "operators between lead to more than one of them"
@@ -202,11 +202,11 @@ def _no_way(change: LogicalNode, node: LogicalNode, contents: list[Content]) -> 
     )
 
 
-def _better(one: Slot, other: Slot) -> Slot:
+def _better(one: SerdeVariable, other: SerdeVariable) -> SerdeVariable:
     """Return the slot whose serde is known; otherwise both are one."""
     if one.known is None and other.known is not None:
         return other
-    one.same_as(other)
+    one.unify(other)
     return one
 
 
@@ -217,7 +217,7 @@ def _rewrite_self_joins(graph: LogicalGraph) -> None:
     """Let a join of a stream with itself use one store."""
     for node in _from_root(graph):
         join = node.content
-        if not isinstance(join, StreamStreamJoin) or len(node.parents) != 1:
+        if not isinstance(join, LogicalStreamStreamJoin) or len(node.parents) != 1:
             continue
         (parent,) = node.parents
         right = next((child for child in parent.children if child.name == join.other_windowed), None)
@@ -247,7 +247,7 @@ def _drop_null_keys(graph: LogicalGraph) -> None:
     keeps: dict[LogicalNode, bool] = {}
     for node in _children_first(graph):
         keeps[node] = any(child.has_relaxed_null_keys or keeps[child] for child in node.children)
-        if isinstance(node.content, Repartition) and not keeps[node]:
+        if isinstance(node.content, LogicalRepartition) and not keeps[node]:
             node.content.is_dropping_null_keys = True
 
 

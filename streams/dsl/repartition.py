@@ -1,20 +1,20 @@
-"""Repartition topics: their names, and the node that stands for one.
+"""LogicalRepartition topics: their names, and the node that stands for one.
 
 Imports the logical graph and topology.
 """
 
 from streams.dsl.logical import LogicalNode
 from streams.dsl.names import REPARTITION_SUFFIX, Names, is_generated
-from streams.dsl.nodes import Repartition
-from streams.dsl.slots import Slot
+from streams.dsl.nodes import LogicalRepartition
+from streams.dsl.serde_variables import SerdeVariable
 from streams.topology.graph import Partitioner
 
 
 def repartition_node(
     names: Names,
     base: str,
-    key: Slot,
-    value: Slot,
+    key: SerdeVariable,
+    value: SerdeVariable,
     *,
     is_optimizable: bool = True,
     partitions: int | None = None,
@@ -30,5 +30,5 @@ def repartition_node(
     source = names.generated("KSTREAM-SOURCE-")
     if not is_generated(base):
         sink, null_filter, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
-    content = Repartition(topic, sink, source, null_filter, key, value, is_optimizable, partitions, partitioner)
+    content = LogicalRepartition(topic, sink, source, null_filter, key, value, is_optimizable, partitions, partitioner)
     return LogicalNode(source, content)

@@ -17,14 +17,13 @@ from streams.core.records import RecordContext
 from streams.core.serdes import Serde
 from streams.core.topic import Sink
 from streams.core.windows import JoinWindows
-from streams.dsl import stateless, stream_joins
+from streams.dsl import stream_joins, stream_operators
 from streams.dsl.branched import Branched
 from streams.dsl.global_table import GlobalKTable
 from streams.dsl.grouped import KGroupedStream
-from streams.dsl.logical import LogicalGraph, LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions
+from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions
 from streams.dsl.operators import JoinKind
-from streams.dsl.slots import Slot, overridden
+from streams.dsl.ref import StreamRef
 from streams.dsl.table import KTable
 from streams.topology.graph import Partitioner
 from streams.topology.processors import Processor
@@ -43,20 +42,10 @@ R = TypeVar("R")
 class KStream(Generic[K, V]):
     """A stream of records with keys of type ``K`` and values of type ``V``."""
 
-    _graph: LogicalGraph
-    _name: str
-    _key: Slot
-    _value: Slot
-    #: Names of the source nodes whose partitions this stream has.
-    _sources: frozenset[str]
-    #: The key was changed, so that records of one key may be in several partitions.
-    _needs_repartition: bool
-    _node: LogicalNode
-    #: The repartition made for a join, which a second join shares.
-    _repartition: LogicalNode | None = None
+    _ref: StreamRef
 
     def __repr__(self) -> str:
-        return f"<KStream {self._name}>"
+        return repr(self._ref)
 
     # Records one by one.
 
@@ -66,7 +55,7 @@ class KStream(Generic[K, V]):
         >>> play(orders.filter(lambda customer, amount: amount > 1), ("ann", 1), ("bob", 2))
         [('bob', 2)]
         """
-        return stateless.filtered(self, predicate, name, negate=False)
+        return KStream(stream_operators.filter_records(self._ref, predicate, name, negate=False))
 
     def filter_not(self, predicate: Callable[[K, V], object], name: str | None = None) -> "KStream[K, V]":
         """Drop the records for which ``predicate(key, value)`` is true.
@@ -74,7 +63,7 @@ class KStream(Generic[K, V]):
         >>> play(orders.filter_not(lambda customer, amount: amount > 1), ("ann", 1), ("bob", 2))
         [('ann', 1)]
         """
-        return stateless.filtered(self, predicate, name, negate=True)
+        return KStream(stream_operators.filter_records(self._ref, predicate, name, negate=True))
 
     def map(self, mapper: Callable[[K, V], tuple[K2, V2]], name: str | None = None) -> "KStream[K2, V2]":
         """Replace key and value by the pair that ``mapper(key, value)`` returns.
@@ -82,7 +71,7 @@ class KStream(Generic[K, V]):
         >>> play(orders.map(lambda customer, amount: (amount, customer)), ("ann", 1))
         [(1, 'ann')]
         """
-        return stateless.mapped(self, mapper, name)
+        return KStream(stream_operators.map_records(self._ref, mapper, name))
 
     @overload
     def map_values(self, mapper: Callable[[V], V2], name: str | None = None) -> "KStream[K, V2]": ...
@@ -94,7 +83,7 @@ class KStream(Generic[K, V]):
         >>> play(lines.map_values(str.upper), (None, "hi"))
         [(None, 'HI')]
         """
-        return stateless.mapped_values(self, mapper, name)
+        return KStream(stream_operators.map_values(self._ref, mapper, name))
 
     def flat_map(self, mapper: Callable[[K, V], Iterable[tuple[K2, V2]]], name: str | None = None) -> "KStream[K2, V2]":
         """Replace a record by all the pairs that ``mapper(key, value)`` returns.
@@ -102,7 +91,7 @@ class KStream(Generic[K, V]):
         >>> play(lines.flat_map(lambda _, line: [(word, len(word)) for word in line.split()]), (None, "to be"))
         [('to', 2), ('be', 2)]
         """
-        return stateless.flat_mapped(self, mapper, name)
+        return KStream(stream_operators.flat_map(self._ref, mapper, name))
 
     @overload
     def flat_map_values(self, mapper: Callable[[V], Iterable[V2]], name: str | None = None) -> "KStream[K, V2]": ...
@@ -114,7 +103,7 @@ class KStream(Generic[K, V]):
         >>> play(lines.flat_map_values(lambda line: line.split()), (None, "to be"))
         [(None, 'to'), (None, 'be')]
         """
-        return stateless.flat_mapped_values(self, mapper, name)
+        return KStream(stream_operators.flat_map_values(self._ref, mapper, name))
 
     def select_key(self, mapper: Callable[[K, V], K2], name: str | None = None) -> "KStream[K2, V]":
         """Replace the key by what ``mapper(key, value)`` returns.
@@ -124,7 +113,7 @@ class KStream(Generic[K, V]):
         >>> play(orders.select_key(lambda customer, amount: customer[0]), ("ann", 1))
         [('a', 1)]
         """
-        return stateless.with_key(self, mapper, name)
+        return KStream(stream_operators.select_key(self._ref, mapper, name))
 
     def peek(self, action: Callable[[K, V], object], name: str | None = None) -> "KStream[K, V]":
         """Call ``action(key, value)`` for each record and pass the record on.
@@ -133,7 +122,7 @@ class KStream(Generic[K, V]):
         saw ann
         [('ann', 1)]
         """
-        return stateless.peeked(self, action, name)
+        return KStream(stream_operators.peek(self._ref, action, name))
 
     def for_each(self, action: Callable[[K, V], object], name: str | None = None) -> None:
         """Call ``action(key, value)`` for each record; nothing comes behind it.
@@ -143,7 +132,7 @@ class KStream(Generic[K, V]):
         saw ann
         [('ann', 1)]
         """
-        stateless.ended(self, action, name)
+        stream_operators.for_each(self._ref, action, name)
 
     def split(self, name: str | None = None) -> "Branched[K, V]":
         """Split the stream into branches; ``name`` is the prefix of their names.
@@ -154,7 +143,7 @@ class KStream(Generic[K, V]):
         >>> play(large, ("ann", 1), ("bob", 10))
         [('bob', 10)]
         """
-        return Branched(self, name)
+        return Branched(self._ref, name, KStream)
 
     def merge(self, other: "KStream[K2, V2]", name: str | None = None) -> "KStream[K | K2, V | V2]":
         """Take the records of both streams; between the two there is no order.
@@ -162,7 +151,7 @@ class KStream(Generic[K, V]):
         >>> play(orders.merge(totals.to_stream()), ("ann", 1), ("totals", "bob", 9))
         [('ann', 1), ('bob', 9)]
         """
-        return stateless.merged(self, other, name)
+        return KStream(stream_operators.merge(self._ref, _ref(other), name))
 
     def process(
         self,
@@ -185,7 +174,7 @@ class KStream(Generic[K, V]):
         >>> play(orders.process(Twice), ("ann", 1))
         [('ann', 1), ('ann', 1)]
         """
-        return stateless.processed(self, processor, name, stores, key, value)
+        return KStream(stream_operators.process(self._ref, processor, name, stores, key, value))
 
     def process_values(
         self,
@@ -203,7 +192,7 @@ class KStream(Generic[K, V]):
         >>> play(orders.process_values(Double), ("ann", 1))
         [('ann', 2)]
         """
-        return stateless.processed_values(self, processor, name, stores, value)
+        return KStream(stream_operators.process_values(self._ref, processor, name, stores, value))
 
     # Topics.
 
@@ -223,7 +212,7 @@ class KStream(Generic[K, V]):
         >>> play(orders.repartition(partitions=3), ("ann", 1))
         [('ann', 1)]
         """
-        return stateless.repartitioned(self, name, partitions, key, value, partitioner)
+        return KStream(stream_operators.repartition(self._ref, name, partitions, key, value, partitioner))
 
     @overload
     def to(self, topic: Sink[K, V], name: str | None = None, *, partitioner: Partitioner | None = None) -> None: ...
@@ -276,7 +265,7 @@ class KStream(Generic[K, V]):
         >>> driver.read(doubled)
         [('ann', 2)]
         """
-        stateless.sunk(self, topic, name, key, value, partitioner)
+        stream_operators.to_topic(self._ref, topic, name, key, value, partitioner)
 
     @overload
     def to_table(
@@ -314,7 +303,7 @@ class KStream(Generic[K, V]):
         >>> play(orders.to_table("last-order"), ("ann", 1), ("ann", 2))
         [('ann', 1), ('ann', 2)]
         """
-        return stateless.tabled(self, name, store, key, value, options)
+        return KTable(stream_operators.to_table(self._ref, name, StoreArguments(store, key, value, options)))
 
     # Groups.
 
@@ -344,11 +333,7 @@ class KStream(Generic[K, V]):
         >>> play(orders.group_by_key().count(), ("ann", 1), ("ann", 2))
         [('ann', 1), ('ann', 2)]
         """
-        new_key = overridden(self._key, key, self._name)
-        new_value = overridden(self._value, value, self._name)
-        return KGroupedStream(
-            self._graph, self._name, new_key, new_value, self._sources, self._needs_repartition, self._node, name
-        )
+        return KGroupedStream(stream_operators.group_by_key(self._ref, name, key, value))
 
     @overload
     def group_by(
@@ -374,7 +359,7 @@ class KStream(Generic[K, V]):
         >>> play(lines.group_by(lambda _, word: word).count("words"), (None, "to"), (None, "be"), (None, "to"))
         [('to', 1), ('be', 1), ('to', 2)]
         """
-        return stateless.grouped(self, mapper, name, key, value)
+        return KGroupedStream(stream_operators.group_by(self._ref, mapper, name, key, value))
 
     # Joins.
 
@@ -461,7 +446,7 @@ class KStream(Generic[K, V]):
         >>> play(both, ("ann", 1), ("ann", 2))
         [('ann', 2), ('ann', 3), ('ann', 3), ('ann', 4)]
         """
-        return stream_joins.joined(self, other, joiner, JoinKind.INNER, arguments, options)
+        return KStream(stream_joins.join(self._ref, _ref(other), joiner, JoinKind.INNER, arguments, options))
 
     @overload
     def left_join(
@@ -542,7 +527,7 @@ class KStream(Generic[K, V]):
         >>> play(named, ("ann", 1), ("customers", "ann", "Ann"), ("ann", 2))
         [('ann', (None, 1)), ('ann', ('Ann', 2))]
         """
-        return stream_joins.joined(self, other, joiner, JoinKind.LEFT, arguments, options)
+        return KStream(stream_joins.join(self._ref, _ref(other), joiner, JoinKind.LEFT, arguments, options))
 
     @overload
     def outer_join(
@@ -581,4 +566,9 @@ class KStream(Generic[K, V]):
         >>> play(both, ("ann", 1, 0), ("totals", "ann", 9, 500), ("bob", 2, 600), ("totals", "cid", 3, 3000))
         [('ann', (1, 9)), ('bob', (2, None))]
         """
-        return stream_joins.joined(self, other, joiner, JoinKind.OUTER, arguments, options)
+        return KStream(stream_joins.join(self._ref, _ref(other), joiner, JoinKind.OUTER, arguments, options))
+
+
+def _ref(other: Any) -> Any:
+    """Return the reference of a stream or table; anything else as it is, for the message that refuses it."""
+    return other._ref if isinstance(other, KStream | KTable | GlobalKTable) else other

@@ -1,63 +1,54 @@
-"""Joins of a stream with a stream, a table or a global table.
+"""Joins of a stream with a stream, a table or a global table, as functions of references.
 
-KStream has the signatures; here is what they add to the logical graph, with the names and
-numbers of Kafka Streams.  Imports operators and the logical graph.
+``KStream`` has the signatures and the documentation; here is what each join adds to the logical
+graph, with the names and numbers that Kafka Streams gives.  Imports references, logical nodes and
+operators.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streams.core.errors import TopologyError
-from streams.dsl.functions import result_type, settle, settled
-from streams.dsl.global_table import GlobalKTable
-from streams.dsl.join_arguments import JoinArguments, repartitioned
+from streams.dsl.functions import check_function, matching_form, result_type
+from streams.dsl.join_arguments import JoinArguments
 from streams.dsl.logical import LogicalNode
 from streams.dsl.materialized import NOT_GIVEN, to_ms
 from streams.dsl.names import check_name
-from streams.dsl.nodes import Process, StreamTableJoin
-from streams.dsl.operators import (
-    JoinKind,
-    StreamGlobalTableJoin,
-    grace_store,
-)
-from streams.dsl.operators import StreamTableJoin as StreamTableJoinOperator
-from streams.dsl.slots import hinted, overridden
-from streams.dsl.stateless import check_builder, following
+from streams.dsl.nodes import LogicalOperator, LogicalStreamTableJoin
+from streams.dsl.operators import JoinKind, StoreValues, StreamGlobalTableJoin, StreamTableJoin, grace_store
+from streams.dsl.ref import GlobalTableRef, JoinableRef, StreamRef, TableRef, check_builder
+from streams.dsl.serde_variables import annotated, overridden
 from streams.dsl.stream_stream_joins import join_streams
-from streams.dsl.table import KTable
 from streams.state.specs import StoreSpec
-
-if TYPE_CHECKING:
-    from streams.dsl.stream import KStream
 
 _JOINER_FORMS = ("(left, right)", "(key, left, right)")
 _VERBS = {JoinKind.INNER: "join", JoinKind.LEFT: "left_join", JoinKind.OUTER: "outer_join"}
 
 
-def joined(
-    stream: "KStream[Any, Any]",
-    other: Any,
+def join(
+    stream: StreamRef,
+    other: JoinableRef | Any,
     joiner: Callable[..., Any],
     kind: JoinKind,
     positional: Sequence[Any],
     options: Mapping[str, Any],
-) -> "KStream[Any, Any]":
-    """Join with whatever the other side is."""
+) -> StreamRef:
+    """Add ``join``, ``left_join`` or ``outer_join`` with a stream, a table or a global table."""
     verb = _VERBS[kind]
-    is_stream = isinstance(other, type(stream))
+    is_stream = isinstance(other, StreamRef)
     expected = ("windows", "name") if is_stream else ("name",)
     if len(positional) > len(expected):
         raise TopologyError(f"{verb} of {stream!r} and {other!r} takes {', '.join(('joiner', *expected))} by position")
     arguments = JoinArguments(verb, {**dict(zip(expected, positional, strict=False)), **options})
-    with_key = settle(joiner, verb, _JOINER_FORMS) == 1
-    if is_stream:
+    with_key = matching_form(joiner, verb, _JOINER_FORMS) == 1
+    if isinstance(other, StreamRef):
         check_builder(stream, other, verb)
         return join_streams(stream, other, joiner, with_key, kind, arguments)
-    if kind is not JoinKind.OUTER and isinstance(other, KTable):
+    if kind is not JoinKind.OUTER and isinstance(other, TableRef):
         check_builder(stream, other, verb)
         return _join_table(stream, other, joiner, with_key, kind, arguments)
-    if kind is not JoinKind.OUTER and isinstance(other, GlobalKTable):
+    if kind is not JoinKind.OUTER and isinstance(other, GlobalTableRef):
         check_builder(stream, other, verb)
         return _join_global(stream, other, joiner, with_key, kind, arguments)
     wanted = "another stream" if kind is JoinKind.OUTER else "a stream, a table or a global table"
@@ -68,72 +59,72 @@ def joined(
 
 
 def _join_table(
-    stream: "KStream[Any, Any]",
-    table: KTable[Any, Any],
+    stream: StreamRef,
+    table: TableRef,
     joiner: Callable[..., Any],
     with_key: bool,
     kind: JoinKind,
     arguments: JoinArguments,
-) -> "KStream[Any, Any]":
-    graph = stream._graph
+) -> StreamRef:
+    graph = stream.graph
     name: str | None = arguments.take("name")
     grace: timedelta | None = arguments.take("grace")
     key_form, form = arguments.take("key", NOT_GIVEN), arguments.take("value", NOT_GIVEN)
     other_form = arguments.take("other_value", NOT_GIVEN)
     arguments.finish()
     is_left = kind is JoinKind.LEFT
-    key, value = overridden(stream._key, key_form, stream._name), overridden(stream._value, form, stream._name)
-    overridden(table._value, other_form, table._name)  # Only tells the table what it may not know.
-    key.same_as(table._key)
+    key, value = overridden(stream.key, key_form, stream.name), overridden(stream.value, form, stream.name)
+    overridden(table.value, other_form, table.name)  # The table's type may be known only here.
+    key.unify(table.key)
     left = stream
-    if stream._needs_repartition:
-        base = stream._name if name is None else check_name(name)
-        left = repartitioned(stream, base, key, value)
-    sources = graph.copartition(left._sources | table._sources)
+    if stream.needs_repartition:
+        base = stream.name if name is None else check_name(name)
+        left = stream.repartitioned_for_join(base, key, value)
+    sources = graph.copartition(left.sources | table.sources)
     full_name = graph.names.given(name, "KSTREAM-LEFTJOIN-" if is_left else "KSTREAM-JOIN-")
     grace_ms, buffer = None, None
     if grace is not None:
         grace_ms = to_ms(grace, f"grace of {arguments.verb} {full_name!r}")
-        if table._node.is_output_versioned is False:
+        if table.node.is_output_versioned is False:
             raise TopologyError(
                 f"{arguments.verb} of {stream!r} and {table!r}: grace= needs a versioned table; give the table history="
             )
         buffer = f"{full_name}-Buffer"
-    values = table._state.values()
+    values = table.state.values()
 
-    def operator() -> StreamTableJoinOperator:
-        return StreamTableJoinOperator(values, joiner, with_key, is_left, grace_ms, buffer, key.resolve())
+    def operator() -> StreamTableJoin:
+        return StreamTableJoin(values, joiner, with_key, is_left, grace_ms, buffer, key.resolve())
 
     def buffers() -> Sequence[StoreSpec]:
         return () if buffer is None else (grace_store(buffer, key.resolve(), value.resolve()),)
 
-    process = Process(operator, buffers, lambda: values.stores)
-    content = StreamTableJoin(process, lambda: values.stores, grace_ms)
+    process = LogicalOperator(operator, buffers, lambda: values.stores)
+    content = LogicalStreamTableJoin(process, lambda: values.stores, grace_ms)
     node = LogicalNode(full_name, content, has_relaxed_null_keys=is_left)
-    graph.add(left._node, node)
-    result = hinted(result_type(joiner), full_name)
-    return following(left, node, key, result, needs_repartition=False, sources=sources)
+    graph.add(left.node, node)
+    result = annotated(result_type(joiner), full_name)
+    return left.at(node, key, result, needs_repartition=False, sources=sources)
 
 
 def _join_global(
-    stream: "KStream[Any, Any]",
-    table: GlobalKTable[Any, Any],
+    stream: StreamRef,
+    table: GlobalTableRef,
     joiner: Callable[..., Any],
     with_key: bool,
     kind: JoinKind,
     arguments: JoinArguments,
-) -> "KStream[Any, Any]":
+) -> StreamRef:
     name, table_key = arguments.take("name"), arguments.take("key")
     arguments.finish()
     if table_key is None:
         raise TopologyError(
             f"{arguments.verb} of {stream!r} and {table!r} needs key=: a function from (key, value) to the table's key"
         )
-    settled(table_key, arguments.verb, "(key, value)")
+    check_function(table_key, arguments.verb, "(key, value)")
     is_left = kind is JoinKind.LEFT
     # Both kinds are called LEFTJOIN in Kafka Streams.
-    full_name = stream._graph.names.given(name, "KSTREAM-LEFTJOIN-")
-    operator = StreamGlobalTableJoin(table._values(), table_key, joiner, with_key, is_left)
-    node = LogicalNode(full_name, Process(lambda: operator), has_relaxed_null_keys=is_left)
-    stream._graph.add(stream._node, node)
-    return following(stream, node, value=hinted(result_type(joiner), full_name))
+    full_name = stream.graph.names.given(name, "KSTREAM-LEFTJOIN-")
+    operator = StreamGlobalTableJoin(StoreValues(table.store), table_key, joiner, with_key, is_left)
+    node = LogicalNode(full_name, LogicalOperator(lambda: operator), has_relaxed_null_keys=is_left)
+    stream.graph.add(stream.node, node)
+    return stream.at(node, value=annotated(result_type(joiner), full_name))

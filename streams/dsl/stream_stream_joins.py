@@ -1,30 +1,26 @@
 """Joins of two streams within a window of time.
 
-Before the join each side keeps its records in a window store; the join looks into that of the
-other side.  Between stream_joins and the logical graph; imports operators.
+Upstream of the join each side keeps its records in a window store, and the join of one side reads
+the store of the other.  Between ``stream_joins`` and the logical graph; imports operators.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import define, frozen
 
 from streams.core.errors import TopologyError
 from streams.core.windows import JoinWindows
 from streams.dsl.functions import result_type
-from streams.dsl.join_arguments import JoinArguments, repartitioned
+from streams.dsl.join_arguments import JoinArguments
 from streams.dsl.logical import LogicalGraph, LogicalNode
 from streams.dsl.materialized import NOT_GIVEN, Materialized, once
 from streams.dsl.names import Names, check_name
-from streams.dsl.nodes import Process
-from streams.dsl.nodes import StreamStreamJoin as StreamStreamJoinNode
+from streams.dsl.nodes import LogicalOperator, LogicalStreamStreamJoin
 from streams.dsl.operators import JoinBuffer, JoinKind, StreamSelfJoin, StreamStreamJoin, unmatched_store
-from streams.dsl.slots import Slot, hinted, overridden
-from streams.dsl.stateless import following
+from streams.dsl.ref import StreamRef
+from streams.dsl.serde_variables import SerdeVariable, annotated, overridden
 from streams.state.specs import StoreKind, StoreSpec
-
-if TYPE_CHECKING:
-    from streams.dsl.stream import KStream
 
 
 @define
@@ -72,28 +68,28 @@ class _StreamJoin:
     windows: JoinWindows
     joiner: Callable[..., Any]
     with_key: bool
-    kept: Materialized
-    other_kept: Materialized
+    this_store: Materialized
+    other_store: Materialized
     #: The store for records that found no partner yet: its name and its spec.
     unmatched: str | None
     unmatched_spec: Callable[[], StoreSpec]
 
     def claim_stores(self, graph: LogicalGraph) -> None:
         """Reserve the names of the stores."""
-        graph.claim_store(self.kept.store)
-        graph.claim_store(self.other_kept.store)
+        graph.claim_store(self.this_store.store)
+        graph.claim_store(self.other_store.store)
         if self.unmatched is not None:
             graph.claim_store(self.unmatched)
 
-    def content(self) -> StreamStreamJoinNode:
+    def content(self) -> LogicalStreamStreamJoin:
         """Return the content of the join node."""
-        sides, kept = self.sides, self.kept
-        retention_ms = kept.retention_ms
-        self_join = Process(
-            lambda: StreamSelfJoin(kept.store, self.windows, self.joiner, self.with_key, retention_ms),
-            lambda: (kept.spec(),),
+        sides, this_store = self.sides, self.this_store
+        retention_ms = this_store.retention_ms
+        self_join = LogicalOperator(
+            lambda: StreamSelfJoin(this_store.store, self.windows, self.joiner, self.with_key, retention_ms),
+            lambda: (this_store.spec(),),
         )
-        return StreamStreamJoinNode(
+        return LogicalStreamStreamJoin(
             sides.this_windowed,
             sides.other_windowed,
             sides.this_name,
@@ -103,8 +99,8 @@ class _StreamJoin:
             self_join,
         )
 
-    def _side(self, *, is_left: bool) -> Process:
-        read = self.other_kept if is_left else self.kept
+    def _side(self, *, is_left: bool) -> LogicalOperator:
+        read = self.other_store if is_left else self.this_store
         is_outer = self.kind is JoinKind.OUTER or (is_left and self.kind is JoinKind.LEFT)
 
         def operator() -> StreamStreamJoin:
@@ -117,29 +113,29 @@ class _StreamJoin:
                 is_left,
                 is_outer,
                 self.unmatched,
-                self.kept.key.resolve(),
+                self.this_store.key.resolve(),
             )
 
         def stores() -> Sequence[StoreSpec]:
             return (read.spec(),) if self.unmatched is None else (read.spec(), self.unmatched_spec())
 
-        return Process(operator, stores)
+        return LogicalOperator(operator, stores)
 
 
-def _buffer(name: str, kept: Materialized) -> LogicalNode:
-    return LogicalNode(name, Process(lambda: JoinBuffer(kept.store), lambda: (kept.spec(),)))
+def _buffer(name: str, this_store: Materialized) -> LogicalNode:
+    return LogicalNode(name, LogicalOperator(lambda: JoinBuffer(this_store.store), lambda: (this_store.spec(),)))
 
 
 def join_streams(
-    stream: "KStream[Any, Any]",
-    other: "KStream[Any, Any]",
+    stream: StreamRef,
+    other: StreamRef,
     joiner: Callable[..., Any],
     with_key: bool,
     kind: JoinKind,
     arguments: JoinArguments,
-) -> "KStream[Any, Any]":
+) -> StreamRef:
     """Add a join of two streams."""
-    graph = stream._graph
+    graph = stream.graph
     windows, name, store = arguments.take("windows"), arguments.take("name"), arguments.take("store")
     logging, key_form = arguments.take("logging", True), arguments.take("key", NOT_GIVEN)
     this_form, other_form = arguments.take("value", NOT_GIVEN), arguments.take("other_value", NOT_GIVEN)
@@ -149,38 +145,46 @@ def join_streams(
             f"{arguments.verb} of {stream!r} and {other!r} needs windows=JoinWindows.of(...), got {windows!r}"
         )
     base = None if name is None else check_name(name)
-    key, other_key = overridden(stream._key, key_form, stream._name), overridden(other._key, key_form, other._name)
-    value = overridden(stream._value, this_form, stream._name)
-    other_value = overridden(other._value, other_form, other._name)
-    key.same_as(other_key)
+    key, other_key = overridden(stream.key, key_form, stream.name), overridden(other.key, key_form, other.name)
+    value = overridden(stream.value, this_form, stream.name)
+    other_value = overridden(other.value, other_form, other.name)
+    key.unify(other_key)
     left, right = stream, other
-    if stream._needs_repartition:
-        left = repartitioned(stream, stream._name if base is None else f"{base}-left", key, value)
-    if other._needs_repartition:
-        right = repartitioned(other, other._name if base is None else f"{base}-right", other_key, other_value)
-    sources = graph.copartition(left._sources | right._sources)
+    if stream.needs_repartition:
+        left = stream.repartitioned_for_join(stream.name if base is None else f"{base}-left", key, value)
+    if other.needs_repartition:
+        right = other.repartitioned_for_join(other.name if base is None else f"{base}-right", other_key, other_value)
+    sources = graph.copartition(left.sources | right.sources)
 
     sides = _sides(graph.names, base, kind)
-    kept = _kept(sides.this_generated, sides.this_suffix, store, windows, key, value, logging)
-    other_kept = _kept(sides.other_generated, sides.other_suffix, store, windows, other_key, other_value, logging)
+    this_store = _join_store(sides.this_generated, sides.this_suffix, store, windows, key, value, logging)
+    other_store = _join_store(
+        sides.other_generated, sides.other_suffix, store, windows, other_key, other_value, logging
+    )
     unmatched = None if kind is JoinKind.INNER else _unmatched_name(sides, store, kind)
     spec = once(
         lambda: unmatched_store(
             unmatched or "", key.resolve(), value.resolve(), other_value.resolve(), has_changelog=logging
         )
     )
-    join = _StreamJoin(sides, kind, windows, joiner, with_key, kept, other_kept, unmatched, spec)
+    join = _StreamJoin(sides, kind, windows, joiner, with_key, this_store, other_store, unmatched, spec)
     join.claim_stores(graph)
-    graph.add(left._node, _buffer(sides.this_windowed, kept))
-    graph.add(right._node, _buffer(sides.other_windowed, other_kept))
+    graph.add(left.node, _buffer(sides.this_windowed, this_store))
+    graph.add(right.node, _buffer(sides.other_windowed, other_store))
     node = LogicalNode(sides.merge, join.content(), has_relaxed_null_keys=kind is not JoinKind.INNER)
-    graph.add((left._node, right._node), node)
-    result = hinted(result_type(joiner), sides.merge)
-    return following(left, node, key, result, needs_repartition=False, sources=sources)
+    graph.add((left.node, right.node), node)
+    result = annotated(result_type(joiner), sides.merge)
+    return left.at(node, key, result, needs_repartition=False, sources=sources)
 
 
-def _kept(
-    generated: str, suffix: str, store: str | None, windows: JoinWindows, key: Slot, value: Slot, logging: bool
+def _join_store(
+    generated: str,
+    suffix: str,
+    store: str | None,
+    windows: JoinWindows,
+    key: SerdeVariable,
+    value: SerdeVariable,
+    logging: bool,
 ) -> Materialized:
     """Return the store of one side, which keeps records of equal key and time apart."""
     base = generated if store is None else check_name(store, "store name") + suffix

@@ -14,13 +14,11 @@ from typing_extensions import TypeForm
 
 from streams.core.serdes import Serde
 from streams.dsl import table_joins, table_operators
-from streams.dsl.logical import LogicalGraph, LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, StoreOptions
+from streams.dsl.materialized import NOT_GIVEN, StoreArguments, StoreOptions
 from streams.dsl.operators import JoinKind
-from streams.dsl.slots import Slot
+from streams.dsl.ref import TableRef
 from streams.dsl.suppressed import Suppressed
 from streams.dsl.table_operators import ValueTransformer
-from streams.dsl.table_state import TableState
 from streams.topology.graph import Partitioner
 
 if TYPE_CHECKING:
@@ -38,22 +36,15 @@ R = TypeVar("R")
 class KTable(Generic[K, V]):
     """A table with keys of type ``K`` and values of type ``V``; None deletes a row."""
 
-    _graph: LogicalGraph
-    _name: str
-    _key: Slot
-    _value: Slot
-    #: Names of the source nodes whose partitions this table has.
-    _sources: frozenset[str]
-    _state: TableState
-    _node: LogicalNode
+    _ref: TableRef
 
     def __repr__(self) -> str:
-        return f"<KTable {self._name}>"
+        return repr(self._ref)
 
     @property
     def store(self) -> str | None:
         """Name of the store that holds the rows; None as long as there is none."""
-        return self._state.store
+        return self._ref.state.store
 
     def filter(
         self,
@@ -71,7 +62,8 @@ class KTable(Generic[K, V]):
         >>> play(large, ("totals", "ann", 10), ("totals", "ann", 1))
         [('ann', 10), ('ann', None)]
         """
-        return table_operators.filtered(self, predicate, name, store, key, value, options, negate=False)
+        arguments = StoreArguments(store, key, value, options)
+        return KTable(table_operators.filter_rows(self._ref, predicate, name, arguments, negate=False))
 
     def filter_not(
         self,
@@ -89,7 +81,8 @@ class KTable(Generic[K, V]):
         >>> play(small, ("totals", "ann", 1), ("totals", "ann", 10))
         [('ann', 1), ('ann', None)]
         """
-        return table_operators.filtered(self, predicate, name, store, key, value, options, negate=True)
+        arguments = StoreArguments(store, key, value, options)
+        return KTable(table_operators.filter_rows(self._ref, predicate, name, arguments, negate=True))
 
     @overload
     def map_values(
@@ -128,7 +121,8 @@ class KTable(Generic[K, V]):
         >>> play(totals.map_values(lambda total: total // 10), ("totals", "ann", 25))
         [('ann', 2)]
         """
-        return table_operators.mapped_values(self, mapper, name, store, key, value, options)
+        arguments = StoreArguments(store, key, value, options)
+        return KTable(table_operators.map_values(self._ref, mapper, name, arguments))
 
     def transform_values(
         self,
@@ -151,7 +145,8 @@ class KTable(Generic[K, V]):
         >>> play(totals.transform_values(Shown), ("totals", "ann", 1))
         [('ann', 'ann: 1')]
         """
-        return table_operators.transformed(self, transformer, name, stores, store, key, value, options)
+        arguments = StoreArguments(store, key, value, options)
+        return KTable(table_operators.transform_values(self._ref, transformer, name, stores, arguments))
 
     @overload
     def to_stream(self, *, name: str | None = None, tombstones: Literal[True] = True) -> "KStream[K, V | None]": ...
@@ -178,7 +173,9 @@ class KTable(Generic[K, V]):
         >>> play(changes.merge(more), ("totals", "ann", 1), ("totals", "ann", None))
         [('a', 1), ('ann', 2), ('a', None)]
         """
-        return table_operators.streamed(self, mapper, name, tombstones=tombstones)
+        from streams.dsl.stream import KStream
+
+        return KStream(table_operators.to_stream(self._ref, mapper, name, tombstones=tombstones))
 
     def suppress(self, suppressed: Suppressed, name: str | None = None) -> "KTable[K, V]":
         """Hold changes back, so that less of them, or only final results, are sent (KIP-328).
@@ -189,7 +186,7 @@ class KTable(Generic[K, V]):
         >>> play(final, ("ann", 1, 0), ("ann", 1, 500), ("bob", 1, 1000))
         [(Windowed(key='ann', window=Window(start_ms=0, end_ms=1000)), 2)]
         """
-        return table_operators.suppressed(self, suppressed, name)
+        return KTable(table_operators.suppress(self._ref, suppressed, name))
 
     def group_by(
         self,
@@ -205,7 +202,9 @@ class KTable(Generic[K, V]):
         >>> play(per_initial.count(), ("customers", "c1", "Ann"), ("customers", "c1", "Bob"))
         [('A', 1), ('A', 0), ('B', 1)]
         """
-        return table_operators.grouped(self, mapper, name, key, value)
+        from streams.dsl.grouped_table import KGroupedTable
+
+        return KGroupedTable(table_operators.group_by(self._ref, mapper, name, key, value))
 
     # Joins.
 
@@ -273,7 +272,7 @@ class KTable(Generic[K, V]):
         >>> play(one, ("customers", "7", "Ann"), ("totals", "first", 7))
         [('first', 'Ann')]
         """
-        return table_joins.joined(self, other, joiner, JoinKind.INNER, name, options)
+        return KTable(table_joins.join(self._ref, _ref(other), joiner, JoinKind.INNER, name, options))
 
     @overload
     def left_join(
@@ -338,7 +337,7 @@ class KTable(Generic[K, V]):
         >>> play(both, ("totals", "ann", 1), ("customers", "ann", "Ann"))
         [('ann', (1, None)), ('ann', (1, 'Ann'))]
         """
-        return table_joins.joined(self, other, joiner, JoinKind.LEFT, name, options)
+        return KTable(table_joins.join(self._ref, _ref(other), joiner, JoinKind.LEFT, name, options))
 
     @overload
     def outer_join(
@@ -373,4 +372,9 @@ class KTable(Generic[K, V]):
         >>> play(both, ("customers", "ann", "Ann"), ("totals", "ann", 1))
         [('ann', (None, 'Ann')), ('ann', (1, 'Ann'))]
         """
-        return table_joins.joined(self, other, joiner, JoinKind.OUTER, name, options)
+        return KTable(table_joins.join(self._ref, _ref(other), joiner, JoinKind.OUTER, name, options))
+
+
+def _ref(other: Any) -> Any:
+    """Return the reference of a table; anything else as it is, for the message that refuses it."""
+    return other._ref if isinstance(other, KTable) else other

@@ -1,21 +1,23 @@
-"""The operators of KTable except joins, as functions of the table.
+"""The operators of KTable except joins, as functions of a table reference.
 
-KTable has the signatures; here is what they add to the logical graph, with the names and
-numbers of Kafka Streams.  Imports operators and the logical graph.
+``KTable`` has the signatures and the documentation; here is what each operator adds to the
+logical graph, with the names and numbers that Kafka Streams gives.  Imports references, logical
+nodes and operators.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 from attrs import frozen
 
 from streams.core.errors import TopologyError
 from streams.core.user_code import refuse_unawaited_methods
-from streams.dsl.functions import pair_types, result_type, settle, settled
+from streams.dsl import stream_operators
+from streams.dsl.functions import check_function, matching_form, pair_types, result_type
 from streams.dsl.logical import LogicalNode
-from streams.dsl.materialized import NOT_GIVEN, Materialized, key_value, store_name
+from streams.dsl.materialized import Materialized, StoreArguments, key_value
 from streams.dsl.names import check_name
-from streams.dsl.nodes import Process
+from streams.dsl.nodes import LogicalOperator
 from streams.dsl.operators import (
     FilteredValues,
     MappedValues,
@@ -28,18 +30,14 @@ from streams.dsl.operators import (
     TransformedValues,
     suppress_store,
 )
-from streams.dsl.slots import Slot, declared, hinted, overridden
+from streams.dsl.ref import GroupedTableRef, StreamRef, TableRef
+from streams.dsl.serde_variables import SerdeVariable, declared, declared_or_annotated, overridden
 from streams.dsl.suppressed import Suppressed
-from streams.dsl.table_state import DerivedState, SuppressedState, TableState
+from streams.dsl.table_state import DerivedState, SuppressedState
 from streams.state.specs import StoreSpec
 from streams.topology.inline import TableToStream
 from streams.topology.operator import NodeContext
 from streams.topology.processors import ProcessorContext, StoreBuilder
-
-if TYPE_CHECKING:
-    from streams.dsl.grouped_table import KGroupedTable
-    from streams.dsl.stream import KStream
-    from streams.dsl.table import KTable
 
 K = TypeVar("K", contravariant=True)
 V = TypeVar("V", contravariant=True)
@@ -67,99 +65,69 @@ class ValueTransformer(Generic[K, V, R]):
         """Release what ``init`` took."""
 
 
-def _asked_for(
-    table: "KTable[Any, Any]",
-    prefix: str | None,
-    store: str | None,
-    key: Any,
-    value: Any,
-    value_slot: Slot,
-    options: Mapping[str, Any],
-) -> tuple[bool, Slot, Slot, Materialized | None]:
-    """Return whether the user said anything about a store, the slots, and the store if it has a name.
+def _materialized(
+    table: TableRef, prefix: str | None, arguments: StoreArguments, key: SerdeVariable, value: SerdeVariable
+) -> Materialized | None:
+    """Return the store of a derived table if the user named one.
 
-    As in Kafka Streams a store without a name is not made, but uses up a number.
+    As in Kafka Streams a store without a name is not made, but takes a number from the counter.
     """
-    is_given = store is not None or key is not NOT_GIVEN or value is not NOT_GIVEN or bool(options)
-    key_slot = overridden(table._key, key, table._name)
-    if not is_given:
-        return False, key_slot, value_slot, None
-    wanted = store_name(None, store)
-    if wanted is None:
-        if options.keys() - {"caching", "logging"}:
-            raise TopologyError(
-                f"operator on {table!r}: {min(options)}= concerns a store, but there is none; name it with store="
-            )
-        if prefix is not None:
-            table._graph.names.store(prefix)
-        return True, key_slot, value_slot, None
-    return True, key_slot, value_slot, key_value(table._graph, wanted, "", key_slot, value_slot, options)
+    name = arguments.store_name(None)
+    if name is not None:
+        return key_value(table.graph, name, "", key, value, arguments.options)
+    if arguments.options.keys() - {"caching", "logging"}:
+        raise TopologyError(
+            f"operator on {table!r}: {min(arguments.options)}= concerns a store, but there is none; name it with store="
+        )
+    if prefix is not None and arguments.is_given:
+        table.graph.names.store(prefix)
+    return None
 
 
-def _derived(
-    table: "KTable[Any, Any]", node: LogicalNode, key: Slot, value: Slot, state: TableState
-) -> "KTable[Any, Any]":
-    table._graph.add(table._node, node)
-    return type(table)(table._graph, node.name, key, value, table._sources, state, node)
+def _versioned(arguments: StoreArguments, materialized: Materialized | None) -> bool | None:
+    """Return whether the output is versioned; None if that depends on the parent."""
+    return (materialized is not None and materialized.is_versioned) if arguments.is_given else None
 
 
-def _versioned(is_given: bool, kept: Materialized | None) -> bool | None:
-    """Return whether the output is versioned; None leaves the answer to the parent."""
-    return (kept is not None and kept.is_versioned) if is_given else None
+# Rows one by one.
 
 
-def filtered(
-    table: "KTable[Any, Any]",
-    predicate: Callable[..., object],
-    name: str | None,
-    store: str | None,
-    key: Any,
-    value: Any,
-    options: Mapping[str, Any],
-    *,
-    negate: bool,
-) -> "KTable[Any, Any]":
-    """Add a filter."""
-    settled(predicate, "filter_not" if negate else "filter", _KEY_VALUE)
-    slot = overridden(table._value, value, table._name)
-    is_given, key_slot, value_slot, kept = _asked_for(table, "KTABLE-FILTER-", store, key, value, slot, options)
-    full_name = table._graph.names.given(name, "KTABLE-FILTER-")
-    # A parent that keeps its rows tells what they were, which saves deletions of what was never there.
-    sends_old = table._state.enable_old(False)
+def filter_rows(
+    table: TableRef, predicate: Callable[..., object], name: str | None, arguments: StoreArguments, *, negate: bool
+) -> TableRef:
+    """Add ``filter`` or ``filter_not``."""
+    check_function(predicate, "filter_not" if negate else "filter", _KEY_VALUE)
+    value = overridden(table.value, arguments.value, table.name)
+    key = overridden(table.key, arguments.key, table.name)
+    materialized = _materialized(table, "KTABLE-FILTER-", arguments, key, value)
+    full_name = table.graph.names.given(name, "KTABLE-FILTER-")
+    # Old values of a parent that has a store save deletions of rows that were never forwarded.
     state = DerivedState(
-        table._state, kept, lambda parent: FilteredValues(parent, predicate, negate), send_old=sends_old
+        table.state,
+        materialized,
+        lambda parent: FilteredValues(parent, predicate, negate),
+        send_old=table.state.enable_old(False),
     )
     versioned: set[str] = set()
-    content = Process(lambda: TableFilter(predicate, negate, state.store, state.send_old, bool(versioned)), state.specs)
-    node = LogicalNode(full_name, content, is_output_versioned=_versioned(is_given, kept), versioned_parents=versioned)
-    return _derived(table, node, key_slot, value_slot, state)
+    content = LogicalOperator(
+        lambda: TableFilter(predicate, negate, state.store, state.send_old, bool(versioned)), state.specs
+    )
+    is_versioned = _versioned(arguments, materialized)
+    node = LogicalNode(full_name, content, is_output_versioned=is_versioned, versioned_parents=versioned)
+    return table.derived(node, key, value, state)
 
 
-def mapped_values(
-    table: "KTable[Any, Any]",
-    mapper: Callable[..., Any],
-    name: str | None,
-    store: str | None,
-    key: Any,
-    value: Any,
-    options: Mapping[str, Any],
-) -> "KTable[Any, Any]":
-    """Add a map of values."""
-    with_key = settle(mapper, "map_values", ("(value)", _KEY_VALUE)) == 1
-    slot = _result(table, value, mapper)
-    is_given, key_slot, value_slot, kept = _asked_for(table, "KTABLE-MAPVALUES-", store, key, value, slot, options)
-    full_name = table._graph.names.given(name, "KTABLE-MAPVALUES-")
-    value_slot.node = full_name
-    state = DerivedState(table._state, kept, lambda parent: MappedValues(parent, mapper, with_key))
-    content = Process(lambda: TableMapValues(mapper, with_key, state.store, state.send_old), state.specs)
-    node = LogicalNode(full_name, content, is_output_versioned=_versioned(is_given, kept))
-    return _derived(table, node, key_slot, value_slot, state)
-
-
-def _result(table: "KTable[Any, Any]", value: Any, function: Callable[..., Any]) -> Slot:
-    if value is not NOT_GIVEN:
-        return declared(value, table._name)
-    return hinted(result_type(function), table._name)
+def map_values(table: TableRef, mapper: Callable[..., Any], name: str | None, arguments: StoreArguments) -> TableRef:
+    """Add ``map_values``."""
+    with_key = matching_form(mapper, "map_values", ("(value)", _KEY_VALUE)) == 1
+    value = declared_or_annotated(arguments.value, result_type(mapper), table.name)
+    key = overridden(table.key, arguments.key, table.name)
+    materialized = _materialized(table, "KTABLE-MAPVALUES-", arguments, key, value)
+    full_name = value.node = table.graph.names.given(name, "KTABLE-MAPVALUES-")
+    state = DerivedState(table.state, materialized, lambda parent: MappedValues(parent, mapper, with_key))
+    content = LogicalOperator(lambda: TableMapValues(mapper, with_key, state.store, state.send_old), state.specs)
+    node = LogicalNode(full_name, content, is_output_versioned=_versioned(arguments, materialized))
+    return table.derived(node, key, value, state)
 
 
 @frozen
@@ -198,64 +166,58 @@ def _refuse_unawaited(transformer: Any) -> None:
     refuse_unawaited_methods(transformer, ("init", "transform", "close"), f"transformer {owner.__qualname__}")
 
 
-def transformed(
-    table: "KTable[Any, Any]",
-    supplier: Any,
-    name: str | None,
-    stores: Iterable[str],
-    store: str | None,
-    key: Any,
-    value: Any,
-    options: Mapping[str, Any],
-) -> "KTable[Any, Any]":
-    """Add a user's transformer of values."""
-    settled(supplier, "transform_values", "()")
+def transform_values(
+    table: TableRef, supplier: Any, name: str | None, stores: Iterable[str], arguments: StoreArguments
+) -> TableRef:
+    """Add ``transform_values``."""
+    check_function(supplier, "transform_values", "()")
     if isinstance(stores, str):
         raise TopologyError(f"transform_values: stores must be a list of names, not the text {stores!r}")
-    slot = declared(value, table._name)
-    is_given, key_slot, value_slot, kept = _asked_for(table, None, store, key, value, slot, options)
-    full_name = table._graph.names.given(name, "KTABLE-TRANSFORMVALUES-")
-    value_slot.node = full_name
+    stores = tuple(stores)
+    value = declared(arguments.value, table.name)
+    key = overridden(table.key, arguments.key, table.name)
+    materialized = _materialized(table, None, arguments, key, value)
+    full_name = value.node = table.graph.names.given(name, "KTABLE-TRANSFORMVALUES-")
     operator = _TransformerOperator(supplier)
     builders = list(operator.builders().values())
     used = (*stores, *(builder.name for builder in builders))
-    state = DerivedState(table._state, kept, lambda parent: TransformedValues(parent, operator, used))
+    state = DerivedState(table.state, materialized, lambda parent: TransformedValues(parent, operator, used))
 
     def specs() -> Iterable[StoreSpec]:
         return (*state.specs(), *(builder.spec() for builder in builders))
 
-    content = Process(lambda: TableTransformValues(operator, state.store, state.send_old), specs, lambda: tuple(stores))
-    node = LogicalNode(full_name, content, is_output_versioned=_versioned(is_given, kept))
-    return _derived(table, node, key_slot, value_slot, state)
+    content = LogicalOperator(
+        lambda: TableTransformValues(operator, state.store, state.send_old), specs, lambda: stores
+    )
+    node = LogicalNode(full_name, content, is_output_versioned=_versioned(arguments, materialized))
+    return table.derived(node, key, value, state)
 
 
-def streamed(
-    table: "KTable[Any, Any]", mapper: Callable[..., Any] | None, name: str | None, *, tombstones: bool
-) -> "KStream[Any, Any]":
-    """Add the step from changes to new values."""
-    from streams.dsl.stateless import with_key
-    from streams.dsl.stream import KStream
+# Streams, buffers and groups.
 
-    graph = table._graph
+
+def to_stream(table: TableRef, mapper: Callable[..., Any] | None, name: str | None, *, tombstones: bool) -> StreamRef:
+    """Add ``to_stream``, and ``select_key`` if there is a mapper."""
+    graph = table.graph
     full_name = graph.names.given(name, "KTABLE-TOSTREAM-")
-    node = graph.add(table._node, LogicalNode(full_name, Process(lambda: TableToStream(tombstones))))
-    stream: KStream[Any, Any] = KStream(graph, full_name, table._key, table._value, table._sources, False, node)
-    return stream if mapper is None else with_key(stream, mapper, None, "to_stream")
+    node = graph.add(table.node, LogicalNode(full_name, LogicalOperator(lambda: TableToStream(tombstones))))
+    stream = StreamRef(graph, node, table.key, table.value, table.sources)
+    return stream if mapper is None else stream_operators.select_key(stream, mapper, None, "to_stream")
 
 
-def suppressed(table: "KTable[Any, Any]", how: Any, name: str | None) -> "KTable[Any, Any]":
-    """Add a buffer of changes."""
-    if not isinstance(how, Suppressed):
-        raise TopologyError(f"suppress of {table!r} needs Suppressed.until_...(), got {how!r}")
-    if table._node.is_output_versioned:
+def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
+    """Add ``suppress``: a buffer of changes."""
+    if not isinstance(suppressed, Suppressed):
+        raise TopologyError(f"suppress of {table!r} needs Suppressed.until_...(), got {suppressed!r}")
+    if table.node.is_output_versioned:
         raise TopologyError(f"suppress of {table!r}: a versioned table cannot be suppressed; leave out its history=")
-    graph = table._graph
+    graph = table.graph
     full_name = graph.names.generated("KTABLE-SUPPRESS-") if name is None else check_name(name)
-    wait_ms = grace_of(table._node) if how.time_limit_ms is None else how.time_limit_ms
+    wait_ms = grace_of(table.node) if suppressed.time_limit_ms is None else suppressed.time_limit_ms
     store = f"{name}-store" if name is not None else graph.names.store("KTABLE-SUPPRESS-")
-    key, value = table._key, table._value
-    table._state.enable_old(True)
-    state = SuppressedState(table._state, lambda parent: SuppressedValues(parent, store, key.resolve()))
+    key, value = table.key, table.value
+    table.state.enable_old(True)
+    state = SuppressedState(table.state, lambda parent: SuppressedValues(parent, store, key.resolve()))
 
     def operator() -> Suppress:
         return Suppress(
@@ -263,17 +225,17 @@ def suppressed(table: "KTable[Any, Any]", how: Any, name: str | None) -> "KTable
             key.resolve(),
             value.resolve(),
             wait_ms,
-            how.time_limit_ms is None,
-            how.max_records,
-            how.max_bytes,
-            how.shuts_down_when_full,
+            suppressed.time_limit_ms is None,
+            suppressed.max_records,
+            suppressed.max_bytes,
+            suppressed.shuts_down_when_full,
         )
 
     def specs() -> Iterable[StoreSpec]:
-        return (suppress_store(store, key.resolve(), value.resolve(), has_changelog=how.has_changelog),)
+        return (suppress_store(store, key.resolve(), value.resolve(), has_changelog=suppressed.has_changelog),)
 
-    node = LogicalNode(full_name, Process(operator, specs), is_output_versioned=False, is_suppress=True)
-    return _derived(table, node, key, value, state)
+    node = LogicalNode(full_name, LogicalOperator(operator, specs), is_output_versioned=False, is_suppress=True)
+    return table.derived(node, key, value, state)
 
 
 def grace_of(node: LogicalNode) -> int:
@@ -292,20 +254,15 @@ def grace_of(node: LogicalNode) -> int:
     return max(grace_of(parent) for parent in node.parents)
 
 
-def grouped(
-    table: "KTable[Any, Any]", mapper: Callable[..., Any], name: str | None, key: Any, value: Any
-) -> "KGroupedTable[Any, Any]":
-    """Add the map to new keys and values before a grouping."""
-    from streams.dsl.grouped_table import KGroupedTable
-
-    settled(mapper, "group_by", _KEY_VALUE)
-    graph = table._graph
+def group_by(table: TableRef, mapper: Callable[..., Any], name: str | None, key: Any, value: Any) -> GroupedTableRef:
+    """Add ``group_by``: a map to new keys and values."""
+    check_function(mapper, "group_by", _KEY_VALUE)
+    graph = table.graph
     full_name = graph.names.given(name, "KTABLE-SELECT-")
-    told_key, told_value = pair_types(result_type(mapper))
-    key_slot = declared(key, full_name) if key is not NOT_GIVEN else hinted(told_key, full_name)
-    value_slot = declared(value, full_name) if value is not NOT_GIVEN else hinted(told_value, full_name)
+    key_type, value_type = pair_types(result_type(mapper))
     versioned: set[str] = set()
-    node = LogicalNode(full_name, Process(lambda: TableGroupMap(mapper, bool(versioned))), versioned_parents=versioned)
-    graph.add(table._node, node)
-    table._state.enable_old(True)
-    return KGroupedTable(graph, full_name, key_slot, value_slot, table._sources, node, name)
+    content = LogicalOperator(lambda: TableGroupMap(mapper, bool(versioned)))
+    node = graph.add(table.node, LogicalNode(full_name, content, versioned_parents=versioned))
+    table.state.enable_old(True)
+    keys = declared_or_annotated(key, key_type, full_name)
+    return GroupedTableRef(graph, node, keys, declared_or_annotated(value, value_type, full_name), name)

@@ -1,4 +1,4 @@
-"""Stores and keys of windowed tables, by kind of windows.  Imports materialized and slots."""
+"""Stores and keys of windowed tables, by kind of windows.  Imports materialized and variables."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from streams.core.windows import SessionWindows, SlidingWindows, Windows
 from streams.dsl.logical import LogicalGraph
 from streams.dsl.materialized import Materialized, windowed
-from streams.dsl.slots import Slot, session_windowed_slot, time_windowed_slot
+from streams.dsl.serde_variables import SerdeVariable, session_windowed_variable, time_windowed_variable
 from streams.state.specs import StoreKind
 
 
@@ -15,8 +15,8 @@ def window_store(
     windows: Windows,
     wanted: str | None,
     prefix: str,
-    key: Slot,
-    value: Slot,
+    key: SerdeVariable,
+    value: SerdeVariable,
     options: Mapping[str, Any],
     *,
     emits_on_close: bool = False,
@@ -42,11 +42,11 @@ def window_store(
     return kept
 
 
-def windowed_key(windows: Windows, key: Slot) -> Slot:
+def windowed_key(windows: Windows, key: SerdeVariable) -> SerdeVariable:
     """Return the slot of the keys of a windowed table."""
     if isinstance(windows, SessionWindows):
-        return session_windowed_slot(key)
-    return time_windowed_slot(key, windows.size_ms)
+        return session_windowed_variable(key)
+    return time_windowed_variable(key, windows.size_ms)
 
 
 def closing_ms(windows: Windows) -> int:

@@ -13,24 +13,28 @@ from typing_extensions import TypeForm
 from streams.core.errors import TopologyError
 from streams.core.records import Windowed
 from streams.core.serdes import Serde
-from streams.core.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows
-from streams.core.windows import Windows as AnyWindows
+from streams.core.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
 from streams.dsl.aggregation import (
     AGGREGATE,
     MERGER_FORM,
     REDUCE,
     REDUCER_FORM,
-    Group,
     MakeAggregate,
-    aggregate_slot,
-    aggregated,
+    aggregate_stream,
+    aggregate_variable,
     check_aggregate,
-    count_slot,
-    is_given,
+    count_variable,
 )
-from streams.dsl.functions import settled
+from streams.dsl.functions import check_function
 from streams.dsl.initializer import Initializer
-from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, Materialized, WindowStoreOptions, store_name
+from streams.dsl.materialized import (
+    NOT_GIVEN,
+    SAME_AS_NAME,
+    Materialized,
+    StoreArguments,
+    WindowStoreOptions,
+    store_name,
+)
 from streams.dsl.operators import (
     SessionAggregate,
     SessionCount,
@@ -42,7 +46,8 @@ from streams.dsl.operators import (
     WindowCount,
     WindowReduce,
 )
-from streams.dsl.slots import Slot, overridden
+from streams.dsl.ref import GroupRef
+from streams.dsl.serde_variables import SerdeVariable, overridden
 from streams.dsl.suppressed import EmitStrategy
 from streams.dsl.table import KTable
 from streams.dsl.window_stores import closing_ms, window_store, windowed_key
@@ -52,30 +57,26 @@ V = TypeVar("V")
 A = TypeVar("A")
 
 
-def _aggregated(
-    group: Group,
-    windows: AnyWindows,
-    kept: Materialized,
-    name: str | None,
-    prefix: str,
-    make: MakeAggregate,
+def _aggregate(
+    group: GroupRef, windows: Windows, materialized: Materialized, name: str | None, prefix: str, make: MakeAggregate
 ) -> KTable[Any, Any]:
-    full_name = kept.value.node = group.graph.names.given(name, prefix)
-    return aggregated(group, full_name, kept, make, windowed_key(windows, kept.key), grace_ms=closing_ms(windows))
+    full_name = materialized.value.node = group.graph.names.given(name, prefix)
+    keys = windowed_key(windows, materialized.key)
+    return KTable(aggregate_stream(group, full_name, materialized, make, keys, grace_ms=closing_ms(windows)))
 
 
-def _kept(
-    group: Group,
-    windows: AnyWindows,
+def _materialized(
+    group: GroupRef,
+    windows: Windows,
     wanted: str | None,
     prefix: str,
     key: Any,
-    value: Slot,
+    value: SerdeVariable,
     options: Mapping[str, Any],
     is_on_close: bool,
 ) -> Materialized:
-    slot = overridden(group.key, key, group.name)
-    return window_store(group.graph, windows, wanted, prefix, slot, value, options, emits_on_close=is_on_close)
+    keys = overridden(group.key, key, group.name)
+    return window_store(group.graph, windows, wanted, prefix, keys, value, options, emits_on_close=is_on_close)
 
 
 def _checked(strategy: Any) -> EmitStrategy:
@@ -91,12 +92,12 @@ class TimeWindowedKStream(Generic[K, V]):
     In all aggregations ``name`` also names the store, unless ``store`` does.
     """
 
-    _group: Group
+    _ref: GroupRef
     _windows: TimeWindows | SlidingWindows | UnlimitedWindows
     _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 
     def __repr__(self) -> str:
-        return f"<TimeWindowedKStream {self._group.name}>"
+        return f"<TimeWindowedKStream {self._ref.name}>"
 
     @property
     def _is_on_close(self) -> bool:
@@ -112,7 +113,7 @@ class TimeWindowedKStream(Generic[K, V]):
         """
         if _checked(strategy) is EmitStrategy.ON_WINDOW_CLOSE and isinstance(self._windows, UnlimitedWindows):
             raise TopologyError(f"emit_strategy of {self!r}: unlimited windows never close; use ON_WINDOW_UPDATE")
-        return TimeWindowedKStream(self._group, self._windows, strategy)
+        return TimeWindowedKStream(self._ref, self._windows, strategy)
 
     def count(
         self,
@@ -132,17 +133,17 @@ class TimeWindowedKStream(Generic[K, V]):
         windows, on_close = self._windows, self._is_on_close
         wanted = store_name(name, store)
         is_sliding = isinstance(windows, SlidingWindows)
-        if wanted is None and not is_sliding and is_given(wanted, key, NOT_GIVEN, options):
-            self._group.graph.names.store(AGGREGATE)  # Kafka Streams uses up this number, too.
-        slot = count_slot(self._group.name)
-        kept = _kept(self._group, windows, wanted, AGGREGATE, key, slot, options, on_close)
+        if wanted is None and not is_sliding and StoreArguments(store, key, NOT_GIVEN, options).is_given:
+            self._ref.graph.names.store(AGGREGATE)  # As Kafka Streams: a number is taken but not used.
+        variable = count_variable(self._ref.name)
+        materialized = _materialized(self._ref, windows, wanted, AGGREGATE, key, variable, options, on_close)
 
         def make(send_old: bool) -> SlidingCount | WindowCount:
             if isinstance(windows, SlidingWindows):
-                return SlidingCount(kept.store, windows, send_old, on_close)
-            return WindowCount(kept.store, windows, send_old, on_close)
+                return SlidingCount(materialized.store, windows, send_old, on_close)
+            return WindowCount(materialized.store, windows, send_old, on_close)
 
-        return _aggregated(self._group, windows, kept, name, AGGREGATE, make)
+        return _aggregate(self._ref, windows, materialized, name, AGGREGATE, make)
 
     def reduce(
         self,
@@ -162,17 +163,19 @@ class TimeWindowedKStream(Generic[K, V]):
         ann@0/1000: 7
         ann@1000/2000: 1
         """
-        settled(reducer, "reduce", REDUCER_FORM)
+        check_function(reducer, "reduce", REDUCER_FORM)
         windows, on_close = self._windows, self._is_on_close
-        slot = overridden(self._group.value, value, self._group.name)
-        kept = _kept(self._group, windows, store_name(name, store), REDUCE, key, slot, options, on_close)
+        variable = overridden(self._ref.value, value, self._ref.name)
+        materialized = _materialized(
+            self._ref, windows, store_name(name, store), REDUCE, key, variable, options, on_close
+        )
 
         def make(send_old: bool) -> SlidingReduce | WindowReduce:
             if isinstance(windows, SlidingWindows):
-                return SlidingReduce(kept.store, windows, reducer, send_old, on_close)
-            return WindowReduce(kept.store, windows, reducer, send_old, on_close)
+                return SlidingReduce(materialized.store, windows, reducer, send_old, on_close)
+            return WindowReduce(materialized.store, windows, reducer, send_old, on_close)
 
-        return _aggregated(self._group, windows, kept, name, REDUCE, make)
+        return _aggregate(self._ref, windows, materialized, name, REDUCE, make)
 
     @overload
     def aggregate(
@@ -230,15 +233,17 @@ class TimeWindowedKStream(Generic[K, V]):
         """
         check_aggregate("aggregate", initializer, aggregator)
         windows, on_close = self._windows, self._is_on_close
-        slot = aggregate_slot(value, initializer, (aggregator,), self._group.name)
-        kept = _kept(self._group, windows, store_name(name, store), AGGREGATE, key, slot, options, on_close)
+        variable = aggregate_variable(value, initializer, (aggregator,), self._ref.name)
+        materialized = _materialized(
+            self._ref, windows, store_name(name, store), AGGREGATE, key, variable, options, on_close
+        )
 
         def make(send_old: bool) -> SlidingAggregate | WindowAggregate:
             if isinstance(windows, SlidingWindows):
-                return SlidingAggregate(kept.store, windows, initializer, aggregator, send_old, on_close)
-            return WindowAggregate(kept.store, windows, initializer, aggregator, send_old, on_close)
+                return SlidingAggregate(materialized.store, windows, initializer, aggregator, send_old, on_close)
+            return WindowAggregate(materialized.store, windows, initializer, aggregator, send_old, on_close)
 
-        return _aggregated(self._group, windows, kept, name, AGGREGATE, make)
+        return _aggregate(self._ref, windows, materialized, name, AGGREGATE, make)
 
 
 @define(eq=False, repr=False)
@@ -248,12 +253,12 @@ class SessionWindowedKStream(Generic[K, V]):
     In all aggregations ``name`` also names the store, unless ``store`` does.
     """
 
-    _group: Group
+    _ref: GroupRef
     _windows: SessionWindows
     _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 
     def __repr__(self) -> str:
-        return f"<SessionWindowedKStream {self._group.name}>"
+        return f"<SessionWindowedKStream {self._ref.name}>"
 
     @property
     def _is_on_close(self) -> bool:
@@ -267,7 +272,7 @@ class SessionWindowedKStream(Generic[K, V]):
         >>> shown(play(final, ("ann", 5, 0), ("ann", 2, 500), ("bob", 1, 1502)))
         ann@0/500: 2
         """
-        return SessionWindowedKStream(self._group, self._windows, _checked(strategy))
+        return SessionWindowedKStream(self._ref, self._windows, _checked(strategy))
 
     def count(
         self,
@@ -287,17 +292,17 @@ class SessionWindowedKStream(Generic[K, V]):
         """
         windows, on_close = self._windows, self._is_on_close
         wanted = store_name(name, store)
-        if wanted is None and is_given(wanted, key, NOT_GIVEN, options):
-            self._group.graph.names.store(AGGREGATE)  # Kafka Streams uses up this number, too.
-        slot = count_slot(self._group.name)
-        kept = _kept(self._group, windows, wanted, AGGREGATE, key, slot, options, on_close)
-        return _aggregated(
-            self._group,
+        if wanted is None and StoreArguments(store, key, NOT_GIVEN, options).is_given:
+            self._ref.graph.names.store(AGGREGATE)  # As Kafka Streams: a number is taken but not used.
+        variable = count_variable(self._ref.name)
+        materialized = _materialized(self._ref, windows, wanted, AGGREGATE, key, variable, options, on_close)
+        return _aggregate(
+            self._ref,
             windows,
-            kept,
+            materialized,
             name,
             AGGREGATE,
-            lambda send_old: SessionCount(kept.store, windows, send_old, on_close),
+            lambda send_old: SessionCount(materialized.store, windows, send_old, on_close),
         )
 
     def reduce(
@@ -317,17 +322,19 @@ class SessionWindowedKStream(Generic[K, V]):
         ann@0/0: 5
         ann@5000/5000: 2
         """
-        settled(reducer, "reduce", REDUCER_FORM)
+        check_function(reducer, "reduce", REDUCER_FORM)
         windows, on_close = self._windows, self._is_on_close
-        slot = overridden(self._group.value, value, self._group.name)
-        kept = _kept(self._group, windows, store_name(name, store), REDUCE, key, slot, options, on_close)
-        return _aggregated(
-            self._group,
+        variable = overridden(self._ref.value, value, self._ref.name)
+        materialized = _materialized(
+            self._ref, windows, store_name(name, store), REDUCE, key, variable, options, on_close
+        )
+        return _aggregate(
+            self._ref,
             windows,
-            kept,
+            materialized,
             name,
             REDUCE,
-            lambda send_old: SessionReduce(kept.store, windows, reducer, send_old, on_close),
+            lambda send_old: SessionReduce(materialized.store, windows, reducer, send_old, on_close),
         )
 
     @overload
@@ -389,12 +396,14 @@ class SessionWindowedKStream(Generic[K, V]):
         ann@5000/5000: 7
         """
         check_aggregate("aggregate", initializer, aggregator)
-        settled(merger, "merger of aggregate", MERGER_FORM)
+        check_function(merger, "merger of aggregate", MERGER_FORM)
         windows, on_close = self._windows, self._is_on_close
-        slot = aggregate_slot(value, initializer, (aggregator, merger), self._group.name)
-        kept = _kept(self._group, windows, store_name(name, store), AGGREGATE, key, slot, options, on_close)
+        variable = aggregate_variable(value, initializer, (aggregator, merger), self._ref.name)
+        materialized = _materialized(
+            self._ref, windows, store_name(name, store), AGGREGATE, key, variable, options, on_close
+        )
 
         def make(send_old: bool) -> SessionAggregate:
-            return SessionAggregate(kept.store, windows, initializer, aggregator, merger, send_old, on_close)
+            return SessionAggregate(materialized.store, windows, initializer, aggregator, merger, send_old, on_close)
 
-        return _aggregated(self._group, windows, kept, name, AGGREGATE, make)
+        return _aggregate(self._ref, windows, materialized, name, AGGREGATE, make)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from streams.core.errors import TopologyError
-from streams.dsl.functions import UNKNOWN, element_type, pair_types, result_type, settle
+from streams.dsl.functions import UNKNOWN, element_type, matching_form, pair_types, result_type
 
 FORMS = ("(value)", "(key, value)")
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Callable1:
     ],
 )
 def test_the_shortest_form_that_fits_is_called(function: Any, index: int) -> None:
-    assert settle(function, "map_values", FORMS) == index
+    assert matching_form(function, "map_values", FORMS) == index
 
 
 def test_a_function_that_fits_no_form_is_named_with_its_place() -> None:
@@ -44,13 +44,13 @@ def test_a_function_that_fits_no_form_is_named_with_its_place() -> None:
         return key
 
     with pytest.raises(TopologyError, match=r"map_values: '.*three' \(.*test_functions.py:\d+\) takes .*give a func"):
-        settle(three, "map_values", FORMS)
+        matching_form(three, "map_values", FORMS)
 
 
 @pytest.mark.parametrize("wrong", [None, 1, "text"])
 def test_what_is_no_function_is_refused(wrong: Any) -> None:
     with pytest.raises(TopologyError, match=r"filter needs a function of \(key, value\), got"):
-        settle(wrong, "filter", ("(key, value)",))
+        matching_form(wrong, "filter", ("(key, value)",))
 
 
 def test_an_async_function_is_refused() -> None:
@@ -58,7 +58,7 @@ def test_an_async_function_is_refused() -> None:
         return value
 
     with pytest.raises(TopologyError, match="is async"):
-        settle(later, "map_values", FORMS)
+        matching_form(later, "map_values", FORMS)
 
 
 def test_annotations_tell_the_type_of_a_result() -> None:
