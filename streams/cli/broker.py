@@ -28,7 +28,7 @@ def add_parser(commands: Any) -> None:
         default=LISTEN,
         help=f"where to listen; port 0 is a free one (default {LISTEN})",
     )
-    parser.add_argument("--advertise", metavar="HOST:PORT", help="what clients are told (default: where it listens)")
+    parser.add_argument("--advertise", metavar="HOST:PORT", help="address given to clients (default: where it listens)")
     parser.add_argument("--data", metavar="DIR", help="folder that keeps everything (default: memory)")
     parser.add_argument(
         "--fsync",
@@ -49,16 +49,20 @@ def add_parser(commands: Any) -> None:
         choices=("show", "perform"),
         nargs="?",
         const="show",
-        help="do not serve: show which records of damaged logs in --data are lost; 'perform' writes these logs anew "
-        "without them, and keeps the damaged files beside",
+        help="do not serve: show which records of damaged logs in --data are lost; 'perform' rewrites these logs "
+        "without them, and keeps the damaged files as .damaged",
     )
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM): TLS is spoken")
     parser.add_argument("--tls-key", metavar="FILE", help="its key (PEM), unless it is in the same file")
     parser.add_argument(
-        "--users", metavar="FILE", help="lines of NAME:PASSWORD: clients have to prove who they are (SASL PLAIN, SCRAM)"
+        "--users", metavar="FILE", help="lines of NAME:PASSWORD: clients have to authenticate (SASL PLAIN, SCRAM)"
     )
     parser.add_argument(
-        "--partitions", metavar="N", type=partition_count, default=1, help="of topics for which nobody says (default 1)"
+        "--partitions",
+        metavar="N",
+        type=partition_count,
+        default=1,
+        help="of topics created without a number (default 1)",
     )
     parser.add_argument(
         "--no-auto-create", action="store_true", help="topics that clients ask for are not created by that alone"
@@ -124,7 +128,7 @@ def _repair(options: argparse.Namespace) -> int:
     if is_trial:
         print(
             f"streams: {count} damages, {records} offsets would be lost; nothing was changed. --repair perform writes "
-            "the logs anew without them and keeps the damaged files beside, as .damaged",
+            "the logs anew without them and keeps the damaged files as .damaged, as .damaged",
             file=sys.stderr,
         )
         return FAILED
@@ -142,4 +146,7 @@ def _announce(server: "BrokerServer", options: argparse.Namespace) -> None:
     where = f"data in {options.data}" if options.data else "in memory"
     print(f"streams: broker listens on {server.address}, {where}", file=sys.stderr, flush=True)
     if not (server.is_loopback or options.users):
-        print(f"streams: whoever reaches {server.address} may read and write; --users bounds it", file=sys.stderr)
+        print(
+            f"streams: every client that reaches {server.address} may read and write; --users restricts it",
+            file=sys.stderr,
+        )

@@ -113,7 +113,7 @@ def _check_inputs(sides: "list[_Side]", inputs: Mapping[str, str]) -> None:
 
 @contextmanager
 def _shown(title: str) -> "Iterator[Callable[[ReplayProgress], None] | None]":
-    """Give the callback that shows progress, or None where nobody looks."""
+    """Return the callback that shows progress, None if standard error is not a terminal."""
     from streams.cli.replay import state_of
 
     if not sys.stderr.isatty():

@@ -13,7 +13,7 @@ def add_parser(commands: Any) -> None:
     """Add the command to the program."""
     parser = commands.add_parser(
         "golive",
-        help="load a snapshot into a broker, so that its application goes on live",
+        help="load a snapshot into a broker, so that its application continues live",
         description="Load changelogs, and commit offsets last; a run that was killed is simply repeated.",
         allow_abbrev=False,
     )
@@ -26,7 +26,7 @@ def add_parser(commands: Any) -> None:
         action="append",
         default=[],
         help="the history of a topic, replayed from files, ends at this time (ISO text or epoch milliseconds); the "
-        "topic goes on with its first record from then on (may be repeated)",
+        "topic continues with its first record from then on (may be repeated)",
     )
     parser.set_defaults(execute=execute)
 

@@ -13,15 +13,15 @@ from attrs import define
 
 @define
 class Interrupt:
-    """Whether somebody asked for the end."""
+    """Whether the end was requested."""
 
     is_asked: bool = False
 
     def check(self) -> None:
-        """Stop here if somebody asked for it; called where nothing is half done.
+        """Stop here if that was requested; called between complete steps.
 
         Raises:
-            KeyboardInterrupt: somebody did.
+            KeyboardInterrupt: it was requested.
         """
         if self.is_asked:
             raise KeyboardInterrupt

@@ -50,7 +50,7 @@ def status_of(late: "Sequence[Late]", limit: "DropLimit") -> int:
 
 
 def say_drops(drops: "Iterable[Dropped]") -> None:
-    """Say what was dropped, but for late records: these are told with their share and cause."""
+    """Report what was dropped, except late records, which are reported with their share and cause."""
     from streams.runtime.lateness import LATE_REASONS
 
     for found in drops:

@@ -48,7 +48,7 @@ def execute(options: argparse.Namespace) -> int:
     count = 0
     with _lines(options.file) as lines, opened(options) as cluster:
         with Admin(cluster) as admin:
-            # Asked for without making it: a name that is mistyped is told.
+            # Looked up without creating it: a mistyped name is an error.
             admin.describe_topics([options.topic])
         producer = Producer(cluster, compression_type=options.compression, linger_ms=20, batch_size=131_072)
         for number, line in enumerate(lines, 1):

@@ -168,8 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("streams: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has had enough; Python must not flush into the closed pipe at exit.
+        # The reader of the output has closed the pipe; Python must not flush into it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the last resort; unexpected ones are told apart there.
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the last resort; it distinguishes unexpected errors.
         return report(error, is_debug=options.debug)

@@ -17,7 +17,7 @@ Show = Callable[[Progress], None]
 
 @contextmanager
 def shown(title: str, clock: Clock) -> Iterator[Show | None]:
-    """Give the callback that shows progress, or None where nobody looks."""
+    """Return the callback that shows progress, None if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -16,7 +16,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
         "publish",
         help="bring the outputs of a replay to topics",
         description="Bring the outputs that a snapshot keeps to topics, each record once, its event time kept. Killed "
-        "and run again, it goes on.",
+        "and run again, it continues.",
         allow_abbrev=False,
     )
     parser.add_argument("snapshot", metavar="DIR", help="folder of `streams replay --snapshot`")

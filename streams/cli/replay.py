@@ -47,8 +47,10 @@ def add_parser(commands: Any) -> None:
         default=[],
         help="file that a topic is written to, or -",
     )
-    parser.add_argument("--resume", action="store_true", help="go on with what is there, skipping what is done")
-    parser.add_argument("--state-from", metavar="DIR", help="snapshot to go on from")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue a replay in its folder, skipping completed calls"
+    )
+    parser.add_argument("--state-from", metavar="DIR", help="snapshot to continue from")
     parser.add_argument("--snapshot", metavar="DIR", help="folder for the final state and outputs, to go live from")
     parser.add_argument(
         "--directory",
@@ -80,7 +82,7 @@ def execute(options: argparse.Namespace) -> int:
         raise UsageError("a replay needs --input TOPIC=PATH: the history of at least one topic")
     if options.snapshot and options.final_flush:
         raise UsageError(
-            "--snapshot and --final-flush exclude each other: windows that were flushed at the end cannot go on live"
+            "--snapshot and --final-flush exclude each other: windows that were flushed at the end cannot continue live"
         )
     made = source(script)
     topology = built(script, made, config)
@@ -146,7 +148,7 @@ def _way_on(options: argparse.Namespace) -> str:
     if not (options.directory or options.snapshot or options.resume):
         return "nothing is kept of a replay without --directory or --snapshot; give one to be able to resume it"
     given = sys.argv[1:] if options.resume else [*sys.argv[1:], "--resume"]
-    return f"what is done is kept; to go on: {shlex.join(['streams', *given])}"
+    return f"completed work is kept; to continue: {shlex.join(['streams', *given])}"
 
 
 def _discard(folder: Path) -> None:
@@ -158,7 +160,7 @@ def _discard(folder: Path) -> None:
 
 @contextmanager
 def _shown(title: str) -> "Iterator[Callable[[ReplayProgress], None] | None]":
-    """Give the callback that shows progress, or None where nobody looks."""
+    """Return the callback that shows progress, None if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -73,12 +73,14 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--final-flush", action="store_true", help="at the end, emit the windows that are still open")
     parser.add_argument("--application-id", metavar="ID", help="default: the name of the script")
     parser.add_argument(
-        "--state-dir", metavar="DIR", help="folder of logs, offsets and stores; run again, it goes on (default: none)"
+        "--state-dir",
+        metavar="DIR",
+        help="folder of logs, offsets and stores; a further run continues from it (default: none)",
     )
     parser.add_argument(
         "--from-snapshot",
         metavar="DIR",
-        help="go on from a snapshot of `streams replay`, as if it had been live",
+        help="continue from a snapshot of `streams replay`, as if it had been live",
     )
     parser.add_argument(
         "--bootstrap-servers", metavar="HOST:PORT", help="run live on this Kafka cluster; several servers with commas"
@@ -264,7 +266,7 @@ def _run_bounded(
 
 
 def _continued(files: "Files", inputs: "dict[str, FileInput]", folder: Path) -> "dict[str, Continued]":
-    """Return readers that go on behind what earlier runs, or the snapshot of a replay, have read.
+    """Return readers that continue after what earlier runs, or the snapshot of a replay, have read.
 
     A file that begins with all that was replayed is the same history, grown: what was read of it is
     skipped, as in any further run.  Any other file comes after it.
@@ -306,7 +308,7 @@ def _is_history(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> bo
     if known["is_cut"]:
         raise UsageError(
             f"--input {topic}={reader.path}: is the history that the replay ended within; give a file of what "
-            "comes behind that end, or resume the replay"
+            "follows that end, or resume the replay"
         )
     return len(marks) == 1
 
@@ -326,7 +328,7 @@ def _refuse_replayed(topic: str, reader: "FileInput", known: Mapping[str, Any]) 
             what = f"begins with the rows of {mark.path}, which was" if begins_with else "a file of this name was"
             raise UsageError(
                 f"--input {topic}={reader.path}: {what} replayed already; --next {topic}={reader.path} reads it as "
-                "another file, behind all that was replayed; if rows were corrected, replay anew"
+                "another file, after all that was replayed; if rows were corrected, replay again"
             )
 
 

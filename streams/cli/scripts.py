@@ -76,7 +76,7 @@ def source(script: Script) -> TopologySource:
 
 
 def function_named(script: Script, option: str, text: str) -> Any:
-    """Return the function that MODULE:FUNCTION names, from a module beside the script; :FUNCTION is the script's own.
+    """Return the function that MODULE:FUNCTION names, of a module in the script's folder; :FUNCTION is the script's.
 
     Raises:
         ScriptError: there is no such module or function, or it fails while it is loaded.
@@ -146,7 +146,7 @@ def _run(path: Path) -> ModuleType:
 
 
 def _put_first(script: Path) -> None:
-    """Let modules beside a script be found."""
+    """Put the folder of a script on the module path."""
     if str(script.parent) not in sys.path:
         sys.path.insert(0, str(script.parent))
 

@@ -38,7 +38,7 @@ def run_on_cluster(
     from streams.runtime.provisioning import Provisioner
 
     if options.workers > 1:
-        # What the topology misses is told once, and before anything is started.
+        # Missing topics are reported once, before anything is started.
         clock, cluster = SystemClock(), TcpCluster.of(config)
         plans = Plans(topology, config, clock)
         plans.of(plans.layout(Provisioner(cluster, clock, config, topology, False).known()))
@@ -99,7 +99,7 @@ def run_workers_here(
     from streams.core.clock import SystemClock
     from streams.runtime.provisioning import Provisioner
 
-    # Topics of the topology are made by whoever has the broker; workers find them.
+    # The process with the broker creates the topics; workers find them.
     Provisioner(broker, SystemClock(), config, topology, True).known()
     with broker.serve("127.0.0.1:0") as server:
         _announce(config, f"by {options.workers} workers on an embedded broker at {server.bootstrap_servers}")
@@ -107,7 +107,7 @@ def run_workers_here(
 
 
 def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace) -> list[list[str]]:
-    """Return the command of each worker: what was given, but for what tells them apart."""
+    """Return the command of each worker: the given arguments, with its own identity."""
     from streams.core.config import setting_name
 
     given = {setting_name(name): value for name, value in texts_of(options).items()}

@@ -48,7 +48,7 @@ def declared_output(topology: Topology, name: str, config: StreamsConfig) -> Top
     """Return a topic that the topology writes, with its types if they are known.
 
     Raises:
-        UsageError: nobody writes it.
+        UsageError: the topology does not write it.
     """
     sinks = [sink for sink in topology.sinks() if sink.topic == name]
     written = sink_topics(topology)
@@ -62,7 +62,9 @@ def declared_output(topology: Topology, name: str, config: StreamsConfig) -> Top
         raise UsageError(f"--output {name}: the topology reads this topic and does not write it; did you mean --input?")
     if name in topology.internal_topics:
         raise UsageError(f"--output {name}: this topic is internal; {_known('outputs', written)}")
-    raise UsageError(f"--output: nobody writes a topic {name!r}{_meant(name, written)}; {_known('outputs', written)}")
+    raise UsageError(
+        f"--output: the topology writes no topic {name!r}{_meant(name, written)}; {_known('outputs', written)}"
+    )
 
 
 def _topic_of(name: str, node: SourceNode | SinkNode) -> Topic[Any, Any]:

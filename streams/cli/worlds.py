@@ -1,6 +1,6 @@
 """Two scripts in one process: each sees its own modules, though they may have the same names.
 
-Two versions of a script usually lie in two folders under one name, with helper modules beside them.
+Two versions of a script usually have the same name in two folders, each with helper modules.
 Inside its world a script finds what it has imported; outside none of it is to be seen.
 """
 

@@ -46,7 +46,7 @@ def without_module(name: str) -> str:
 
 @frozen
 class Role:
-    """What a store is in its topology, beside its name."""
+    """The place of a store in its topology, apart from its name."""
 
     name: str
     #: Kinds of the operators that use it, in order.

@@ -1,6 +1,6 @@
 """What differs between the contents of stores after two replays.
 
-Entries lie sorted by key, so both sides are merged as they are read; only what differs is decoded.
+Entries are sorted by key, so both sides are merged as they are read; only differences are decoded.
 """
 
 from collections import Counter

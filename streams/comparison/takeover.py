@@ -1,4 +1,4 @@
-"""Whether a new version of a topology can go on with the state of the old one.
+"""Whether a new version of a topology can take over the state of the old one.
 
 The rules are those of the live runtime: changelogs and state folders are found by the names of
 stores, offsets by the names of topics, stream times by the names of nodes, tasks by the numbers of
@@ -63,7 +63,7 @@ class Level(IntEnum):
     NOTE = 0
     #: Something is lost, or must be done before.
     BUT = 1
-    #: The new version would not start, or would go on with state that is wrong for it.
+    #: The new version would not start, or would continue with state that is wrong for it.
     CANNOT = 2
 
 
@@ -124,7 +124,7 @@ class TakeOver:
         cannot = sum(finding.level is Level.CANNOT for finding in self.findings)
         if cannot:
             reasons = "1 reason" if cannot == 1 else f"{cannot} reasons"
-            return f"cannot: NEW must not go on with OLD's state as it is ({reasons} below)"
+            return f"cannot: NEW must not continue with OLD's state as it is ({reasons} below)"
         if self.level is not Level.BUT:
             return "can take over"
         empty = sum(fate.fate == "starts empty" for fate in self.stores)
@@ -143,7 +143,7 @@ def _count(number: int, what: str) -> str:
 
 
 def take_over(old: Version, new: Version, evidence: Mapping[str, Evidence] | None = None) -> TakeOver:
-    """Say whether the new version can go on with the old one's state, under the same application id.
+    """Return whether the new version can take over the old one's state, under the same application id.
 
     ``evidence`` is what replays have shown, by store of the new version.
     """
@@ -200,10 +200,10 @@ class _Check:
         if internal in self.new.topology.internal_topics:
             do = f"keep partitions={has}"
             if needs % has == 0:
-                do += "; or give the repartition another name, so that a new topic is made beside the state"
+                do += "; or give the repartition another name, so that a new topic is created next to the state"
         else:
             do = f"let the inputs of its operator keep {_count(has, 'partition')}"
-        self._add(Level.CANNOT, where, says, f"{do}; or start anew with another application id")
+        self._add(Level.CANNOT, where, says, f"{do}; or start with another application id")
 
     def _groups(self, plan: ApplicationPlan) -> None:
         notes = {at: Checkpoint(group=group).notes([at])[at] for at, group in group_notes(self.old).items()}
@@ -258,7 +258,7 @@ class _Check:
         if end is not None and not is_numbered(one):
             return f'give the operator {node} {argument}="{one.removesuffix(end)}"'
         return (
-            "it has a number that no argument can bring back: declare what is new behind this operator, so that "
+            "it has a number that no argument can bring back: declare what is new after this operator, so that "
             "the number stays, and name the operator from now on"
         )
 
@@ -273,7 +273,9 @@ class _Check:
         """The new version has a store of this name that is another one."""
         self.fates.append(StoreFate(name, name, "wrong"))
         mine, other = self._operator(self.new, name), self._operator(self.old, name)
-        says = f"NEW's store of this name ({mine}) is not OLD's ({other}): it would go on with another store's content"
+        says = (
+            f"NEW's store of this name ({mine}) is not OLD's ({other}): it would continue with another store's content"
+        )
         do = "name the stores, so that numbers do not matter"
         if real is not None:
             says += f"; its own was {real}"
@@ -309,7 +311,7 @@ class _Check:
         if one.window_size_ms != two.window_size_ms and not one.retain_duplicates:
             says = (
                 f"has windows of {_seconds(one.window_size_ms)} in OLD and of {_seconds(two.window_size_ms)} in NEW: "
-                "only starts are kept, so OLD's windows would go on as longer or shorter ones with wrong values"
+                "only starts are kept, so OLD's windows would continue as longer or shorter ones with wrong values"
             )
             self._add(Level.CANNOT, f"store {name}", says, _ANEW)
         if one.retain_duplicates != two.retain_duplicates:
@@ -323,13 +325,13 @@ class _Check:
             self._add(Level.CANNOT, f"store {name}", says, do)
 
     def _lies_otherwise(self, name: str, one: StoreSpec, two: StoreSpec) -> str | None:
-        """Return why entries in state directories lie where the new version does not look for them, None if not."""
+        """Return why the new version would not find entries in state directories, None if it would."""
         if self._moved(name) is not None:
             return None
         if not (is_on_disk(one, _engine(self.old)) and is_on_disk(two, _engine(self.new))):
             return None
         was, now = (StoreNote.of(spec, is_logged=spec.has_changelog) for spec in (one, two))
-        return None if was.lies_as(now) else f"lies otherwise on disk: {was.layout_difference(now)}"
+        return None if was.lies_as(now) else f"has another layout on disk: {was.layout_difference(now)}"
 
     def _form(self, name: str, what: str, was: Form, now: Form) -> None:
         """Check that bytes can be read."""
@@ -378,7 +380,7 @@ class _Check:
                 says = "has no changelog: only the state directory has its content"
             else:
                 who = "OLD" if not one.has_changelog else "NEW"
-                says = f"has no changelog in {who}: only what lies in the state directory is kept"
+                says = f"has no changelog in {who}: only the state directory keeps it"
             moved = self._moved(name)
             if moved is not None:
                 self._add(Level.BUT, subject, f"{says}, and there its place is {moved}: it starts empty")
@@ -394,12 +396,12 @@ class _Check:
         return True
 
     def _moved(self, name: str) -> str | None:
-        """Return where a store lies now, if its sub-topology has another number."""
+        """Return the present folder of a store, if its sub-topology has another number."""
         was, now = self.old.sub_of(name).id, self.new.sub_of(name).id
         return None if was == now else f"task {now}_* instead of {was}_*"
 
     def _folder(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
-        """Tell where the new version has no use for what lies in state directories."""
+        """Report state directories that the new version does not use."""
         moved, otherwise = self._moved(name), self._lies_otherwise(name, one, two)
         why = otherwise if moved is None else f"is state of {moved}"
         if why is not None:
@@ -436,8 +438,8 @@ class _Check:
         has_changed = functions_of(self.old.topology, name) != functions_of(self.new.topology, name)
         why = "the functions of its operator have changed" if has_changed else "what reaches it has changed"
         says = (
-            f"goes on with OLD's content: {found.differing:,} of {found.entries:,} entries are not what NEW would have "
-            f"made of this history ({why})"
+            f"continues with OLD's content: {found.differing:,} of {found.entries:,} entries are not what NEW would "
+            f"have made of this history ({why})"
         )
         do = "replay NEW over the history and go live from its snapshot, if the past is to be as NEW sees it"
         self._add(Level.BUT, f"store {name}", says, do)
@@ -509,12 +511,12 @@ class _Check:
                 why, do = "its offsets are committed by another task in NEW", ""
             else:
                 continue
-            says = f"{why}, so its stream time starts anew: records that were too late are taken again"
+            says = f"{why}, so its stream time starts again: records that were too late are taken again"
             if f"{one}/emitted" in names:
                 says += ", and windows that were sent are sent again"
             self._add(Level.BUT, f"node {one}", says, do)
         for node in sorted(self.old.timers - set(self.new.topology.nodes)):
-            says = "is not in NEW: its punctuations do not go on where they were due"
+            says = "is not in NEW: its punctuations are not carried over"
             self._add(Level.NOTE, f"node {node}", says)
 
     def _carrier_is_lost(self, one: str, two: str) -> bool:

@@ -46,12 +46,12 @@ _MARSHAL = 2
 #: Records that are compared at once.
 _PIECE = 10_000
 
-#: Where a record lies: (partition, number within it).
+#: The place of a record: (partition, number within it).
 Place: TypeAlias = tuple[int, int]
 
 
 class Row(NamedTuple):
-    """A record of one version: where it lies, and what it says.
+    """A record of one version: its place and its content.
 
     Travels as the plain tuple that it is made of, which is much cheaper.
     """
@@ -150,7 +150,7 @@ def _is_same(old: ReplayResult, new: ReplayResult, name: str) -> bool:
 
 
 def _aligned(blocks: Iterable[tuple[int, Block]]) -> Iterator[Any]:
-    """Yield columns of records in pieces whose bounds do not depend on how they lie in files."""
+    """Yield columns of records in pieces whose bounds do not depend on the files."""
     for partition, found in groupby(blocks, key=itemgetter(0)):
         keys: list[Any] = []
         values: list[Any] = []

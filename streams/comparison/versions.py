@@ -36,8 +36,8 @@ _JSON = "JSON"
 class Form:
     """The bytes of keys or values: ``family`` says which can be read as which.
 
-    ``name`` is for people.  ``schema`` tells JSON types apart, None where it is not known.  ``is_pinned``
-    is what nobody declared, of type ``name``, or of a type not known yet if the family is "".
+    ``name`` is for messages.  ``schema`` distinguishes JSON types, None if unknown.  ``is_pinned``
+    marks a type that was not declared, of type ``name``, or of a type not known yet if the family is "".
     """
 
     name: str
@@ -53,7 +53,7 @@ class Form:
         if isinstance(serde, PinnedSerde):
             known = type_name or serde.type_name
             if known is None:
-                return cls("a type nobody declared", "", is_pinned=True)
+                return cls("an undeclared type", "", is_pinned=True)
             return evolve(_named(known), is_pinned=True, pinned_as=known)
         if isinstance(serde, WindowedSerde):
             inner = cls.of(serde.inner)

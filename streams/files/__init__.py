@@ -1,8 +1,8 @@
 """Files as inputs and outputs of topics: JSON lines, whole records, CSV, text and Parquet.
 
-``kinds`` tells a file's kind, ``lines`` and ``formats`` cut it into rows, ``forms`` turns keys and
+``kinds`` finds a file's kind, ``lines`` and ``formats`` cut it into rows, ``forms`` turns keys and
 values from and into JSON, ``reader`` makes records of rows and ``writer`` files of records; ``parts``
-cuts a file for several readers, ``lake`` knows the folders of table formats, ``ledger`` what a state
+cuts a file for several readers, ``lake`` finds the folders of table formats, ``ledger`` records what a state
 directory has read of its inputs.
 Imports core only.
 """

@@ -1,4 +1,4 @@
-"""How keys and values of a topic look in files: between a serde's bytes and JSON, text or rows.
+"""Keys and values of a topic in files: between a serde's bytes and JSON, text or rows.
 
 A ``Form`` stands for one side (key or value) of one topic.  Bytes that JSON cannot hold, and
 bytes that a serde does not read, are ``{"$hex": "00ff"}``; a windowed key is
@@ -142,7 +142,7 @@ def json_type(serde: Serde[Any]) -> tuple[Any] | None:
     return (arguments[0],) if maker is serde_for else None
 
 
-# Undeclared sides, and those declared as None whose bytes somebody else has written.
+# Undeclared sides, and sides declared as None whose bytes another program has written.
 
 
 def _unknown_from_json(text: bytes) -> bytes | None:

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from streams.core.errors import InputError
 
-#: What stands for standard output.
+#: The name of standard output.
 STANDARD_OUTPUT = "-"
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -58,10 +58,10 @@ class FileKind:
 
 @frozen
 class Source:
-    """A file to read: its name for people, which tells its kind, and how its bytes are had.
+    """A file to read: its name, whose suffix gives its kind, and how to open it.
 
-    ``opened`` raises an ``OSError`` where that is not possible.  ``lines`` is given instead where somebody else
-    has cut the part that is read into lines, and can be read once.
+    ``opened`` raises an ``OSError`` if that is not possible.  ``lines`` is given instead if the part is already
+    cut into lines; it can be read once.
     """
 
     name: str
@@ -126,7 +126,9 @@ def input_kind(source: Source) -> FileKind:
     if kind is None:
         if path.is_dir():
             raise InputError(f"{source}: is a folder; give one of its files here (`streams replay` reads folders)")
-        raise InputError(f"{source}: its suffix tells no kind of file; known are {listed()}, each also with .gz")
+        raise InputError(
+            f"{source}: its suffix is not of a known kind of file; known are {listed()}, each also with .gz"
+        )
     if source.lines is not None:
         return FileKind(kind.kind)
     try:

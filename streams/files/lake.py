@@ -42,7 +42,7 @@ class LakeTable:
         return f"{self.folder}: is a table of {self.format.name} (it has {self.format.mark})"
 
     def refused_as_input(self) -> InputError:
-        """Return the error for who reads its files."""
+        """Return the error for an input in this folder."""
         return InputError(
             f"{self}: its files hold rows that the table does not have any more; read it with what knows the format, "
             f'such as spark.read.format("{self.format.spark}").load({self.folder!r}), write the rows to Parquet in '
@@ -50,14 +50,14 @@ class LakeTable:
         )
 
 
-#: Returns the names of what lies in a folder; none if there is no such folder.
+#: Returns the names in a folder; none if there is no such folder.
 Names = Callable[[str], Iterable[str]]
 
 
 def _local_names(folder: str) -> Iterable[str]:
     try:
         return os.listdir(folder)
-    except OSError:  # Whoever reads or writes there will say why.
+    except OSError:  # Reading or writing there reports why.
         return ()
 
 
@@ -71,10 +71,10 @@ def table_around(
     names: Names = _local_names,
     known: dict[str, LakeTable | None] | None = None,
 ) -> LakeTable | None:
-    """Return the table that a file or folder is or lies in, None if there is none.
+    """Return the table that a path is or is part of, None if there is none.
 
-    ``exists`` says whether there is a folder, ``names`` what lies in one; those of this machine by default.
-    ``known`` remembers what was found, for calls with neighbouring paths.
+    ``exists`` says whether there is a folder, ``names`` lists one; by default those of this machine.
+    ``known`` caches what was found, for calls with neighbouring paths.
     """
     known = {} if known is None else known
     scheme, separator, rest = path.partition("://")
@@ -93,7 +93,7 @@ def table_around(
 
 
 def table_below(folder: str, files: Iterable[str]) -> LakeTable | None:
-    """Return a table that some files below a folder, named relative to it, belong to; None if there is none."""
+    """Return a table to which some files below a folder belong, None if there is none; names are relative."""
     for file in files:
         parts = file.split("/")
         for index in range(len(parts) - 1):

@@ -1,12 +1,11 @@
-"""What the runs over one state directory have read of files.
+"""The input files that the runs over one state directory have read.
 
-Between the readers of files and the source that appends their rows to partitions.  The files of a
-topic follow one another: the rows of one come behind those of the file before.  Of each file the
-number of rows read and a digest of them are kept, so that a further run tells the same file, grown,
-from another file, and from one that was changed.
+Between the readers of files and the source that appends their rows to partitions.  The rows of one
+file of a topic follow those of the file before.  The ledger keeps the number of rows read of each file
+and their digest, so that a further run can tell the same file, grown, from another file or a changed one.
 
-The ledger is an append-only file of JSON lines.  A batch is noted before it is handed out, so the
-ledger is never behind the topic's log.  Imports core and files only.
+The ledger is an append-only file of JSON lines.  A batch is recorded before it is passed on, so the
+ledger never lags the topic's log.  Imports core and files only.
 """
 
 import json
@@ -27,7 +26,7 @@ LEDGER = "inputs.jsonl"
 
 @define
 class ReadFile:
-    """What was read of one file: the first ``rows`` rows, with their digest.
+    """The part of a file that was read: the first ``rows`` rows, with their digest.
 
     ``rows_before`` is the number of rows that the topic had before it; ``begins`` has, for each
     partition, the offset of its first row, and is empty while no row is on its way to the topic.
@@ -44,7 +43,7 @@ class ReadFile:
 
 @frozen
 class Continued:
-    """A ``RowReader`` of a file whose rows go behind what a topic has, noted in the ledger."""
+    """A ``RowReader`` of a file whose rows follow those of the topic; it records them in the ledger."""
 
     ledger: "Ledger"
     topic: str
@@ -76,7 +75,7 @@ class Continued:
         return self.read.begins
 
     def __call__(self, partitions: int, skip_rows: int = 0) -> Iterator[list[tuple[int, Block]]]:
-        """Yield the rows of the file, each batch noted before it is handed out.
+        """Yield the rows of the file; each batch is recorded before it is yielded.
 
         Raises:
             InputError: a row is bad and must not be, or the file cannot be read on.
@@ -105,7 +104,7 @@ class Ledger:
     """The files that were read into the topics of one state directory."""
 
     path: Path
-    #: Told what is noteworthy about a file, for a person to read.
+    #: Called with messages about a file, for a person to read.
     say: Callable[[str], None]
     _topics: dict[str, list[ReadFile]] = field(factory=dict)
     _is_rewritten: bool = False
@@ -146,10 +145,10 @@ class Ledger:
     def follow(
         self, topic: str, given: FileInput, *, is_next: bool = False, rows_before: int | None = None
     ) -> Continued:
-        """Return a reader that goes on with a file, or reads another one behind what was read.
+        """Return a reader that continues a file, or reads another one after it.
 
-        The same file, grown, goes on behind the rows that were read.  Any other file comes behind
-        them as a whole; so does every file with ``is_next``.  ``rows_before`` is the number of rows that a
+        The same file, grown, continues after the rows that were read.  Any other file follows
+        as a whole; so does every file with ``is_next``.  ``rows_before`` is the number of rows that a
         topic without files has from elsewhere.
 
         Raises:
@@ -174,7 +173,7 @@ class Ledger:
             self.say(f"{given.path}: follows on {before:,} {'row' if before == 1 else 'rows'} of topic {topic!r}")
         read = ReadFile(_absolute(given.path), before)
         files.append(read)
-        reader = given.behind(before)
+        reader = given.after(before)
         may_follow = is_next or rows_before is not None
         return Continued(self, topic, reader, read, may_follow_others=may_follow, abandoned=abandoned)
 
@@ -192,13 +191,13 @@ class Ledger:
                 files.append(read)
                 self.write(topic, read, is_new=True)
             else:
-                read.rows, read.is_whole = rows, True  # Nothing of it is to be noted: all is there.
+                read.rows, read.is_whole = rows, True  # Nothing to record: all rows are there.
         if read is not files[-1] and given.has_rows(max(rows, read.rows)):
             raise _grown_too_late(given.path, files[-1])
         return Continued(self, topic, given, read)
 
     def write(self, topic: str, read: ReadFile, *, is_new: bool = False) -> None:
-        """Note how far a file was read."""
+        """Record how far a file was read."""
         if not self._is_rewritten:
             self._rewrite()
             return
@@ -206,12 +205,12 @@ class Ledger:
             stream.write(_line(topic, read, is_new=is_new))
 
     def _rewrite(self) -> None:
-        """Write what is known anew, a line for each file: without a torn line, and without earlier states."""
+        """Rewrite the ledger with one line per file: without a torn line, and without earlier states."""
         begun = [(topic, read) for topic, files in self._topics.items() for read in files if read.begins]
         lines = [_line(topic, read, is_new=True) for topic, read in begun]
-        beside = self.path.with_suffix(".new")
-        beside.write_bytes(b"".join(lines))
-        beside.replace(self.path)
+        temporary = self.path.with_suffix(".new")
+        temporary.write_bytes(b"".join(lines))
+        temporary.replace(self.path)
         self._is_rewritten = True
 
     def _take(self, entry: dict[str, Any]) -> None:
@@ -233,14 +232,14 @@ class Ledger:
     def _go_on(self, topic: str, files: Sequence[ReadFile], known: ReadFile, given: FileInput) -> Continued:
         has_grown = given.has_rows(known.rows)
         if known.file != _absolute(given.path):
-            told = "its first" if has_grown else "nothing new: its"
+            which = "its first" if has_grown else "nothing new: its"
             self.say(
-                f"{given.path}: {told} {known.rows:,} rows are those that were read of {known.file}; "
+                f"{given.path}: {which} {known.rows:,} rows are those that were read of {known.file}; "
                 f"--next {topic}={given.path} reads it as another file"
             )
         if known is not files[-1] and has_grown:
             raise _grown_too_late(given.path, files[-1])
-        return Continued(self, topic, given.behind(known.rows_before), known)
+        return Continued(self, topic, given.after(known.rows_before), known)
 
     def _check_changed(self, files: Sequence[ReadFile], given: FileInput) -> None:
         path = _absolute(given.path)

@@ -16,7 +16,7 @@ BATCH_ROWS = 4096
 #: A longer line means that the file is not what its suffix says.
 MAX_LINE_BYTES = 64 << 20
 
-#: A line that may be blank, behind the end of another one.
+#: A line that may be blank, after the end of another one.
 _BLANK_START = re.compile(rb"\n\s")
 _BOM = b"\xef\xbb\xbf"
 
@@ -28,7 +28,7 @@ def line_chunks(
 
     A part begins and ends where lines do.
 
-    A last line without an end counts; nothing counts behind the last end.
+    A last line without a line end counts; an empty rest after the last line end does not.
 
     Raises:
         InputError: the file cannot be read to its end, or a line is longer than allowed.
@@ -95,14 +95,14 @@ def count_lines(source: Source, kind: FileKind, part: Part, *, skip_blank: bool)
         for position, chunk in _chunks(source, kind, part):
             if not position:
                 chunk = chunk.removeprefix(_BOM)
-            whole, newline, behind = chunk.rpartition(b"\n")
+            whole, newline, tail = chunk.rpartition(b"\n")
             if not newline:
                 rest += chunk
                 continue
             found = whole.count(b"\n") + 1
             lines += found
             rows += found - (_blank_lines(rest + whole) if skip_blank else 0)
-            rest = behind
+            rest = tail
     except (OSError, *GZIP_ERRORS) as error:
         raise InputError(f"{source}: cannot be read on: {error}") from error
     if rest:

@@ -1,7 +1,7 @@
 """Where a file may be cut, so that several processes read it, and how many rows a part has.
 
 Lines of an uncompressed file are cut at their ends, Parquet between row groups; a compressed file
-and CSV, whose cells may hold line ends, are one part each.  Beside ``reader``.
+and CSV, whose cells may hold line ends, are one part each.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ _LOOK_BYTES = 1 << 16
 def cut_file(
     source: Source, kind: FileKind, size_bytes: int, part_bytes: int
 ) -> Iterator[tuple[Part, int | None, int]]:
-    """Yield the parts of a file, each with its number of rows where that is known at once, and about its bytes.
+    """Yield the parts of a file, each with its number of rows if known without reading, and its approximate bytes.
 
-    ``size_bytes`` is how much of the file counts: what is written behind it meanwhile is left out.
+    ``size_bytes`` is the size that counts; bytes appended meanwhile are left out.
 
     Raises:
         InputError: the file cannot be read.
@@ -53,7 +53,7 @@ def _cut_row_groups(groups: list[tuple[int, int]], part_bytes: int) -> Iterator[
 
 
 def _line_end(source: Source, position: int, size_bytes: int) -> int:
-    """Return the first position behind a line end that is not before ``position``."""
+    """Return the start of the first line at or after ``position``."""
     try:
         with source.opened() as stream:
             stream.seek(position - 1)
@@ -64,7 +64,7 @@ def _line_end(source: Source, position: int, size_bytes: int) -> int:
                     return min(end + found + 1, size_bytes)
                 end += len(chunk)
                 if end - position > MAX_LINE_BYTES:
-                    break  # Whoever reads the line will say so.
+                    break  # The reader of the line reports it.
     except OSError as error:
         raise InputError(f"{source}: cannot be read: {error.strerror or error}") from error
     return size_bytes

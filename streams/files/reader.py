@@ -26,7 +26,7 @@ from streams.files.kinds import WHOLE, FileKind, Kind, Part, Source, input_kind
 
 logger = logging.getLogger(__name__)
 
-#: What becomes of a row that cannot be read.
+#: Policies for a row that cannot be read.
 OnBadRow: TypeAlias = Literal["fail", "continue"]
 
 
@@ -56,7 +56,7 @@ def open_input(
     A row goes to the partition it names, else to that of its key, else to (row number mod
     partitions).  Its timestamp is the record's own, else that of ``Topic(timestamp=...)``, else
     the wall clock; with ``needs_time`` a row without a time is a bad row instead.  ``rows_before``
-    is the number of rows that the topic has from elsewhere: row numbers go on from there.
+    is the number of rows that the topic already has: row numbers continue from there.
 
     A bad row ends the input with "fail"; with "continue" its bytes are handed over as a value that the
     topic's serde cannot read, with the wall clock's time, so that the task's handler counts it.
@@ -114,7 +114,7 @@ class FileInput:
 
     @property
     def path(self) -> str:
-        """Its name for people."""
+        """Its name for messages."""
         return self.source.name
 
     def __call__(self, partitions: int, skip_rows: int = 0) -> Iterator[list[tuple[int, Block]]]:
@@ -168,8 +168,8 @@ class FileInput:
         """Whether the file has more rows than so many."""
         return next(iter(self.format.batches(self.source, self.kind, count, self.part)), None) is not None
 
-    def behind(self, rows: int) -> "FileInput":
-        """Return a reader of the same file for a topic that has so many rows from elsewhere."""
+    def after(self, rows: int) -> "FileInput":
+        """Return a reader of the same file for a topic that already has ``rows`` rows."""
         return evolve(self, rows_before=rows)
 
     def _digest(self, digest: RowDigest, rows: Sequence[Any]) -> None:
@@ -195,7 +195,7 @@ class FileInput:
                 raw, is_refused = self._unreadable(self.format.raw(row))
                 headers: Headers = ()
                 if is_refused:
-                    # Whoever drops it says so, once.
+                    # The handler that drops it reports it, once.
                     headers = ((ROW_HEADER, message.encode()),)
                 else:
                     logger.warning("%s; the row is taken as it is", message)
@@ -216,7 +216,7 @@ class FileInput:
         return _Records(columns.keys, columns.values, timestamps, headers, placed)
 
     def _checked(self, values: list[bytes | None]) -> list[Any] | None:
-        """Return the objects of values, as far as somebody asks for them or they are unchecked so far."""
+        """Return the objects of values that are asked for or not checked yet."""
         topic = self.topic
         if self.value.is_json or topic.timestamp is not None or topic.key_from is not None:
             return self.value.check(values)

@@ -1,7 +1,6 @@
 """From the records of a topic to an output file.
 
-Written under a temporary name and renamed when whole: a file of the given name is never a half
-one.  Imports core and files only.
+Written under a temporary name and renamed when complete: a file is whole or absent.  Imports core and files only.
 """
 
 import gzip
@@ -22,7 +21,7 @@ from streams.files.forms import form_of, text_or_hex_json
 from streams.files.kinds import STANDARD_OUTPUT, WRITTEN, FileKind, Kind, kind_of, listed
 from streams.files.lake import table_around
 
-#: What a topic is read as for writing: (partition, block), partition by partition, by offset.
+#: How a topic is read for writing: (partition, block), partition by partition, by offset.
 Blocks = Iterable[tuple[int, Block]]
 
 
@@ -76,7 +75,7 @@ def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str]) -> 
         return FileOutput(path, FileKind(Kind.RECORDS), topic)
     kind = kind_of(path)
     if kind is None or kind.kind not in WRITTEN:
-        what = "its suffix tells no kind of file" if kind is None else f"{kind.kind.value} files are read only"
+        what = "its suffix is not of a known kind of file" if kind is None else f"{kind.kind.value} files are read only"
         raise OutputError(
             f"{path}: {what}; outputs are {listed(WRITTEN)}, each also with .gz, or - for standard output"
         )
@@ -95,13 +94,13 @@ def open_output(topic: Topic[Any, Any] | None, path: str | os.PathLike[str]) -> 
 
 @contextmanager
 def _whole_file(path: Path, *, is_gzip: bool) -> Iterator[IO[bytes]]:
-    """Open a file that gets its name only when it is whole and on disk."""
+    """Open a file that gets its name only when it is complete and on disk."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         try:
             with temporary.open("wb") as stream:
                 if is_gzip:
-                    # No name and no time inside: equal records make equal files.
+                    # Neither name nor time inside: equal records make equal files.
                     with gzip.GzipFile(filename="", mode="wb", fileobj=stream, compresslevel=6, mtime=0) as packed:
                         yield cast(IO[bytes], packed)
                 else:
@@ -134,7 +133,7 @@ def _record_lines(topic: Topic[Any, Any] | None) -> Callable[[int, Block], Itera
         headers = [b"[]"] * len(block) if block.headers is None else map(_headers_json, block.headers)
         columns = zip(map(key_json, block.keys), map(value_json, block.values), block.timestamps, headers, strict=True)
         for key, value, timestamp, header in columns:
-            # Left out where there is none: a reader then takes its own time.
+            # Left out if there is none: the reader then takes the wall clock.
             time = b"" if timestamp == NO_TIMESTAMP else b',"timestamp":%d' % timestamp
             yield b'{"key":%b,"value":%b%b,"headers":%b,"partition":%d}' % (key, value, time, header, partition)
 

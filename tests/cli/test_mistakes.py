@@ -28,7 +28,7 @@ def test_unknown_input_topic(refused: Refused) -> None:
 def test_output_topic_that_nobody_writes(refused: Refused) -> None:
     message = refused("run", "halves.py", "--input", "numbers=numbers.jsonl", "--output", "halfs=x.jsonl")
 
-    assert "nobody writes a topic 'halfs' (did you mean 'halves'?); the topology's outputs are halves" in message
+    assert "the topology writes no topic 'halfs' (did you mean 'halves'?); the topology's outputs are halves" in message
 
 
 def test_input_and_output_confused(refused: Refused) -> None:
@@ -47,7 +47,7 @@ def test_missing_input_file(refused: Refused) -> None:
 def test_unknown_kind_of_file(refused: Refused, streams: Program) -> None:
     streams.write("numbers.xml", "")
 
-    assert "numbers.xml: its suffix tells no kind of file; known are" in refused(
+    assert "numbers.xml: its suffix is not of a known kind of file; known are" in refused(
         "run", "halves.py", "--input", "numbers=numbers.xml"
     )
     assert ".csv files are read only; outputs are" in refused(

@@ -38,7 +38,7 @@ def test_interrupted_replay_says_what_to_type_and_that_goes_on(interrupted: Prog
     assert done.status == 130
     way = done.err.splitlines()[-2]
     assert way == (
-        "streams: what is done is kept; to go on: streams replay rows.py --input rows=rows.jsonl --executor local "
+        "streams: completed work is kept; to continue: streams replay rows.py --input rows=rows.jsonl --executor local "
         "--slices 3 --snapshot 'my snapshot' --output out=out.jsonl --resume"
     )
     interrupted.write("second", "")

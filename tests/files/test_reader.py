@@ -241,7 +241,11 @@ def test_a_key_that_cannot_be_made_is_a_bad_row(write: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.xml", b"", r"a\.xml: its suffix tells no kind of file; known are \.records\.jsonl, \.jsonl, \.csv"),
+        (
+            "a.xml",
+            b"",
+            r"a\.xml: its suffix is not of a known kind of file; known are \.records\.jsonl, \.jsonl, \.csv",
+        ),
         ("a.jsonl", gzip.compress(b"1", mtime=0), r"a\.jsonl: is compressed with gzip; rename it to a\.jsonl\.gz"),
         ("a.parquet", b"", r"a\.parquet: row 1: not a whole Parquet file"),
         ("a.parquet", b"PAR1 nonsense", r"a\.parquet: row 1: not a whole Parquet file"),

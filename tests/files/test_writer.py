@@ -172,7 +172,7 @@ def test_an_output_that_cannot_be_written_is_said_before_the_run(tmp_path: Path)
         open_output(topic, tmp_path / "folder.jsonl")
     with pytest.raises(OutputError, match=r"\.csv files are read only; outputs are \.records\.jsonl, \.jsonl"):
         open_output(topic, tmp_path / "a.csv")
-    with pytest.raises(OutputError, match="its suffix tells no kind of file"):
+    with pytest.raises(OutputError, match="its suffix is not of a known kind of file"):
         open_output(topic, tmp_path / "a.out")
 
 

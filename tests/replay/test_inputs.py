@@ -102,7 +102,7 @@ def test_missing_files_are_refused(tmp_path: Path):
     assert "this folder has no files" in refused(tmp_path / "empty")
     assert "an input needs at least one file" in refused([])
     (tmp_path / "rows.avro").write_bytes(b"x")
-    assert "rows.avro: its suffix tells no kind of file" in refused(tmp_path / "rows.avro")
+    assert "rows.avro: its suffix is not of a known kind of file" in refused(tmp_path / "rows.avro")
 
 
 def test_rows_of_another_schema_are_refused_with_their_place(tmp_path: Path):
