@@ -1,18 +1,28 @@
 """Writes the page of settings from the table in the code: ``python docs/settings.py``."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from streams.core.config import describe_settings
+from streams.core.client_settings import ConsumerSettings, ProducerSettings
+from streams.core.config import SETTINGS
+from streams.core.setting import Setting, table_of
 
 PAGE = Path(__file__).parent / "reference" / "settings.md"
 
 
-def page() -> str:
-    """Return the page: one row per setting, in the order of the table."""
-    rows = [
-        f"| `{setting.name}` | {setting.expected.replace('|', '/')} | `{setting.default!r}` | {setting.doc} |"
-        for setting in describe_settings()
+def _rows(settings: Iterable[Setting]) -> list[str]:
+    return [
+        "| name | value | default | meaning |",
+        "|---|---|---|---|",
+        *(
+            f"| `{setting.name}` | {setting.expected.replace('|', '/')} | `{setting.default!r}` | {setting.doc} |"
+            for setting in settings
+        ),
     ]
+
+
+def page() -> str:
+    """Return the page: one row per setting, in the order of the tables."""
     head = [
         "# Settings",
         "",
@@ -27,10 +37,23 @@ def page() -> str:
         "its own; it reads its inputs from their beginning, whatever `auto_offset_reset` is. `simulate` has a state",
         "folder for each simulated machine, and names its application and members itself.",
         "",
-        "| name | value | default | meaning |",
-        "|---|---|---|---|",
     ]
-    return "\n".join([*head, *rows]) + "\n"
+    clients = [
+        "",
+        "## Of a consumer or producer alone",
+        "",
+        "`Consumer(...)` and `Producer(...)` take theirs as keyword arguments too, with Kafka's defaults. `settings=`",
+        "takes many at once: `ConsumerSettings.of(...)`, `ProducerSettings.of(...)`.",
+        "",
+        "### `Consumer`",
+        "",
+        *_rows(table_of(ConsumerSettings).values()),
+        "",
+        "### `Producer`",
+        "",
+        *_rows(table_of(ProducerSettings).values()),
+    ]
+    return "\n".join([*head, *_rows(SETTINGS.values()), *clients]) + "\n"
 
 
 if __name__ == "__main__":

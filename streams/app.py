@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self, Unpack
 
 from streams.broker.embedded import EmbeddedBroker
-from streams.clients.tcp import Security, TcpCluster
+from streams.clients.tcp import TcpCluster
 from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ClientClosedError, ConfigError
@@ -72,7 +72,7 @@ class Streams:
         refuse_unawaited_methods(grouper, ("groups",), "grouper", error=ConfigError)
         if broker is not None and self.config.bootstrap_servers:
             raise ConfigError("both broker= and bootstrap_servers= are given: give one of them")
-        if not self.config.bootstrap_servers and (given := Security.of(self.config).given()):
+        if not self.config.bootstrap_servers and (given := self.config.security.given()):
             raise ConfigError(
                 f"{', '.join(given)}: of connections to a cluster; give bootstrap_servers=, or the security to broker="
             )

@@ -172,7 +172,7 @@ def run_bounded(
             if instance.failure is not None:
                 raise instance.failure
             if state_dir is not None:
-                _await_transactions(broker, config.transaction_timeout_ms)
+                _await_transactions(broker, config.producer.transaction_timeout_ms)
             filling.fill()
         return BoundedRun(broker, instance.metrics, built)
     except BaseException:

@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from streams.cli.cluster import add_where, opened
 from streams.cli.mistakes import UsageError
@@ -53,8 +53,9 @@ def execute(options: argparse.Namespace) -> int:
         raise UsageError("--group reads what the group gives it: leave --to-end and --partition out")
     if options.max is not None and options.max < 1:
         raise UsageError("--max: expected 1 or more")
-    level: Any = "read_uncommitted" if options.read_uncommitted else "read_committed"
-    begin = "earliest" if options.from_beginning or options.to_end else "latest"
+    level: Literal["read_uncommitted", "read_committed"]
+    level = "read_uncommitted" if options.read_uncommitted else "read_committed"
+    begin: Literal["earliest", "latest"] = "earliest" if options.from_beginning or options.to_end else "latest"
     with (
         opened(options) as cluster,
         Consumer(

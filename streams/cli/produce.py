@@ -50,7 +50,7 @@ def execute(options: argparse.Namespace) -> int:
         with Admin(cluster) as admin:
             # Looked up without creating it: a mistyped name is an error.
             admin.describe_topics([options.topic])
-        producer = Producer(cluster, compression_type=options.compression, linger_ms=20, batch_size=131_072)
+        producer = Producer(cluster, compression_type=options.compression, linger_ms=20, batch_size_bytes=131_072)
         for number, line in enumerate(lines, 1):
             key: bytes | None = None
             value = line

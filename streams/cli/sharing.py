@@ -119,8 +119,8 @@ def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace
         command += ["--application-id", config.application_id, "--worker", str(number)]
         if config.state_dir:
             command += ["--state-dir", str(Path(config.state_dir) / f"worker-{number}")]
-        if config.group_instance_id:
-            command += ["--set", f"group_instance_id={config.group_instance_id}-worker-{number}"]
+        if config.consumer.group_instance_id:
+            command += ["--set", f"group_instance_id={config.consumer.group_instance_id}-worker-{number}"]
         for name, value in given.items():
             command += ["--set", f"{name}={value}"]
         if options.debug:

@@ -20,6 +20,7 @@ from streams.clients.producer import Producer
 from streams.clients.records import GroupMetadata, OffsetAndTimestamp
 from streams.clients.session import RebalanceListener
 from streams.clients.tcp import Security, TcpCluster
+from streams.core.client_settings import ConsumerSettings, ProducerSettings
 from streams.core.partitioning import Partitioner
 from streams.core.records import ConsumerRecord
 
@@ -28,6 +29,7 @@ __all__ = [
     "AuthenticationError",
     "Consumer",
     "ConsumerRecord",
+    "ConsumerSettings",
     "Delivery",
     "DisconnectedError",
     "GroupExistsError",
@@ -40,6 +42,7 @@ __all__ = [
     "Partitioner",
     "PartitionerError",
     "Producer",
+    "ProducerSettings",
     "RebalanceListener",
     "RequestTimeoutError",
     "Security",

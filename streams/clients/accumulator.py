@@ -15,6 +15,7 @@ from attrs import define, field
 
 from streams.clients.delivery import Delivery
 from streams.clients.errors import RequestTimeoutError
+from streams.core.client_settings import ProducerSettings
 from streams.core.errors import BrokerError
 from streams.core.loops import bytes_in
 from streams.core.records import Block, Headers, ProducerStamp, TopicPartition
@@ -198,16 +199,14 @@ class PartitionQueue:
 
 
 class Accumulator:
-    """Everything that is not acknowledged yet.
+    """Everything that is not acknowledged yet."""
 
-    ``max_in_flight`` bounds the parcels of one partition that are under way at once.
-    """
-
-    def __init__(self, *, linger_ms: int, batch_size: int, max_in_flight: int = 1, max_request_size: int = 1 << 20):
-        self._linger_ms = linger_ms
-        self._batch_size = batch_size
-        self._max_in_flight = max_in_flight
-        self._max_parcel_bytes = max_request_size
+    def __init__(self, settings: ProducerSettings) -> None:
+        self._linger_ms = settings.linger_ms
+        self._batch_size = settings.batch_size_bytes
+        # In-flight requests of one partition: a broker keeps the order of several for an idempotent producer only.
+        self._max_in_flight = settings.max_in_flight_requests if settings.is_idempotent else 1
+        self._max_parcel_bytes = settings.max_request_bytes
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         # Queues that may send something, in the order in which they came to.
         self._waiting: dict[TopicPartition, PartitionQueue] = {}

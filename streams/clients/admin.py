@@ -6,9 +6,9 @@ from typing import Final, TypeVar
 
 from attrs import evolve, frozen
 
-from streams.clients.catalog import Catalog
 from streams.clients.errors import DisconnectedError, StatefulGroupError, UnreachableError, error_for
 from streams.clients.internal_topics import internal_topics
+from streams.clients.metadata import MetadataCache
 from streams.clients.network import ANY_NODE, Backoff, Network, Patience, Settling
 from streams.clients.offsets import list_offsets
 from streams.clients.tcp import Security, TcpCluster, cluster_of
@@ -198,12 +198,12 @@ class Admin:
         return self._repeated(lambda: self._delete_records(offsets))
 
     def _delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        catalog = Catalog()
+        metadata = MetadataCache()
         topics = tuple(sorted({partition.topic for partition in offsets}))
-        catalog.update(self._metadata(topics), topics)
+        metadata.update(self._metadata(topics), topics)
         by_node: dict[int, dict[TopicPartition, int]] = {}
         for partition, offset in offsets.items():
-            node = catalog.leader(partition)
+            node = metadata.leader(partition)
             if node is None:
                 raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"deletion of records of {partition}")
             by_node.setdefault(node, {})[partition] = offset
@@ -224,7 +224,7 @@ class Admin:
         """
         self._check_open()
         patience = Patience(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
-        found = list_offsets(self._network, Catalog(), times, patience)
+        found = list_offsets(self._network, MetadataCache(), times, patience)
         return {partition: offset for partition, (_, offset) in found.items()}
 
     # --- groups -----------------------------------------------------------------------

@@ -8,31 +8,34 @@ Imports group and protocol.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
-from streams.clients.catalog import Catalog
+from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import RequestTimeoutError, WakeupError, error_for
 from streams.clients.fetcher import Fetcher
-from streams.clients.heartbeat import BackgroundHeartbeat, Guard, exclusive
-from streams.clients.interest import Interest, Topics
+from streams.clients.heartbeat import BackgroundHeartbeat, ConsumerLock, exclusive
+from streams.clients.metadata import MetadataCache
 from streams.clients.network import Network, Patience
 from streams.clients.offsets import list_offsets, partitions_of, with_metadata
 from streams.clients.positions import Positions
 from streams.clients.records import BadRecord, GroupMetadata, OffsetAndTimestamp, decode_block
 from streams.clients.session import CommitCallback, GroupSession, RebalanceListener, checked_listener
-from streams.clients.settings import IsolationLevel, check_consumer, isolation_level_of, reset_policy_of
+from streams.clients.settings import isolation_level_of
 from streams.clients.subscription import PartitionState, SubscriptionState
-from streams.clients.tcp import Security, cluster_of
-from streams.clients.unread import Unread
+from streams.clients.tcp import cluster_of
+from streams.clients.topic_subscription import Topics, TopicSubscription
+from streams.clients.unconsumed import Unconsumed
 from streams.clients.watch import TopicWatch
+from streams.core.client_settings import ConsumerSettings, Security
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError, StreamsError
 from streams.core.records import Block, ConsumerRecord, TopicPartition
+from streams.core.setting import changed
+from streams.core.settings import ConsumerOptions
 from streams.core.threads import SystemThreads, Threads
 from streams.core.topic import Topic
 from streams.core.user_code import refuse_unawaited
 from streams.group.assignors import Assignor, CooperativeStickyAssignor, RangeAssignor
-from streams.group.member import MemberConfig
 from streams.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -49,19 +52,18 @@ class Consumer:
     """Reads records from topics.
 
     Without ``group_id`` partitions are assigned by hand and nothing is committed.
-    Times are milliseconds.  Defaults are Kafka's.
 
     Args:
-        broker: the embedded broker, or whatever else opens connections.
-        bootstrap_servers: in its place, host:port of brokers of a Kafka cluster; ``security`` says how to connect.
-        assignors: in order of preference; all members of a group need one in common.
-        auto_offset_reset: where to begin without a committed offset: earliest, latest or none.
-        max_poll_records: the most that one ``poll`` returns.
-        fetch_max_records: the most that is prefetched of each partition in process; over TCP bytes bound it.
-        metadata_max_age_ms: how soon new topics and partitions are noticed.
-        isolation_level: "read_committed" leaves out what belongs to aborted transactions and waits for open ones.
-        background_heartbeat: a thread keeps the membership while the application is busy for longer than
-            its session lasts; still it has to poll within ``max_poll_interval_ms``.
+        broker: the embedded broker, or another ``Cluster``.
+        group_id: the consumer group to join.
+        bootstrap_servers: in place of ``broker``, host:port of brokers of a Kafka cluster; ``security`` says how to
+            connect.
+        assignors: in order of preference, by default range and cooperative-sticky; all members of a group need one
+            in common.
+        clock: reads the time; a virtual one in tests.
+        threads: starts the thread of ``background_heartbeat``.
+        settings: ``ConsumerSettings`` to begin with, by default Kafka's.
+        options: single settings by name, such as ``max_poll_records=100``; the reference of settings lists them.
 
     Raises:
         ConfigError: a setting is unknown or does not fit.
@@ -74,95 +76,31 @@ class Consumer:
         *,
         bootstrap_servers: str | Iterable[str] = "",
         security: Security | None = None,
-        client_id: str = "consumer",
         assignors: Sequence[Assignor] | None = None,
-        auto_offset_reset: str = "latest",
-        enable_auto_commit: bool = True,
-        auto_commit_interval_ms: int = 5_000,
-        max_poll_records: int = 500,
-        fetch_max_records: int = 10_000,
-        fetch_max_wait_ms: int = 500,
-        fetch_max_bytes: int = 52_428_800,
-        max_partition_fetch_bytes: int = 1_048_576,
-        session_timeout_ms: int = 45_000,
-        heartbeat_interval_ms: int = 3_000,
-        max_poll_interval_ms: int = 300_000,
-        request_timeout_ms: int = 30_000,
-        default_api_timeout_ms: int = 60_000,
-        retry_backoff_ms: int = 100,
-        metadata_max_age_ms: int = 300_000,
-        allow_auto_create_topics: bool = True,
-        group_instance_id: str | None = None,
-        isolation_level: IsolationLevel = "read_uncommitted",
-        background_heartbeat: bool = False,
         clock: Clock | None = None,
         threads: Threads | None = None,
+        settings: ConsumerSettings | None = None,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         broker = cluster_of(broker, bootstrap_servers, security, "a consumer")
-        check_consumer(group_id, heartbeat_interval_ms, session_timeout_ms, max_poll_records, fetch_max_records)
-        reset_policy = reset_policy_of(auto_offset_reset)
-        self._isolation_level = isolation_level_of(isolation_level)
-        self._clock: Clock = SystemClock() if clock is None else clock
-        self._network = Network(broker.connect(client_id), self._clock, request_timeout_ms=request_timeout_ms)
-        self._group_id = group_id
-        self._max_poll_records = max_poll_records
-        self._default_api_timeout_ms = default_api_timeout_ms
-        self._retry_backoff_ms = retry_backoff_ms
-        self._allow_auto_create_topics = allow_auto_create_topics
-        self._state = SubscriptionState()
-        self._catalog = Catalog()
-        parts = self._network, self._clock, self._state, self._catalog
-        self._fetcher = Fetcher(
-            *parts,
-            max_wait_ms=fetch_max_wait_ms,
-            max_records=fetch_max_records,
-            max_bytes=fetch_max_bytes,
-            partition_max_bytes=max_partition_fetch_bytes,
-            retry_backoff_ms=retry_backoff_ms,
-            reset_policy=reset_policy,
-            isolation_level=self._isolation_level,
-        )
-        self._session: GroupSession | None = None
-        if group_id is not None:
-            times = session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms, retry_backoff_ms
-            config = MemberConfig(group_id, client_id, group_instance_id, *times, self._network.traits.is_lossy)
-            chosen = assignors or (RangeAssignor(), CooperativeStickyAssignor())
-            self._session = GroupSession(*parts, self._fetcher, config, chosen)
-            self._session.before_revoke = self._before_revoke
-        self._positions = Positions(
-            *parts,
-            self._session,
-            group_id=group_id,
-            reset_policy=reset_policy,
-            retry_backoff_ms=retry_backoff_ms,
-            isolation_level=self._isolation_level,
-        )
-        self._auto_commit_ms = auto_commit_interval_ms if enable_auto_commit and group_id is not None else None
-        self._next_auto_commit_ms = self._clock.monotonic_ms() + auto_commit_interval_ms
-        self._interest = Interest()
-        self._watch = TopicWatch(
-            self._network,
-            self._clock,
-            self._catalog,
-            self._on_metadata,
-            max_age_ms=metadata_max_age_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            allow_auto_create_topics=allow_auto_create_topics,
-        )
+        settings = changed(settings or ConsumerSettings(), options)
+        parts = self._parts = _parts_of(broker, group_id, settings, clock or SystemClock())
+        self._settings, self._network, self._clock = settings, parts.network, parts.clock
+        self._state, self._metadata = parts.subscription, parts.metadata
+        self._fetcher = Fetcher(parts)
+        self._session = None if group_id is None else self._member_of_group(assignors)
+        self._positions = Positions(parts, self._session)
+        self._watch = TopicWatch(parts, self._on_metadata)
+        self._topics, self._unconsumed = TopicSubscription(), Unconsumed()
+        self._timeout_ms = settings.default_api_timeout_ms
+        self._next_auto_commit_ms = self._clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._absent: list[TopicPartition] = []
-        #: Until then a broker may not know yet of what is assigned.
+        #: Until then a broker may not know yet of the assigned partitions.
         self._settled_ms = 0
-        self._unread = Unread()
-        self._is_woken = False
-        self._is_closed = False
-        self._guard: Guard | None = None
-        self._heartbeat: BackgroundHeartbeat | None = None
+        self._is_woken = self._is_closed = False
         self._late_callbacks: deque[Callable[[], None]] = deque()
-        if background_heartbeat and self._session is not None:
-            threads = SystemThreads() if threads is None else threads
-            self._guard = Guard(threads)
-            name = f"{client_id}-heartbeat"
-            self._heartbeat = BackgroundHeartbeat(threads, self._guard, self._session.keep_alive, name)
+        self._lock: ConsumerLock | None = None
+        self._heartbeat = self._heartbeat_in(threads)
 
     # --- what to read -----------------------------------------------------------------
 
@@ -177,13 +115,13 @@ class Consumer:
             ConfigError: there is no group id, nothing to subscribe to, or a method of the listener is async.
         """
         session = self._require_session("subscribe")
-        self._interest.subscribe(topics)
+        self._topics.subscribe(topics)
         if session.is_manual:
             self._state.replace(())
         session.listener = checked_listener(listener)
         self._watch.refresh()
-        if self._interest.pattern is None:
-            session.subscribe(self._interest.names)
+        if self._topics.pattern is None:
+            session.subscribe(self._topics.names)
 
     @exclusive
     def assign(self, partitions: Iterable[TopicPartition], topics: Iterable[Topic[Any, Any]] = ()) -> None:
@@ -195,9 +133,9 @@ class Consumer:
         self._check_open()
         if self._session is not None and not self._session.is_manual:
             raise ConfigError("partitions cannot be assigned while topics are subscribed to; call unsubscribe() first")
-        self._interest.know(topics)
+        self._topics.know(topics)
         self._state.replace(dict.fromkeys(partitions))
-        self._unread.take_all()
+        self._unconsumed.take_all()
         self._watch.refresh()
         self._settled_ms = self._clock.monotonic_ms() + self._network.traits.settling_ms
 
@@ -208,12 +146,12 @@ class Consumer:
         if self._session is not None and not self._session.is_manual:
             self._session.leave(self._patience(None))
         self._state.replace(())
-        self._unread.take_all()
-        self._interest.unsubscribe()
+        self._unconsumed.take_all()
+        self._topics.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
         """Return the topics subscribed to."""
-        return frozenset(self._interest.names)
+        return frozenset(self._topics.names)
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that are read."""
@@ -246,7 +184,7 @@ class Consumer:
             UnknownTopicError: an assigned partition does not exist.
         """
         self._check_open()
-        limit = self._max_poll_records if max_records is None else max_records
+        limit = self._settings.max_poll_records if max_records is None else max_records
         patience = Patience(self._clock, self._clock.monotonic_ms() + max(0, timeout_ms))
         has_progress = True
         while True:
@@ -271,14 +209,14 @@ class Consumer:
             SerializationError: the first record at hand cannot be read; the position stays before it.
             WakeupError, BrokerError: as ``poll_blocks``.
         """
-        self._unread.keep(self._state.partitions)
-        if self._unread:
-            return self._unread.take_all()
+        self._unconsumed.keep(self._state.partitions)
+        if self._unconsumed:
+            return self._unconsumed.take_all()
         records: list[ConsumerRecord[Any, Any]] = []
         bad: BadRecord | None = None
         for partition, blocks in self.poll_blocks(timeout_ms).items():
             for block in blocks:
-                decoded, bad = decode_block(partition, block, self._interest.typed.get(partition.topic))
+                decoded, bad = decode_block(partition, block, self._topics.typed.get(partition.topic))
                 records += decoded
                 if bad is not None:
                     self.seek(partition, bad.offset)
@@ -293,12 +231,12 @@ class Consumer:
 
     def __next__(self) -> ConsumerRecord[Any, Any]:
         """Wait for the next record."""
-        self._unread.keep(self._state.partitions)
-        while not self._unread:
+        self._unconsumed.keep(self._state.partitions)
+        while not self._unconsumed:
             if self._is_closed:
                 raise StopIteration
-            self._unread.add(self.poll(self._default_api_timeout_ms))
-        return self._unread.next()
+            self._unconsumed.add(self.poll(self._timeout_ms))
+        return self._unconsumed.next()
 
     @exclusive
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -324,7 +262,7 @@ class Consumer:
         if offset < 0:
             raise ConfigError(f"seek of {partition} to {offset}: offsets are not negative")
         self._assigned(partition).seek(offset)
-        self._unread.drop((partition,))
+        self._unconsumed.drop((partition,))
 
     @exclusive
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
@@ -350,7 +288,7 @@ class Consumer:
                 raise RequestTimeoutError(f"position of {partition}: not known in time; does the topic exist?")
             has_progress = self._network.poll(self._wait_ms(remaining_ms)) > 0
             state = self._assigned(partition)
-        unread = self._unread.offset(partition)
+        unread = self._unconsumed.offset(partition)
         return state.position if unread is None else unread
 
     def known_end(self, partition: TopicPartition) -> int | None:
@@ -363,7 +301,7 @@ class Consumer:
 
     def known_partition_count(self, topic: str) -> int | None:
         """Return how many partitions a topic has as far as was heard, without asking."""
-        return self._catalog.partition_count(topic)
+        return self._metadata.partition_count(topic)
 
     def known_position(self, partition: TopicPartition) -> int | None:
         """Return the offset of the next record to hand out, without waiting; None while it is not known."""
@@ -407,8 +345,8 @@ class Consumer:
     def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[TopicPartition]:
         """Return the partitions of a topic; none where it does not exist."""
         self._check_open()
-        patience, is_allowed = self._patience(timeout_ms), self._allow_auto_create_topics
-        return partitions_of(self._network, self._catalog, topic, patience, allow_auto_create=is_allowed)
+        patience, is_allowed = self._patience(timeout_ms), self._settings.allow_auto_create_topics
+        return partitions_of(self._network, self._metadata, topic, patience, allow_auto_create=is_allowed)
 
     # --- commits ----------------------------------------------------------------------
 
@@ -431,7 +369,7 @@ class Consumer:
         due = self._to_commit(offsets)
 
         def done(error: BrokerError | None) -> None:
-            if callback is not None and self._guard is not None and self._guard.is_background:
+            if callback is not None and self._lock is not None and self._lock.is_background:
                 self._late_callbacks.append(partial(callback, due, error))
             elif callback is not None:
                 callback(due, error)
@@ -450,7 +388,9 @@ class Consumer:
         """
         session = self._require_session("committed")
         return session.fetch_committed(
-            tuple(partitions), self._patience(timeout_ms), require_stable=self._isolation_level == READ_COMMITTED
+            tuple(partitions),
+            self._patience(timeout_ms),
+            require_stable=isolation_level_of(self._settings) == READ_COMMITTED,
         )
 
     # --- the end ----------------------------------------------------------------------
@@ -466,7 +406,7 @@ class Consumer:
             return
         if self._heartbeat is not None:
             self._heartbeat.close()
-        self._default_api_timeout_ms = timeout_ms
+        self._timeout_ms = timeout_ms
         try:
             if self._session is not None and not self._session.is_manual:
                 self._session.leave(self._patience(timeout_ms))
@@ -487,6 +427,22 @@ class Consumer:
 
     # --- inside -----------------------------------------------------------------------
 
+    def _member_of_group(self, assignors: Sequence[Assignor] | None) -> GroupSession:
+        assignors = assignors or (RangeAssignor(), CooperativeStickyAssignor())
+        session = GroupSession(self._parts, self._fetcher, assignors)
+        session.before_revoke = self._before_revoke
+        return session
+
+    def _heartbeat_in(self, threads: Threads | None) -> BackgroundHeartbeat | None:
+        """Start the heartbeat in the background, if it is wanted."""
+        if self._session is None or not self._settings.background_heartbeat:
+            return None
+        threads = threads or SystemThreads()
+        self._lock = ConsumerLock(threads)
+        return BackgroundHeartbeat(
+            threads, self._lock, self._session.keep_alive, f"{self._settings.client_id}-heartbeat"
+        )
+
     def _work(self) -> bool:
         """Do everything but fetching; return whether something was done."""
         now = self._clock.monotonic_ms()
@@ -500,7 +456,7 @@ class Consumer:
             absent, self._absent = self._absent, []
             names = ", ".join(str(p) for p in absent if p in self._state.partitions)
             if names:
-                raise error_for(self._catalog.why_unknown(absent[0].topic), f"assigned {names}")
+                raise error_for(self._metadata.why_unknown(absent[0].topic), f"assigned {names}")
         if self._session is not None:
             has_progress = self._session.poll() or has_progress
         has_progress = self._positions.update() or has_progress
@@ -519,27 +475,27 @@ class Consumer:
 
     def _topics_of_interest(self) -> frozenset[str] | None:
         """Return the topics to know about, None for all."""
-        if self._interest.pattern is not None:
+        if self._topics.pattern is not None:
             return None
-        topics = self._state.topics().union(self._interest.names)
+        topics = self._state.topics().union(self._topics.names)
         return topics if self._session is None else topics | self._session.wanted
 
     def _on_metadata(self) -> None:
-        session, interest = self._session, self._interest
+        session, interest = self._session, self._topics
         if session is None or (session.is_manual and interest.pattern is None):
             # Group members wait for their topics to be made; who names a partition means one that is there.
             if self._clock.monotonic_ms() >= self._settled_ms:
-                self._absent = [p for p in self._state.partitions if not self._catalog.exists(p)]
+                self._absent = [p for p in self._state.partitions if not self._metadata.exists(p)]
             return
         if interest.pattern is not None:
-            interest.match(self._catalog)
+            interest.match(self._metadata)
             session.subscribe(interest.names)
         session.check_topics()
 
     def _auto_commit(self, now: int) -> None:
-        if self._auto_commit_ms is None or now < self._next_auto_commit_ms:
+        if not self._settings.enable_auto_commit or now < self._next_auto_commit_ms:
             return
-        self._next_auto_commit_ms = now + self._auto_commit_ms
+        self._next_auto_commit_ms = now + self._settings.auto_commit_interval_ms
         session = self._session
         offsets = self._to_commit(None)
         is_member = session is not None and (session.is_manual or session.member.generation_id >= 0)
@@ -548,14 +504,14 @@ class Consumer:
 
     def _before_revoke(self) -> None:
         session = self._session
-        if session is not None and self._auto_commit_ms is not None:
+        if session is not None and self._settings.enable_auto_commit:
             session.commit_quietly(self._to_commit(None), self._patience(None))
-        self._unread.drop([partition for partition, state in self._state.partitions.items() if state.is_leaving])
+        self._unconsumed.drop([partition for partition, state in self._state.partitions.items() if state.is_leaving])
 
     def _to_commit(self, offsets: OffsetsToCommit | None) -> dict[TopicPartition, OffsetAndMetadata]:
         if offsets is None:
             positions = self._state.positions()
-            self._unread.hold_back(positions)
+            self._unconsumed.hold_back(positions)
             offsets = positions
         return with_metadata(offsets)
 
@@ -563,14 +519,14 @@ class Consumer:
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None, isolation_level: int | None = None
     ) -> dict[TopicPartition, tuple[int, int]]:
         self._check_open()
-        level = self._isolation_level if isolation_level is None else isolation_level
-        return list_offsets(self._network, self._catalog, times, self._patience(timeout_ms), level)
+        level = isolation_level_of(self._settings) if isolation_level is None else isolation_level
+        return list_offsets(self._network, self._metadata, times, self._patience(timeout_ms), level)
 
     def _request_reset(self, partitions: Iterable[TopicPartition], to: int) -> None:
         chosen = list(partitions) or list(self._state.partitions)
         for partition in chosen:
             self._assigned(partition).request_reset(to)
-        self._unread.drop(chosen)
+        self._unconsumed.drop(chosen)
 
     def _assigned(self, partition: TopicPartition) -> PartitionState:
         self._check_open()
@@ -586,7 +542,7 @@ class Consumer:
         return self._session
 
     def _patience(self, timeout_ms: int | None) -> Patience:
-        timeout_ms = self._default_api_timeout_ms if timeout_ms is None else timeout_ms
+        timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         return Patience(self._clock, self._clock.monotonic_ms() + timeout_ms)
 
     def _check_open(self) -> None:
@@ -597,3 +553,11 @@ class Consumer:
         if self._is_woken:
             self._is_woken = False
             raise WakeupError("wakeup() was called while the consumer polled")
+
+
+def _parts_of(broker: Cluster, group_id: str | None, settings: ConsumerSettings, clock: Clock) -> ConsumerParts:
+    if group_id is not None:
+        settings.check_membership()
+    connection = broker.connect(settings.client_id)
+    network = Network(connection, clock, request_timeout_ms=settings.client.request_timeout_ms)
+    return ConsumerParts(network, clock, SubscriptionState(), MetadataCache(), settings, group_id or "")

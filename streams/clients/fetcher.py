@@ -13,16 +13,14 @@ from operator import attrgetter
 
 from attrs import define, field
 
-from streams.clients.catalog import Catalog
+from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import as_error, error_for, is_final
-from streams.clients.network import Network
-from streams.clients.subscription import PartitionState, SubscriptionState
-from streams.core.clock import Clock
+from streams.clients.settings import isolation_level_of, reset_policy_of
+from streams.clients.subscription import PartitionState
 from streams.core.errors import BrokerError, UnreadableBatchError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import (
     READ_COMMITTED,
-    READ_UNCOMMITTED,
     AbortedTransaction,
     ErrorCode,
     Fetch,
@@ -56,31 +54,18 @@ class _Prefetched:
 class Fetcher:
     """Fetch requests of one consumer and what they have brought."""
 
-    def __init__(
-        self,
-        network: Network,
-        clock: Clock,
-        subscription: SubscriptionState,
-        catalog: Catalog,
-        *,
-        max_wait_ms: int,
-        max_records: int,
-        max_bytes: int,
-        partition_max_bytes: int,
-        retry_backoff_ms: int,
-        reset_policy: int | None,
-        isolation_level: int = READ_UNCOMMITTED,
-    ) -> None:
-        self._network = network
-        self._clock = clock
-        self._subscription = subscription
-        self._catalog = catalog
-        self._max_wait_ms = max_wait_ms
-        self._max_records = max_records
-        self._bytes = max_bytes, partition_max_bytes
-        self._retry_backoff_ms = retry_backoff_ms
-        self._reset_policy = reset_policy
-        self._isolation_level = isolation_level
+    def __init__(self, parts: ConsumerParts) -> None:
+        settings = parts.settings
+        self._network = parts.network
+        self._clock = parts.clock
+        self._subscription = parts.subscription
+        self._metadata = parts.metadata
+        self._max_wait_ms = settings.fetch_max_wait_ms
+        self._max_records = settings.fetch_max_records
+        self._bytes = settings.fetch_max_bytes, settings.max_partition_fetch_bytes
+        self._retry_backoff_ms = settings.client.retry_backoff_ms
+        self._reset_policy = reset_policy_of(settings)
+        self._isolation_level = isolation_level_of(settings)
         self._prefetched: dict[TopicPartition, _Prefetched] = {}
         self._in_flight: dict[TopicPartition, tuple[PartitionState, int]] = {}
         self._retry_at_ms: dict[int, int] = {}
@@ -120,7 +105,7 @@ class Fetcher:
             ):
                 max_wait_ms = others_wait_ms
                 continue
-            node = self._catalog.leader(partition)
+            node = self._metadata.leader(partition)
             if node is None:
                 self.needs_metadata = True
                 is_complete = False

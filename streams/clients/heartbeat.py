@@ -26,7 +26,7 @@ _LOOK_MS: Final = 10
 _CLOSE_MS: Final = 5_000
 
 
-class Guard:
+class ConsumerLock:
     """Lets in the application's thread, as often as it likes, or the background."""
 
     def __init__(self, threads: Threads) -> None:
@@ -69,21 +69,21 @@ class Guard:
             signal.set()
 
 
-class Guarded(Protocol):
+class Locked(Protocol):
     """Something with a guard, None where there is no background."""
 
-    _guard: Guard | None
+    _lock: ConsumerLock | None
 
 
 def exclusive(method: F) -> F:
     """Have a method hold the guard of its object."""
 
     @wraps(method)
-    def guarded(self: Guarded, *args: Any, **keywords: Any) -> Any:
-        guard = self._guard
-        if guard is None:
+    def guarded(self: Locked, *args: Any, **keywords: Any) -> Any:
+        lock = self._lock
+        if lock is None:
             return method(self, *args, **keywords)
-        with guard:
+        with lock:
             return method(self, *args, **keywords)
 
     return cast("F", guarded)
@@ -92,8 +92,8 @@ def exclusive(method: F) -> F:
 class BackgroundHeartbeat:
     """The thread: calls ``beat`` when the application is out, then sleeps for the time that it returns."""
 
-    def __init__(self, threads: Threads, guard: Guard, beat: Callable[[], int], name: str) -> None:
-        self._guard = guard
+    def __init__(self, threads: Threads, lock: ConsumerLock, beat: Callable[[], int], name: str) -> None:
+        self._lock = lock
         self._beat = beat
         self._end = threads.signal()
         self._worker: Worker = threads.start(name, self._run)
@@ -106,12 +106,12 @@ class BackgroundHeartbeat:
     def _run(self) -> None:
         while not self._end.is_set():
             wait_ms = _LOOK_MS
-            if self._guard.try_enter():
+            if self._lock.try_enter():
                 try:
                     wait_ms = self._beat()
                 except Exception:
                     # The application meets the same in its next poll; until then the membership must not lapse.
                     log.exception("a heartbeat in the background has failed")
                 finally:
-                    self._guard.leave()
+                    self._lock.leave()
             self._end.wait(max(wait_ms, _LOOK_MS))

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from streams.clients.catalog import Catalog
 from streams.clients.errors import LEADER_MOVED, DisconnectedError, error_for, is_final, is_transient
+from streams.clients.metadata import MetadataCache
 from streams.clients.network import ANY_NODE, Backoff, Network, Patience, Settling
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
@@ -23,7 +23,7 @@ _BACKOFF: Final = Backoff()
 
 def list_offsets(
     network: Network,
-    catalog: Catalog,
+    metadata: MetadataCache,
     times: Mapping[TopicPartition, int],
     patience: Patience,
     isolation_level: int = READ_UNCOMMITTED,
@@ -38,7 +38,7 @@ def list_offsets(
     settled = Settling(network)
     while True:
         try:
-            return _list_once(network, catalog, times, patience, isolation_level)
+            return _list_once(network, metadata, times, patience, isolation_level)
         except BrokerError as error:
             remaining_ms = patience.remaining_ms(has_progress=False)
             is_passing = is_transient(error) or error.code in network.traits.retriable or settled.excuses(error)
@@ -47,7 +47,7 @@ def list_offsets(
             if isinstance(error, DisconnectedError) or error.code in LEADER_MOVED:
                 # Who leads them may be another by now.
                 for partition in times:
-                    catalog.topics.pop(partition.topic, None)
+                    metadata.topics.pop(partition.topic, None)
             # It only reads: to ask again does no harm.
             failures += 1
             network.poll(min(remaining_ms, _BACKOFF.after(failures)))
@@ -55,22 +55,22 @@ def list_offsets(
 
 def _list_once(
     network: Network,
-    catalog: Catalog,
+    metadata: MetadataCache,
     times: Mapping[TopicPartition, int],
     patience: Patience,
     isolation_level: int,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    if any(catalog.leader(partition) is None for partition in times):
+    if any(metadata.leader(partition) is None for partition in times):
         topics = tuple(sorted({partition.topic for partition in times}))
         request = Metadata(topics, allow_auto_topic_creation=False)
         timeout_ms = patience.remaining_ms(has_progress=True)
-        catalog.update(network.request(ANY_NODE, request, MetadataResponse, timeout_ms), topics)
+        metadata.update(network.request(ANY_NODE, request, MetadataResponse, timeout_ms), topics)
     by_node: dict[int, dict[TopicPartition, int]] = {}
     for partition, time_ms in times.items():
-        node = catalog.leader(partition)
+        node = metadata.leader(partition)
         if node is None:
-            is_known = catalog.exists(partition)
-            code = ErrorCode.LEADER_NOT_AVAILABLE if is_known else catalog.why_unknown(partition.topic)
+            is_known = metadata.exists(partition)
+            code = ErrorCode.LEADER_NOT_AVAILABLE if is_known else metadata.why_unknown(partition.topic)
             raise error_for(code, f"offsets of {partition}")
         by_node.setdefault(node, {})[partition] = time_ms
     found: dict[TopicPartition, tuple[int, int]] = {}
@@ -80,14 +80,14 @@ def _list_once(
         )
         for partition, (error, timestamp_ms, offset) in response.partitions.items():
             if error is not ErrorCode.NONE:
-                catalog.topics.pop(partition.topic, None)
+                metadata.topics.pop(partition.topic, None)
                 raise error_for(error, f"offsets of {partition}")
             found[partition] = timestamp_ms, offset
     return found
 
 
 def partitions_of(
-    network: Network, catalog: Catalog, topic: str, patience: Patience, *, allow_auto_create: bool
+    network: Network, metadata: MetadataCache, topic: str, patience: Patience, *, allow_auto_create: bool
 ) -> list[TopicPartition]:
     """Return the partitions of a topic, none where it does not exist; asks until patience ends.
 
@@ -106,8 +106,8 @@ def partitions_of(
             failures += 1
             network.poll(min(remaining_ms, _BACKOFF.after(failures)))
             continue
-        catalog.update(response, (topic,))
-        return [TopicPartition(topic, number) for number in range(catalog.partition_count(topic) or 0)]
+        metadata.update(response, (topic,))
+        return [TopicPartition(topic, number) for number in range(metadata.partition_count(topic) or 0)]
 
 
 def with_metadata(offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:

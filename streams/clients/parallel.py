@@ -17,11 +17,11 @@ from attrs import define, field
 
 from streams.clients.consumer import Consumer
 from streams.clients.errors import WakeupError
-from streams.clients.interest import Topics
 from streams.clients.network import Backoff
 from streams.clients.producer import Producer
 from streams.clients.records import decode_block
 from streams.clients.session import RebalanceListener
+from streams.clients.topic_subscription import Topics
 from streams.core.clock import Clock, SystemClock
 from streams.core.dead_letters import error_headers
 from streams.core.errors import (

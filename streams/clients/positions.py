@@ -12,19 +12,17 @@ waiting.  Imports protocol and core.
 
 from collections.abc import Callable, Mapping
 
-from streams.clients.catalog import Catalog
+from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import FORBIDDEN, NoOffsetError, as_error, error_for, is_final
-from streams.clients.network import Network
 from streams.clients.session import GroupSession
-from streams.clients.subscription import PartitionState, SubscriptionState
-from streams.core.clock import Clock
+from streams.clients.settings import isolation_level_of, reset_policy_of
+from streams.clients.subscription import PartitionState
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     READ_COMMITTED,
-    READ_UNCOMMITTED,
     ErrorCode,
     ListOffsets,
     ListOffsetsResponse,
@@ -37,28 +35,16 @@ from streams.protocol.messages import (
 class Positions:
     """Look-ups of one consumer's missing positions."""
 
-    def __init__(
-        self,
-        network: Network,
-        clock: Clock,
-        subscription: SubscriptionState,
-        catalog: Catalog,
-        session: GroupSession | None,
-        *,
-        group_id: str | None,
-        reset_policy: int | None,
-        retry_backoff_ms: int,
-        isolation_level: int = READ_UNCOMMITTED,
-    ) -> None:
-        self._network = network
-        self._clock = clock
-        self._subscription = subscription
-        self._catalog = catalog
+    def __init__(self, parts: ConsumerParts, session: GroupSession | None) -> None:
+        self._network = parts.network
+        self._clock = parts.clock
+        self._subscription = parts.subscription
+        self._metadata = parts.metadata
         self._session = session
-        self._group_id = group_id or ""
-        self._reset_policy = reset_policy
-        self._retry_backoff_ms = retry_backoff_ms
-        self._isolation_level = isolation_level
+        self._group_id = parts.group_id
+        self._reset_policy = reset_policy_of(parts.settings)
+        self._retry_backoff_ms = parts.settings.client.retry_backoff_ms
+        self._isolation_level = isolation_level_of(parts.settings)
         self._retry_at_ms = 0
         self._errors: list[BrokerError] = []
         self.needs_metadata = False
@@ -82,7 +68,7 @@ class Positions:
             if state.reset_to is None:
                 committed[partition] = state
                 continue
-            node = self._catalog.leader(partition)
+            node = self._metadata.leader(partition)
             if node is None:
                 self.needs_metadata = True
             else:
@@ -137,7 +123,7 @@ class Positions:
         """Ask whether the group has committed anything in the topics of these: then they are new ones."""
         self._mark(states, is_looked_up=True)
         topics = dict.fromkeys(partition.topic for partition in states)
-        counts = self._catalog.counts(topics)
+        counts = self._metadata.counts(topics)
         asked = tuple(TopicPartition(topic, number) for topic, count in counts.items() for number in range(count))
 
         def receive(response: Response | Exception) -> None:

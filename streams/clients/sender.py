@@ -16,10 +16,12 @@ from typing import Final
 from attrs import define, field
 
 from streams.clients.accumulator import REFUSED_RECORDS, Accumulator, Parcel, PartitionQueue
-from streams.clients.catalog import Catalog
 from streams.clients.errors import LEADER_MOVED, RequestTimeoutError, as_error, error_for, is_final, is_transient
+from streams.clients.metadata import MetadataCache
 from streams.clients.network import ANY_NODE, Backoff, Callback, Network
+from streams.clients.settings import required_acks_of
 from streams.clients.transaction import FENCED, Identity, Transaction
+from streams.core.client_settings import ProducerSettings
 from streams.core.clock import Clock
 from streams.core.errors import BrokerError, RecordTooLargeError, TransactionError
 from streams.core.records import ProducerStamp, TopicPartition
@@ -82,18 +84,17 @@ class Sender:
 
     network: Network
     clock: Clock
-    accumulator: Accumulator
-    catalog: Catalog
-    lock: threading.RLock
+    settings: ProducerSettings
+    #: Guards the accumulator and all of this object.
+    lock: threading.RLock = field(init=False, factory=threading.RLock)
+    accumulator: Accumulator = field(init=False)
+    metadata: MetadataCache = field(init=False, factory=MetadataCache)
     #: None for a producer that is not idempotent.
-    identity: Identity | None
-    transaction: Transaction | None
-    acks: int
-    max_in_flight: int
-    delivery_timeout_ms: int
-    backoff: Backoff
-    #: Codec of what goes out.
-    compression: str
+    identity: Identity | None = field(init=False)
+    transaction: Transaction | None = field(init=False, default=None)
+    max_in_flight: int = field(init=False)
+    backoff: Backoff = field(init=False)
+    _acks: int = field(init=False)
     #: Parcels that are done: base offset or error.
     finished: deque[tuple[Parcel, int, BrokerError | None]] = field(factory=deque)
     in_flight: int = 0
@@ -103,10 +104,20 @@ class Sender:
     _look_ups: dict[str, list[LookUp]] = field(factory=dict)
     #: Since when topics are asked for that nobody knows.
     _settling: dict[str, int] = field(factory=dict)
-    _metadata: _Question = field(factory=_Question)
+    _metadata_lookup: _Question = field(factory=_Question)
     _producer_id: _Question = field(factory=_Question)
     _partitions: _Question = field(factory=_Question)
     _finding: _Question = field(factory=_Question)
+
+    def __attrs_post_init__(self) -> None:
+        settings = self.settings
+        self.accumulator = Accumulator(settings)
+        self.identity = Identity() if settings.is_idempotent else None
+        if settings.transactional_id and self.identity is not None:
+            self.transaction = Transaction(settings.transactional_id, self.identity)
+        self.max_in_flight = settings.max_in_flight_requests
+        self.backoff = Backoff(settings.client.retry_backoff_ms, settings.retry_backoff_max_ms)
+        self._acks = required_acks_of(settings.acks)
 
     # --- asked from any thread ----------------------------------------------------------
 
@@ -136,8 +147,8 @@ class Sender:
     def _questions(self) -> list[_Question]:
         """Return what waits to be asked."""
         due: list[_Question] = []
-        if self._look_ups and not self._metadata.is_asking:
-            due.append(self._metadata)
+        if self._look_ups and not self._metadata_lookup.is_asking:
+            due.append(self._metadata_lookup)
         if self.transaction is None:
             if self._needs_producer_id() and not self._producer_id.is_asking:
                 due.append(self._producer_id)
@@ -155,7 +166,7 @@ class Sender:
         with self.lock:
             outgoing = list(self._outgoing)
             self._outgoing.clear()
-            for parcel in self.accumulator.take_expired(now - self.delivery_timeout_ms):
+            for parcel in self.accumulator.take_expired(now - self.settings.delivery_timeout_ms):
                 error = RequestTimeoutError(f"{parcel.partition}: not sent in time; is the broker there?")
                 self._give_up(parcel, error)
             self._restart_partitions()
@@ -174,7 +185,7 @@ class Sender:
         if self.in_flight >= self.max_in_flight:
             return False
         for partition, parcel in self.accumulator.drain(now, self._may_go, self._stamp).items():
-            node = self.catalog.leader(partition)
+            node = self.metadata.leader(partition)
             assert node is not None, "held until its leader is known"
             by_node.setdefault(node, []).append(parcel)
         transactional_id = None if self.transaction is None else self.transaction.transactional_id
@@ -182,13 +193,13 @@ class Sender:
             for parcels in _portions(found):
                 blocks = {parcel.partition: (parcel.block,) for parcel in parcels}
                 self.in_flight += 1
-                request = Produce(blocks, self.acks, transactional_id)
+                request = Produce(blocks, self._acks, transactional_id)
                 self.network.send(node, request, partial(self._receive, parcels))
         return bool(by_node)
 
     def _may_go(self, partition: TopicPartition) -> bool:
         """Whether all is known that a parcel of this partition needs; else have it found out."""
-        if self.catalog.leader(partition) is None:
+        if self.metadata.leader(partition) is None:
             self._look_ups.setdefault(partition.topic, [])
             return False
         if self.transaction is not None:
@@ -201,13 +212,13 @@ class Sender:
     def _stamp(self, queue: PartitionQueue, parcel: Parcel) -> None:
         identity = self.identity
         if identity is None:
-            parcel.stamp(None, self.compression)
+            parcel.stamp(None, self.settings.compression_type)
             return
         if queue.identity != identity.pair and not queue.parcels:
             queue.adopt(identity.pair)
         producer_id, epoch = queue.identity
         stamp = ProducerStamp(producer_id, epoch, queue.next_sequence, self.transaction is not None)
-        parcel.stamp(stamp, self.compression)
+        parcel.stamp(stamp, self.settings.compression_type)
         queue.next_sequence = (queue.next_sequence + len(parcel.block)) & _SEQUENCE_MASK
 
     def _restart_partitions(self) -> None:
@@ -246,7 +257,7 @@ class Sender:
                     self._give_up(parcel, as_error(response, f"produce to {parcel.partition}"))
                 else:
                     log.debug("produce to %s: %s; will be tried again", parcel.partition, response)
-                    self.catalog.topics.pop(parcel.partition.topic, None)
+                    self.metadata.topics.pop(parcel.partition.topic, None)
                     self._retry(parcel)
 
     def _take(self, parcel: Parcel, code: ErrorCode, base_offset: int, detail: str) -> None:
@@ -260,7 +271,7 @@ class Sender:
             or (code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not parcel.was_next)
         ):
             if code in LEADER_MOVED:
-                self.catalog.topics.pop(partition.topic, None)
+                self.metadata.topics.pop(partition.topic, None)
             # Out of order behind one that is still to be repeated: it goes after that.
             self._retry(parcel)
         elif code in REFUSED_RECORDS and self.accumulator.split(parcel):
@@ -271,7 +282,7 @@ class Sender:
             self._retry(parcel)
         else:
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self.catalog.topics.pop(partition.topic, None)
+                self.metadata.topics.pop(partition.topic, None)
             self.accumulator.finish(parcel)
             self._give_up(parcel, error_for(code, f"produce to {partition}", detail))
 
@@ -349,7 +360,7 @@ class Sender:
             if not question.is_due(now):
                 continue
             question.is_asking = True
-            if question is self._metadata:
+            if question is self._metadata_lookup:
                 topics = tuple(self._look_ups)
                 self.network.send(ANY_NODE, Metadata(topics), partial(self._on_metadata, topics))
             elif question is self._producer_id:
@@ -375,7 +386,7 @@ class Sender:
     def _on_metadata(self, topics: tuple[str, ...], response: Response | Exception) -> None:
         with self.lock:
             if not isinstance(response, MetadataResponse):
-                self._settle(self._metadata, is_answered=False)
+                self._settle(self._metadata_lookup, is_answered=False)
                 if not isinstance(response, Exception) or (is_transient(response) and not is_final(response)):
                     # Who asked waits on for the next answer.
                     return
@@ -385,19 +396,19 @@ class Sender:
                     for callback in callbacks:
                         callback(error)
                 return
-            self.catalog.update(response, topics)
+            self.metadata.update(response, topics)
             unsettled = {topic for topic in topics if self._may_come(topic)}
-            self._settle(self._metadata, is_answered=not unsettled)
+            self._settle(self._metadata_lookup, is_answered=not unsettled)
             for topic in topics:
                 if topic not in unsettled:
                     self._on_topic(topic)
 
     def _may_come(self, topic: str) -> bool:
         """Whether a topic that is not known may be known in a moment: being made, or not heard of everywhere."""
-        if topic in self.catalog.topics:
+        if topic in self.metadata.topics:
             self._settling.pop(topic, None)
             return False
-        code = self.catalog.why_unknown(topic)
+        code = self.metadata.why_unknown(topic)
         if code in self.network.traits.retriable:
             return True
         if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -411,10 +422,10 @@ class Sender:
 
     def _on_topic(self, topic: str) -> None:
         callbacks = self._look_ups.pop(topic, [])
-        count = self.catalog.partition_count(topic)
+        count = self.metadata.partition_count(topic)
         error: BrokerError | None = None
         if count is None:
-            error = error_for(self.catalog.why_unknown(topic), f"topic {topic!r}")
+            error = error_for(self.metadata.why_unknown(topic), f"topic {topic!r}")
         else:
             self.known_since_ms[topic] = self.clock.monotonic_ms()
         for callback in callbacks:
@@ -422,13 +433,13 @@ class Sender:
         for partition in self.accumulator.waiting_partitions(topic):
             if count is None or not 0 <= partition.partition < count:
                 detail = "" if count is None else f"the topic has {count} partitions"
-                code = self.catalog.why_unknown(topic) if count is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                code = self.metadata.why_unknown(topic) if count is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 refused = error_for(code, str(partition), detail)
                 for parcel in self.accumulator.take_waiting((partition,)):
                     self._give_up(parcel, refused)
-            elif self.catalog.leader(partition) is None:
+            elif self.metadata.leader(partition) is None:
                 # It has none for the moment.
-                self._metadata.settle(self.clock.monotonic_ms(), self.backoff, is_answered=False)
+                self._metadata_lookup.settle(self.clock.monotonic_ms(), self.backoff, is_answered=False)
 
     def _on_producer_id(self, response: Response | Exception) -> None:
         with self.lock:

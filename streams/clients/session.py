@@ -10,12 +10,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from streams.clients.catalog import Catalog
+from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import FORBIDDEN, RequestTimeoutError, as_error, error_for, is_final, is_transient
 from streams.clients.fetcher import Fetcher
-from streams.clients.network import ANY_NODE, Network, Patience
-from streams.clients.subscription import SubscriptionState
-from streams.core.clock import Clock
+from streams.clients.network import ANY_NODE, Patience
 from streams.core.errors import BrokerError, ConfigError, StreamsError
 from streams.core.records import TopicPartition
 from streams.core.user_code import refuse_result, refuse_unawaited_methods
@@ -81,33 +79,38 @@ def checked_listener(listener: RebalanceListener | None) -> RebalanceListener:
     return RebalanceListener() if listener is None else listener
 
 
+def _member_config(parts: ConsumerParts) -> MemberConfig:
+    settings = parts.settings
+    return MemberConfig(
+        parts.group_id,
+        settings.client_id,
+        settings.group_instance_id or None,
+        settings.session_timeout_ms,
+        settings.heartbeat_interval_ms,
+        settings.max_poll_interval_ms,
+        settings.client.retry_backoff_ms,
+        parts.network.traits.is_lossy,
+    )
+
+
 class GroupSession:
     """Membership and commits of one consumer with a group id."""
 
-    def __init__(
-        self,
-        network: Network,
-        clock: Clock,
-        subscription: SubscriptionState,
-        catalog: Catalog,
-        fetcher: Fetcher,
-        config: MemberConfig,
-        assignors: Sequence[Assignor],
-    ) -> None:
-        self.policy = ConsumerMembership(assignors, config.group_instance_id)
-        self.member = Member(config, self.policy)
+    def __init__(self, parts: ConsumerParts, fetcher: Fetcher, assignors: Sequence[Assignor]) -> None:
+        self._config = _member_config(parts)
+        self.policy = ConsumerMembership(assignors, self._config.group_instance_id)
+        self.member = Member(self._config, self.policy)
         self.listener = RebalanceListener()
         #: Called before partitions are given up, to commit what auto-commit owes.
         self.before_revoke: Callable[[], None] = lambda: None
         self.wanted: set[str] = set()
         #: Whether partitions are assigned by the user: the group is only a name for offsets then.
         self.is_manual = True
-        self._network = network
-        self._clock = clock
-        self._subscription = subscription
-        self._catalog = catalog
+        self._network = parts.network
+        self._clock = parts.clock
+        self._subscription = parts.subscription
+        self._metadata = parts.metadata
         self._fetcher = fetcher
-        self._config = config
         self._actions: deque[object] = deque()
         self._snapshot: dict[str, int] | None = None
         self._assignment_due: tuple[PerformAssignment, Response | Exception] | None = None
@@ -216,7 +219,7 @@ class GroupSession:
 
         The leader answers for all; a static member may be the leader's successor and not know.
         """
-        if self._snapshot is not None and self._catalog.counts(self._snapshot_topics()) != self._snapshot:
+        if self._snapshot is not None and self._metadata.counts(self._snapshot_topics()) != self._snapshot:
             self._snapshot = None
             self.member.request_rejoin("topics or partition counts have changed")
 
@@ -269,7 +272,7 @@ class GroupSession:
         self._subscription.replace(partitions)
         if not self.member.is_leader:
             is_static = self._config.group_instance_id is not None
-            self._snapshot = self._catalog.counts(self.policy.topics) if is_static else None
+            self._snapshot = self._metadata.counts(self.policy.topics) if is_static else None
             self.wanted = set()
         refuse_result(self.listener.on_partitions_assigned(added), "on_partitions_assigned")  # type: ignore[func-returns-value]
 
@@ -281,7 +284,7 @@ class GroupSession:
 
         def receive(response: Response | Exception) -> None:
             if isinstance(response, MetadataResponse):
-                self._catalog.update(response, topics)
+                self._metadata.update(response, topics)
             self._assignment_due = (action, response)
 
         self._network.send(ANY_NODE, Metadata(topics), receive)
@@ -294,7 +297,7 @@ class GroupSession:
         if isinstance(response, Exception):
             self.member.fail_assignment(self._clock.monotonic_ms())
             return True
-        counts = self._catalog.counts(self.wanted)
+        counts = self._metadata.counts(self.wanted)
         is_done = False
         try:
             assignments = self.policy.assign(action.protocol_name, action.members, counts)

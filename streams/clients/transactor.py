@@ -53,11 +53,12 @@ class Transactor:
 
     transaction: Transaction
     sender: Sender
-    clock: Clock
     turn: Callable[[int], bool]
-    timeout_ms: int
-    transaction_timeout_ms: int
+    clock: Clock = field(init=False)
     _group_coordinators: dict[str, int] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.clock = self.sender.clock
 
     def initialize(self) -> None:
         """Get an identity, fencing whoever had the transactional id before."""
@@ -138,7 +139,9 @@ class Transactor:
     def _renew(self, producer_id: int, epoch: int) -> None:
         """Get the next epoch, which ends what is open."""
         transaction = self.transaction
-        request = InitProducerId(transaction.transactional_id, self.transaction_timeout_ms, producer_id, epoch)
+        request = InitProducerId(
+            transaction.transactional_id, self.sender.settings.transaction_timeout_ms, producer_id, epoch
+        )
         what = f"identity of producer {transaction.transactional_id!r}"
         response = self._call(None, request, InitProducerIdResponse, what)
         if response.error is not ErrorCode.NONE:
@@ -242,7 +245,7 @@ class Transactor:
             self._group_coordinators.pop(group_id, None)
 
     def _patience(self) -> Patience:
-        return Patience(self.clock, self.clock.monotonic_ms() + self.timeout_ms)
+        return Patience(self.clock, self.clock.monotonic_ms() + self.sender.settings.max_block_ms)
 
 
 def _code_of(response: object) -> ErrorCode:

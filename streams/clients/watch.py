@@ -2,34 +2,23 @@
 
 from collections.abc import Callable, Set
 
-from streams.clients.catalog import Catalog
+from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import as_error, is_final
-from streams.clients.network import ANY_NODE, Network
-from streams.core.clock import Clock
+from streams.clients.network import ANY_NODE
 from streams.protocol.messages import Metadata, MetadataResponse, Response
 
 
 class TopicWatch:
     """Asks for topics when the answer has grown old, sooner while some are missing or on request."""
 
-    def __init__(
-        self,
-        network: Network,
-        clock: Clock,
-        catalog: Catalog,
-        on_update: Callable[[], None],
-        *,
-        max_age_ms: int,
-        retry_backoff_ms: int,
-        allow_auto_create_topics: bool,
-    ) -> None:
-        self._network = network
-        self._clock = clock
-        self._catalog = catalog
+    def __init__(self, parts: ConsumerParts, on_update: Callable[[], None]) -> None:
+        self._network = parts.network
+        self._clock = parts.clock
+        self._metadata = parts.metadata
         self._on_update = on_update
-        self._max_age_ms = max_age_ms
-        self._retry_backoff_ms = retry_backoff_ms
-        self._allow_auto_create_topics = allow_auto_create_topics
+        self._max_age_ms = parts.settings.client.metadata_max_age_ms
+        self._retry_backoff_ms = parts.settings.client.retry_backoff_ms
+        self._allow_auto_create_topics = parts.settings.allow_auto_create_topics
         self._due_ms = 0
         self._earliest_ms = 0
         self._is_asking = False
@@ -74,7 +63,7 @@ class TopicWatch:
             if isinstance(response, Exception) and is_final(response):
                 self._failure = response
             return
-        self._catalog.update(response, asked)
-        is_complete = asked is None or all(topic in self._catalog.topics for topic in asked)
+        self._metadata.update(response, asked)
+        is_complete = asked is None or all(topic in self._metadata.topics for topic in asked)
         self._due_ms = now + (self._max_age_ms if is_complete else min(self._max_age_ms, 10 * self._retry_backoff_ms))
         self._on_update()

@@ -474,7 +474,7 @@ class _Check:
     def _sources(self) -> None:
         was, now = _sources(self.old.topology), _sources(self.new.topology)
         for topic in sorted(now.keys() - was.keys()):
-            policy = self.new.config.auto_offset_reset
+            policy = self.new.config.consumer.auto_offset_reset
             begin = "at its end: what is there already is not read" if policy == "latest" else "at its beginning"
             self._add(Level.BUT, f"topic {topic}", f"is read by NEW only: it begins {begin} (auto_offset_reset)")
         for topic in sorted(was.keys() - now.keys()):

@@ -1,6 +1,7 @@
-"""The types of the settings, for checkers: what may be given to ``Streams(**settings)`` and its like.
+"""The types of the settings, for checkers: what may be given to ``Streams(**settings)``, ``Consumer`` and ``Producer``.
 
-The table of ``core.config`` says what is accepted, and checks it; a test holds this to it.  Imports core only.
+The classes of ``core.config`` and ``core.client_settings`` declare the settings and check them at run time.  A type
+checker cannot derive these from them, so that a test holds the two equal.  Imports core only.
 """
 
 import os
@@ -14,8 +15,84 @@ from streams.core.timestamps import Extractor, ExtractorName, TimestampFunction
 Milliseconds: TypeAlias = int | timedelta
 
 
-class Settings(TypedDict, total=False):
-    """All settings but the application id, which is an argument of its own; see the reference of settings."""
+class _Client(TypedDict, total=False):
+    request_timeout_ms: Milliseconds
+    retry_backoff_ms: Milliseconds
+    metadata_max_age_ms: Milliseconds
+
+
+class _Connection(TypedDict, total=False):
+    reconnect_backoff_ms: Milliseconds
+    reconnect_backoff_max_ms: Milliseconds
+    connections_max_idle_ms: Milliseconds
+
+
+class _Security(TypedDict, total=False):
+    security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    sasl_username: str
+    sasl_password: str
+    ssl_ca_location: str | os.PathLike[str]
+    ssl_certificate_location: str | os.PathLike[str]
+    ssl_key_location: str | os.PathLike[str]
+
+
+class _Consumer(_Client, total=False):
+    auto_offset_reset: Literal["earliest", "latest", "none"]
+    max_poll_records: int
+    max_poll_interval_ms: Milliseconds
+    session_timeout_ms: Milliseconds
+    heartbeat_interval_ms: Milliseconds
+    group_instance_id: str | None
+    fetch_max_wait_ms: Milliseconds
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    isolation_level: Literal["read_uncommitted", "read_committed"]
+
+
+class _Producer(_Client, total=False):
+    linger_ms: Milliseconds
+    batch_size_bytes: int
+    buffer_memory_bytes: int
+    max_block_ms: Milliseconds
+    max_request_bytes: int
+    max_in_flight_requests: int
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    acks: Literal["all", "1", "0", -1, 1, 0]
+    transaction_timeout_ms: Milliseconds
+    delivery_timeout_ms: Milliseconds
+    retry_backoff_max_ms: Milliseconds
+
+
+class ConnectionOptions(_Connection, total=False):
+    """Settings of a ``TcpCluster``."""
+
+    connect_timeout_ms: Milliseconds
+    hold_ms: Milliseconds
+
+
+class ConsumerOptions(_Consumer, total=False):
+    """Settings of a ``Consumer``."""
+
+    client_id: str
+    enable_auto_commit: bool
+    auto_commit_interval_ms: Milliseconds
+    background_heartbeat: bool
+    fetch_max_records: int
+    default_api_timeout_ms: Milliseconds
+    allow_auto_create_topics: bool
+
+
+class ProducerOptions(_Producer, total=False):
+    """Settings of a ``Producer``."""
+
+    client_id: str
+    enable_idempotence: bool | None
+    transactional_id: str | None
+
+
+class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
+    """All settings of an application but its id, which is an argument of its own; see the reference of settings."""
 
     bootstrap_servers: str | list[str] | tuple[str, ...]
     client_id: str
@@ -47,37 +124,3 @@ class Settings(TypedDict, total=False):
     repartition_purge_interval_ms: Milliseconds
     replication_factor: int
     state_memory_max_bytes: int
-    auto_offset_reset: Literal["earliest", "latest", "none"]
-    max_poll_records: int
-    max_poll_interval_ms: Milliseconds
-    session_timeout_ms: Milliseconds
-    heartbeat_interval_ms: Milliseconds
-    group_instance_id: str
-    fetch_max_wait_ms: Milliseconds
-    fetch_max_bytes: int
-    max_partition_fetch_bytes: int
-    isolation_level: Literal["read_uncommitted", "read_committed"]
-    linger_ms: Milliseconds
-    batch_size_bytes: int
-    buffer_memory_bytes: int
-    max_block_ms: Milliseconds
-    max_request_bytes: int
-    max_in_flight_requests: int
-    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
-    acks: Literal["all", "1", "0", 1, 0]
-    delivery_timeout_ms: Milliseconds
-    transaction_timeout_ms: Milliseconds
-    request_timeout_ms: Milliseconds
-    retry_backoff_ms: Milliseconds
-    retry_backoff_max_ms: Milliseconds
-    reconnect_backoff_ms: Milliseconds
-    reconnect_backoff_max_ms: Milliseconds
-    connections_max_idle_ms: Milliseconds
-    metadata_max_age_ms: Milliseconds
-    security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
-    sasl_username: str
-    sasl_password: str
-    ssl_ca_location: str | os.PathLike[str]
-    ssl_certificate_location: str | os.PathLike[str]
-    ssl_key_location: str | os.PathLike[str]

@@ -332,12 +332,14 @@ class Instance:
             lambda: thread.task_set.plan,
             self.metrics,
             config.is_exactly_once,
-            Refusals(config.max_request_bytes, config.is_exactly_once),
+            Refusals(config.producer.max_request_bytes, config.is_exactly_once),
             self._clients.purger(name) if plan.repartition_topics() else None,
         )
         restored = self.metrics.counter("restored-tasks-total")
         reader = self._clients.reader(f"{name}-restore")
-        restorer = Restorer(reader, _RESTORED_RECORDS * config.max_poll_records, self.restore_listener, restored)
+        restorer = Restorer(
+            reader, _RESTORED_RECORDS * config.consumer.max_poll_records, self.restore_listener, restored
+        )
         task_set = TaskSet(
             name,
             plan,

@@ -105,7 +105,7 @@ class Provisioner:
         return Admin(
             self._cluster,
             client_id=f"{self._config.application_id}-admin",
-            request_timeout_ms=self._config.request_timeout_ms,
+            request_timeout_ms=self._config.client.request_timeout_ms,
             clock=self._clock,
         )
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from attrs import define, field
 
-from streams.clients.catalog import Catalog
+from streams.clients.metadata import MetadataCache
 from streams.clients.network import ANY_NODE, Network
 from streams.core.clock import Clock
 from streams.core.records import TopicPartition
@@ -36,7 +36,7 @@ class Purger:
     _interval_ms: int
     _next_ms: int = field(init=False)
     _consumed: dict[TopicPartition, int] = field(factory=dict)
-    _catalog: Catalog = field(factory=Catalog)
+    _metadata: MetadataCache = field(factory=MetadataCache)
 
     def __attrs_post_init__(self) -> None:
         self._next_ms = self._clock.monotonic_ms() + self._interval_ms
@@ -60,7 +60,7 @@ class Purger:
             if self._consumed:
                 self._network.send(ANY_NODE, DeleteRecords(self._consumed))
                 self._consumed = {}
-        elif any(self._catalog.leader(partition) is None for partition in self._consumed):
+        elif any(self._metadata.leader(partition) is None for partition in self._consumed):
             topics = tuple(sorted({partition.topic for partition in self._consumed}))
             self._network.send(ANY_NODE, Metadata(topics, False), partial(self._on_metadata, topics))
         else:
@@ -72,13 +72,13 @@ class Purger:
 
     def _on_metadata(self, topics: tuple[str, ...], response: Response | Exception) -> None:
         if isinstance(response, MetadataResponse):
-            self._catalog.update(response, topics)
+            self._metadata.update(response, topics)
             self._send()
 
     def _send(self) -> None:
         by_node: dict[int, dict[TopicPartition, int]] = {}
         for partition, offset in self._consumed.items():
-            node = self._catalog.leader(partition)
+            node = self._metadata.leader(partition)
             if node is not None:
                 by_node.setdefault(node, {})[partition] = offset
         for node, offsets in by_node.items():
@@ -89,6 +89,6 @@ class Purger:
             found = response.partitions.get(partition) if isinstance(response, DeleteRecordsResponse) else None
             if found is None or found[0] is not ErrorCode.NONE:
                 # Its leader is another by now: the next time.
-                self._catalog.topics.pop(partition.topic, None)
+                self._metadata.topics.pop(partition.topic, None)
             elif self._consumed.get(partition) == offset:
                 del self._consumed[partition]

@@ -259,7 +259,7 @@ class TaskSet:
         A partition that was added to a topic which the application reads already begins at its
         beginning, whatever the reset policy: nobody could have read it before.
         """
-        policy = self.config.auto_offset_reset
+        policy = self.config.consumer.auto_offset_reset
         # What the application has written for itself, or is given whole, is read whole.
         is_own = self.bounded is not None or partition.topic in self.plan.repartition_topics()
         if policy != "earliest" and not is_own:

@@ -221,7 +221,7 @@ class StreamThread:
 
     def announce(self) -> None:
         """Join the group, tell its leader what this thread has to say, and leave again."""
-        deadline_ms = self.clock.monotonic_ms() + self.config.session_timeout_ms
+        deadline_ms = self.clock.monotonic_ms() + self.config.consumer.session_timeout_ms
         try:
             while self.assignor.directive is None and self.clock.monotonic_ms() < deadline_ms:
                 try:
@@ -386,7 +386,7 @@ class StreamThread:
 
     def _commit_at_last(self) -> None:
         """Commit everything before the end, through a rebalance if there is one."""
-        deadline_ms = self.clock.monotonic_ms() + self.config.session_timeout_ms
+        deadline_ms = self.clock.monotonic_ms() + self.config.consumer.session_timeout_ms
         try:
             while not self._try_commit(list(self.tasks.values())):
                 if self.clock.monotonic_ms() > deadline_ms:
@@ -522,7 +522,8 @@ class StreamThread:
         log.info("%s: assigned tasks %s; copies of %s", self.name, _names(self.tasks), _names(copies))
         if not directive.is_final:
             # Whoever gives something up joins again for it; but it may die before, and come back as a static member.
-            self._probe_at_ms = self.clock.monotonic_ms() + _FINAL_HEARTBEATS * self.config.heartbeat_interval_ms
+            pause_ms = _FINAL_HEARTBEATS * self.config.consumer.heartbeat_interval_ms
+            self._probe_at_ms = self.clock.monotonic_ms() + pause_ms
         elif self.assignor.awaits_warmups:
             self._probe_at_ms = self.clock.monotonic_ms() + self.config.probing_rebalance_interval_ms
 

@@ -48,7 +48,7 @@ def fill(servers: str, entries: int) -> None:
                 TopicSpec(changelog, PARTITIONS, {"cleanup.policy": "compact"}),
             ]
         )
-    with Producer(bootstrap_servers=servers, batch_size=256 * 1024, linger_ms=20) as producer:
+    with Producer(bootstrap_servers=servers, batch_size_bytes=256 * 1024, linger_ms=20) as producer:
         for first in range(0, entries, _BATCH):
             # In no order of the keys, as changelogs are.
             keys = [_long(number * 2_654_435_761 % (1 << 40)) for number in range(first, min(first + _BATCH, entries))]

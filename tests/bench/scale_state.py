@@ -93,7 +93,7 @@ def fill(servers: str, keys: int, distinct: int, span_ms: int) -> int:
     count = 0
     with Admin(bootstrap_servers=servers) as admin:
         admin.create_topics([TopicSpec(name, PARTITIONS) for name in (events.name, counts.name)])
-    producer = Producer(bootstrap_servers=servers, linger_ms=5, batch_size=1 << 20)
+    producer = Producer(bootstrap_servers=servers, linger_ms=5, batch_size_bytes=1 << 20)
     for number, block in blocks(keys, distinct, span_ms):
         producer.send_block(TopicPartition(events.name, number), block)
         count += len(block)

@@ -54,7 +54,7 @@ def fill(servers: str, records: int) -> None:
         admin.create_topics([TopicSpec("events", PARTITIONS)])
     keys = [_long(key) for key in range(10_000)]
     places = partitions_for(keys, PARTITIONS)
-    with Producer(bootstrap_servers=servers, batch_size=256 * 1024) as producer:
+    with Producer(bootstrap_servers=servers, batch_size_bytes=256 * 1024) as producer:
         for first in range(0, records, _BATCH):
             columns: list[tuple[list[bytes], list[int]]] = [([], []) for _ in range(PARTITIONS)]
             for number in range(first, min(first + _BATCH, records)):

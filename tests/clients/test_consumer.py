@@ -579,7 +579,7 @@ def test_pattern_takes_in_topics_as_they_appear_and_disappear(broker, make, cloc
     consumer = make(metadata_max_age_ms=5_000)
     consumer.subscribe(re.compile("log-.*"))
     assert consumer.poll() == []
-    for name in ("log-a", "log-b", "catalog-x"):
+    for name in ("log-a", "log-b", "metadata-x"):
         broker.create_topic(name, partitions=1)
     clock.advance(5_000)
     consumer.poll()

@@ -6,7 +6,7 @@ import pytest
 from attrs import define, field
 
 from streams.clients import Consumer, RebalanceListener
-from streams.clients.heartbeat import Guard
+from streams.clients.heartbeat import ConsumerLock
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.core.threads import SystemThreads
@@ -198,7 +198,7 @@ def test_background_does_nothing_while_the_application_is_in(clock, make, thread
 
 
 def test_guard_lets_one_of_both_in():
-    guard = Guard(SystemThreads())
+    guard = ConsumerLock(SystemThreads())
     assert guard.try_enter()
     has_entered = threading.Event()
 

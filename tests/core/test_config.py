@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from streams.core.config import ALIASES, SETTINGS, StreamsConfig, describe_settings
+from streams.core.client_settings import ConsumerSettings, ProducerSettings, Security
+from streams.core.config import SETTINGS, StreamsConfig, setting_name
 from streams.core.errors import ConfigError
+from streams.core.setting import table_of
 
 
 def _handler(context: Any, record: Any, error: Exception) -> str:
@@ -21,7 +23,7 @@ def test_defaults_are_kafka_streams_own() -> None:
     assert config.max_task_idle_ms == 0
     assert config.cache_max_bytes == 10 * 1024 * 1024
     assert config.processing_guarantee == "at_least_once"
-    assert config.auto_offset_reset == "earliest"
+    assert config.consumer.auto_offset_reset == "earliest"
     assert config.default_store == "rocksdb"
     assert not config.is_exactly_once
 
@@ -36,10 +38,11 @@ def test_defaults_are_kafka_streams_own() -> None:
         ("default.dsl.store", "IN_MEMORY", "in_memory"),
         ("statestore.cache.max.bytes", "0", 0),
         ("processing_guarantee", "exactly_once_v2", "exactly_once_v2"),
-        ("acks", "-1".replace("-1", "all"), "all"),
+        ("acks", -1, "all"),
+        ("batch.size", 5, 5),
+        ("request_timeout_ms", 5, 5),
         ("acks", 1, "1"),
-        ("sasl_mechanism", "scram-sha-256", "SCRAM-SHA-256"),
-        ("security_protocol", "SASL_SSL", "sasl_ssl"),
+        ("group_instance_id", None, ""),
         ("state_dir", Path("state"), "state"),
         ("bootstrap_servers", ["a:1", "b:2"], "a:1,b:2"),
         ("deserialization_handler", "continue", "continue"),
@@ -48,10 +51,10 @@ def test_defaults_are_kafka_streams_own() -> None:
     ],
 )
 def test_value_is_parsed(name: str, value: Any, parsed: object) -> None:
-    config = StreamsConfig.of(**{name: value})
-    ours = name.replace(".", "_")
+    config, ours = StreamsConfig.of(**{name: value}), setting_name(name)
+    groups = (config, config.consumer, config.producer, config.connection, config.client)
 
-    assert getattr(config, ALIASES.get(ours, ours)) == parsed
+    assert {getattr(part, ours) for part in groups if hasattr(part, ours)} == {parsed}
 
 
 @pytest.mark.parametrize(
@@ -96,22 +99,72 @@ def test_exactly_once_commits_every_100_ms_unless_told() -> None:
     assert told.replace(processing_guarantee="exactly_once_v2").commit_interval_ms == 7
 
 
-def test_password_is_not_shown() -> None:
-    assert "secret" not in repr(StreamsConfig.of(sasl_password="secret"))
+def test_security_is_parsed_and_its_password_is_not_shown() -> None:
+    config = StreamsConfig.of(
+        security_protocol="SASL_SSL", sasl_mechanism="scram-sha-256", sasl_username="a", sasl_password="secret"
+    )
+
+    assert config.security == Security("sasl_ssl", "SCRAM-SHA-256", "a", "secret")
+    assert "secret" not in repr(config)
+    with pytest.raises(ConfigError, match="not the given value"):
+        StreamsConfig.of(sasl_password=5)
 
 
 def test_table_describes_every_setting() -> None:
-    table = describe_settings()
+    tables = [SETTINGS, table_of(ConsumerSettings), table_of(ProducerSettings)]
+    for setting in [setting for table in tables for setting in table.values()]:
+        assert setting.doc.endswith(".")
+        assert setting.unit or setting.kind != "int"
 
-    assert [setting.name for setting in table] == list(SETTINGS)
-    assert all(setting.doc.endswith(".") for setting in table)
-    assert all(setting.unit for setting in table if setting.kind == "int")
-    assert set(StreamsConfig.of().as_dict()) == set(SETTINGS)
-    assert not set(ALIASES) & set(SETTINGS)
-    assert set(ALIASES.values()) <= set(SETTINGS)
+
+def test_no_name_stands_for_two_settings() -> None:
+    names = [name for setting in SETTINGS.values() for name in (setting.name, *setting.aliases)]
+
+    assert len(names) == len(set(names))
 
 
 def test_every_default_passes_its_own_check() -> None:
-    values = {s.name: s.default for s in describe_settings() if s.name != "application_id"}
+    values = {name: setting.default for name, setting in SETTINGS.items() if name != "application_id"}
 
     assert StreamsConfig.of(**values) == StreamsConfig()
+
+
+def test_settings_of_clients_are_those_of_kafka_alone_and_of_kafka_streams_in_an_application() -> None:
+    config = StreamsConfig.of()
+
+    assert (ConsumerSettings.of().auto_offset_reset, config.consumer.auto_offset_reset) == ("latest", "earliest")
+    assert (ProducerSettings.of().transaction_timeout_ms, config.producer.transaction_timeout_ms) == (60_000, 10_000)
+
+
+def test_setting_of_all_clients_reaches_each() -> None:
+    config = StreamsConfig.of(request_timeout_ms=7)
+
+    assert config.consumer.client == config.producer.client == config.client
+    assert config.client.request_timeout_ms == 7
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"enable_auto_commit": True}, "unknown setting 'enable_auto_commit'"),
+        ({"transactional_id": "x"}, "unknown setting 'transactional_id'"),
+    ],
+)
+def test_setting_that_only_a_client_has_is_unknown_to_an_application(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        StreamsConfig.of(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_poll_record": 1}, "did you mean 'max_poll_records'"),
+        ({"linger_ms": 1}, "unknown setting 'linger_ms'"),
+        ({"max_poll_records": 0}, "at least 1, not 0"),
+        ({"auto_offset_reset": "begin"}, "expected earliest or latest or none, not 'begin'"),
+        ({"isolation_level": "committed"}, "expected read_uncommitted or read_committed"),
+    ],
+)
+def test_mistake_in_a_clients_settings_is_explained(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ConsumerSettings.of(**settings)

@@ -1,7 +1,7 @@
 """Each setting is heeded, in the kinds of runs that it is meant for."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,16 @@ from streams import (
 )
 from streams.bounded import run_bounded
 from streams.clients import NoOffsetError
+from streams.core import client_settings
 from streams.core import config as config_module
+from streams.core import setting as setting_module
+from streams.core.client_settings import (
+    ClientSettings,
+    ConnectionSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    Security,
+)
 from streams.core.config import SETTINGS
 from streams.core.records import Block
 from streams.testing import TopologyTestDriver, simulate
@@ -54,8 +63,32 @@ _READ_SELDOM = {
     "lost_records": "tests/runtime/test_losses.py",
     "max_cycle_rounds": "tests/runtime/test_rounds.py",
     "probing_rebalance_interval_ms": "tests/testing/simulation",
+    "sasl_mechanism": "tests/clients/tcp/test_security.py",
+    "sasl_password": "tests/clients/tcp/test_security.py",
+    "sasl_username": "tests/clients/tcp/test_security.py",
+    "ssl_ca_location": "tests/clients/tcp/test_security.py",
+    "ssl_certificate_location": "tests/clients/tcp/test_security.py",
+    "ssl_key_location": "tests/clients/tcp/test_security.py",
     "task_timeout_ms": "tests/testing/simulation",
+    "transaction_timeout_ms": "tests/runtime/test_exactly_once.py",
 }
+
+
+#: Where settings are declared and copied; of these only the named functions stand for the settings that they read.
+_TABLES = {module.__file__ for module in (config_module, client_settings, setting_module)}
+_MEANINGS = ("is_exactly_once", "check_membership", "is_idempotent", "_may_be_idempotent", "has_tls", "has_sasl")
+
+
+def _noting(read: set[str]) -> Callable[[Any, str], Any]:
+    """Return a ``__getattribute__`` that notes the names which are read outside the tables."""
+
+    def noted(self: Any, name: str) -> Any:
+        code = sys._getframe(1).f_code
+        if (code.co_filename not in _TABLES or code.co_name in _MEANINGS) and "attr" not in code.co_filename:
+            read.add(name)
+        return object.__getattribute__(self, name)
+
+    return noted
 
 
 def test_every_setting_is_read_by_a_live_application(
@@ -63,17 +96,8 @@ def test_every_setting_is_read_by_a_live_application(
 ) -> None:
     """Seen at work: what a file merely names might be a setting of something else."""
     read: set[str] = set()
-    plain = StreamsConfig.__getattribute__
-
-    def noted(self: StreamsConfig, name: str) -> Any:
-        caller = sys._getframe(1)
-        # The table copies all of them; its properties stand for the settings that they read.
-        is_table = caller.f_code.co_filename == config_module.__file__ and caller.f_code.co_name != "is_exactly_once"
-        if not is_table and "attr" not in caller.f_code.co_filename:
-            read.add(name)
-        return plain(self, name)
-
-    monkeypatch.setattr(StreamsConfig, "__getattribute__", noted)
+    for group in (StreamsConfig, ClientSettings, ConnectionSettings, ConsumerSettings, ProducerSettings, Security):
+        monkeypatch.setattr(group, "__getattribute__", _noting(read))
     with broker.serve("127.0.0.1:0") as server:
         settings = {"bootstrap_servers": server.bootstrap_servers, "state_dir": tmp_path, "cache_max_bytes": 0}
         with Streams(counting, application_id="read", **settings) as streams, Producer(broker) as producer:

@@ -5,6 +5,6 @@
 """
 
 from streams.clients.tcp.cluster import TcpCluster, cluster_of
-from streams.clients.tcp.security import Security
+from streams.core.client_settings import Security
 
 __all__ = ["Security", "TcpCluster", "cluster_of"]

@@ -19,7 +19,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from attrs import define, field, frozen
 
 from streams.clients.errors import AuthenticationError, DisconnectedError
-from streams.clients.tcp.security import Security
+from streams.clients.tcp.security import sasl_exchange
+from streams.core.client_settings import Security
 from streams.core.errors import RecordTooLargeError, StreamsError
 from streams.protocol.messages import ErrorCode, Fetch, JoinGroup, Request, SyncGroup
 from streams.protocol.wire import (
@@ -528,7 +529,7 @@ class Channel:
                 f"it has {', '.join(found['mechanisms']) or 'none'}"
             )
         version = self._version(SASL_AUTHENTICATE.key, SASL_AUTHENTICATE.versions)
-        exchange = self.config.security.exchange(secrets.token_urlsafe(24))
+        exchange = sasl_exchange(self.config.security, secrets.token_urlsafe(24))
         said = next(exchange)
         while True:
             found = yield SASL_AUTHENTICATE.key, version, {"auth_bytes": said}

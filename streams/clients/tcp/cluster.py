@@ -5,16 +5,19 @@ Reads addresses, holds what all its connections have in common.
 
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import Final, Unpack
 
 from streams.clients.errors import RETRIABLE, DisconnectedError, error_for
 from streams.clients.network import ANY_NODE, Backoff, Patience, Traits
 from streams.clients.tcp.channel import Address, Answer, ChannelConfig, Question
 from streams.clients.tcp.connection import ConnectionConfig, TcpConnection, alter_config, describe_configs
-from streams.clients.tcp.security import Security
+from streams.clients.tcp.security import tls_context
+from streams.core.client_settings import ClientSettings, ConnectionSettings, Security
 from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import ConfigError
+from streams.core.setting import changed
+from streams.core.settings import ConnectionOptions
 from streams.protocol.error_codes import error_code
 from streams.protocol.messages import ErrorCode
 from streams.protocol.transport import Cluster
@@ -33,16 +36,12 @@ class TcpCluster:
     Args:
         bootstrap_servers: where to begin: "host:port", several of them with commas between, or a sequence.
         security: TLS and authentication; none by default.
-        request_timeout_ms: without any answer for so long a connection counts as cut; a request that may
-            rightly wait at the broker has its own time on top.
-        connect_timeout_ms: for a connection, greeting included.
-        hold_ms: how long a request that any broker can answer waits for one that can be reached.
-        reconnect_backoff_ms: the rest that an address gets when it cannot be reached, doubled each time up
-            to ``reconnect_backoff_max_ms``.
-        connections_max_idle_ms: an unused connection is replaced after that; brokers close theirs after 600,000.
+        settings: of its connections; ``options`` are the same by name (see the reference of settings).
+        request_timeout_ms: after so long without any response a connection counts as cut; a request that may
+            wait at the broker has that time in addition.
 
     Raises:
-        ConfigError: an address cannot be read, or a file of certificates not used.
+        ConfigError: an address cannot be read, a file of certificates not used, or a setting does not fit.
     """
 
     def __init__(
@@ -50,23 +49,21 @@ class TcpCluster:
         bootstrap_servers: str | Iterable[str],
         security: Security = _NO_SECURITY,
         *,
-        request_timeout_ms: int = 30_000,
-        connect_timeout_ms: int = 10_000,
-        hold_ms: int = 15_000,
-        reconnect_backoff_ms: int = 50,
-        reconnect_backoff_max_ms: int = 1_000,
-        connections_max_idle_ms: int = 540_000,
+        settings: ConnectionSettings | None = None,
+        request_timeout_ms: int | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
+        **options: Unpack[ConnectionOptions],
     ) -> None:
+        settings = changed(settings or ConnectionSettings(), options)
         self.bootstrap: Sequence[Address] = addresses(bootstrap_servers)
         self._security = security
-        self._context = security.context()
-        self._request_timeout_ms = request_timeout_ms
-        self._connect_timeout_ms = connect_timeout_ms
-        self._hold_ms = hold_ms
-        self._backoff = Backoff(reconnect_backoff_ms, reconnect_backoff_max_ms)
-        self._max_idle_ms = connections_max_idle_ms
+        self._context = tls_context(security)
+        self._request_timeout_ms = request_timeout_ms or ClientSettings().request_timeout_ms
+        self._connect_timeout_ms = settings.connect_timeout_ms
+        self._hold_ms = settings.hold_ms
+        self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms)
+        self._max_idle_ms = settings.connections_max_idle_ms
         self._clock: Clock = SystemClock() if clock is None else clock
         self._rng = rng or Random()
         # Where a disk has failed another broker may lead its partitions.
@@ -77,11 +74,9 @@ class TcpCluster:
         """Return the cluster that an application's settings name."""
         return cls(
             config.bootstrap_servers,
-            Security.of(config),
-            request_timeout_ms=config.request_timeout_ms,
-            reconnect_backoff_ms=config.reconnect_backoff_ms,
-            reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
-            connections_max_idle_ms=config.connections_max_idle_ms,
+            config.security,
+            settings=config.connection,
+            request_timeout_ms=config.client.request_timeout_ms,
         )
 
     def __repr__(self) -> str:

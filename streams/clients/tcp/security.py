@@ -11,105 +11,46 @@ from base64 import b64decode, b64encode
 from collections.abc import Generator
 from typing import Final
 
-from attrs import field, fields, frozen
-from attrs.validators import in_
-
 from streams.clients.errors import AuthenticationError
-from streams.core.config import StreamsConfig
+from streams.core.client_settings import Security
 from streams.core.errors import ConfigError
 
-PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-
-# Fewer say that somebody wants to try passwords out (RFC 5802).
+# With fewer iterations a stolen proof is cheap to guess from (RFC 5802).
 _MIN_ITERATIONS: Final = 4_096
-# More would keep the client busy for a broker that nobody has proved to be one yet; Kafka's own are 16,384 at most.
+# More would keep the client busy for a broker that has not proved yet who it is; Kafka's own are 16,384 at most.
 _MAX_ITERATIONS: Final = 1_000_000
-# More digits are no number of iterations, and take time to be read as one.
+# A longer number is refused before it is parsed, which takes time.
 _MAX_DIGITS: Final = 9
 
-#: Gives the client's messages and takes the server's; ends when both are content.
+#: Yields the client's messages and is sent the server's; ends when both sides accept.
 Exchange = Generator[bytes, bytes, None]
 
 
-@frozen
-class Security:
-    """How to connect; the names are those of the settings.
+def tls_context(security: Security) -> ssl.SSLContext | None:
+    """Return what TLS needs, None without it.
 
-    Over TLS the broker's certificate must be issued by someone in ``ssl_ca_location`` (empty = the system's) for
-    the host that is connected to.
+    Raises:
+        ConfigError: a file cannot be read, or holds no certificates.
     """
+    if not security.has_tls:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=security.ssl_ca_location or None)
+        if security.ssl_certificate_location:
+            context.load_cert_chain(security.ssl_certificate_location, security.ssl_key_location or None)
+    except (OSError, ssl.SSLError) as error:
+        given = (security.ssl_ca_location, security.ssl_certificate_location, security.ssl_key_location)
+        files = ", ".join(repr(name) for name in given if name)
+        raise ConfigError(f"TLS: {files} cannot be used: {error}; give PEM files") from error
+    return context
 
-    security_protocol: str = field(default="plaintext", validator=in_(PROTOCOLS))
-    sasl_mechanism: str = field(default="PLAIN", validator=in_(MECHANISMS))
-    sasl_username: str = ""
-    sasl_password: str = field(default="", repr=False)
-    ssl_ca_location: str = ""
-    ssl_certificate_location: str = ""
-    ssl_key_location: str = ""
 
-    @classmethod
-    def of(cls, config: StreamsConfig) -> "Security":
-        """Return what an application's settings say."""
-        return cls(
-            config.security_protocol,
-            config.sasl_mechanism,
-            config.sasl_username,
-            config.sasl_password,
-            config.ssl_ca_location,
-            config.ssl_certificate_location,
-            config.ssl_key_location,
-        )
-
-    def __attrs_post_init__(self) -> None:
-        if self.has_sasl and not self.sasl_username:
-            raise ConfigError(f"security_protocol={self.security_protocol!r} needs sasl_username and sasl_password")
-        kinds = [kind for kind, is_used in (("sasl", self.has_sasl), ("ssl", self.has_tls)) if not is_used]
-        unused = [name for name in self.given() if name.partition("_")[0] in kinds]
-        if unused:
-            raise ConfigError(
-                f"{', '.join(unused)} would not be used: security_protocol is {self.security_protocol!r}; set it to "
-                f"{'sasl_ssl or sasl_plaintext' if unused[0].startswith('sasl') else 'ssl or sasl_ssl'}"
-            )
-
-    def given(self) -> list[str]:
-        """Return the names of the settings that differ from their defaults."""
-        return [part.name for part in fields(type(self)) if getattr(self, part.name) != part.default]
-
-    @property
-    def has_tls(self) -> bool:
-        """Whether connections are encrypted."""
-        return self.security_protocol in ("ssl", "sasl_ssl")
-
-    @property
-    def has_sasl(self) -> bool:
-        """Whether the client says who it is."""
-        return self.security_protocol in ("sasl_plaintext", "sasl_ssl")
-
-    def context(self) -> ssl.SSLContext | None:
-        """Return what TLS needs, None without it.
-
-        Raises:
-            ConfigError: a file cannot be read, or is none of certificates.
-        """
-        if not self.has_tls:
-            return None
-        try:
-            context = ssl.create_default_context(cafile=self.ssl_ca_location or None)
-            if self.ssl_certificate_location:
-                context.load_cert_chain(self.ssl_certificate_location, self.ssl_key_location or None)
-        except (OSError, ssl.SSLError) as error:
-            given = (self.ssl_ca_location, self.ssl_certificate_location, self.ssl_key_location)
-            files = ", ".join(repr(name) for name in given if name)
-            raise ConfigError(f"TLS: {files} cannot be used: {error}; give PEM files") from error
-        return context
-
-    def exchange(self, nonce: str) -> Exchange:
-        """Return the client's side of the mechanism; ``nonce`` is to be new each time."""
-        if self.sasl_mechanism == "PLAIN":
-            return _plain(self.sasl_username, self.sasl_password)
-        algorithm = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[self.sasl_mechanism]
-        return _scram(algorithm, self.sasl_username, self.sasl_password, nonce)
+def sasl_exchange(security: Security, nonce: str) -> Exchange:
+    """Return the client's side of the mechanism; ``nonce`` has to be new each time."""
+    if security.sasl_mechanism == "PLAIN":
+        return _plain(security.sasl_username, security.sasl_password)
+    algorithm = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[security.sasl_mechanism]
+    return _scram(algorithm, security.sasl_username, security.sasl_password, nonce)
 
 
 def _plain(username: str, password: str) -> Exchange:
@@ -127,7 +68,7 @@ def _scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange
     given = _attributes(server_first)
     combined, salt, iterations = given.get("r", ""), given.get("s", ""), given.get("i", "0")
     if not combined.startswith(nonce) or combined == nonce or not (iterations.isascii() and iterations.isdigit()):
-        raise AuthenticationError(f"SCRAM: {server_first!r} is no answer to what was asked")
+        raise AuthenticationError(f"SCRAM: {server_first!r} does not answer the client's message")
     if len(iterations) > _MAX_DIGITS or not _MIN_ITERATIONS <= int(iterations) <= _MAX_ITERATIONS:
         raise AuthenticationError(
             f"SCRAM: {iterations[:_MAX_DIGITS]} iterations are asked for, {_MIN_ITERATIONS} to {_MAX_ITERATIONS} are "

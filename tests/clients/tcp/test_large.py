@@ -27,7 +27,7 @@ def producer(broker, monkeypatch):
     """Against a broker that takes 1 MiB, as if all did."""
     monkeypatch.setattr(channel, "MAX_FRAME_BYTES", MOST)
     with broker.serve("127.0.0.1:0", limits=Limits(max_request_bytes=MOST)) as server:
-        producer = Producer(bootstrap_servers=server.bootstrap_servers, max_request_size=8 * MOST)
+        producer = Producer(bootstrap_servers=server.bootstrap_servers, max_request_bytes=8 * MOST)
         yield producer
         # It tells once more what it could not deliver.
         with contextlib.suppress(RecordTooLargeError):

@@ -7,7 +7,7 @@ from typing import Any
 from streams.core.records import ConsumerRecord, TopicPartition
 
 
-class Unread:
+class Unconsumed:
     """They do not count as read: positions and commits lie before them."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from attrs import define, field
 
-from streams.clients.catalog import Catalog
+from streams.clients.metadata import MetadataCache
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic, topic_names
 
@@ -15,7 +15,7 @@ Topics: TypeAlias = Iterable[str | Topic[Any, Any]] | re.Pattern[str]
 
 
 @define(eq=False)
-class Interest:
+class TopicSubscription:
     """Topics subscribed to; ``names`` are those that the pattern matches, where there is one."""
 
     pattern: re.Pattern[str] | None = None
@@ -47,9 +47,9 @@ class Interest:
         """Decode these by their types."""
         self.typed.update((topic.name, topic) for topic in topics)
 
-    def match(self, catalog: Catalog) -> None:
+    def match(self, metadata: MetadataCache) -> None:
         """Take the topics that the pattern matches, which internal ones never do."""
         pattern = self.pattern
         if pattern is not None:
-            found = (t.name for t in catalog.topics.values() if not t.is_internal and pattern.fullmatch(t.name))
+            found = (t.name for t in metadata.topics.values() if not t.is_internal and pattern.fullmatch(t.name))
             self.names = tuple(sorted(found))

@@ -10,7 +10,7 @@ from streams.protocol.messages import ErrorCode, MetadataResponse, TopicMetadata
 
 
 @define(eq=False)
-class Catalog:
+class MetadataCache:
     """Topics by name; absent are those that do not exist or were never asked for."""
 
     topics: dict[str, TopicMetadata] = field(factory=dict)

@@ -1,0 +1,192 @@
+"""Drives a producer's sender: any thread that sends, flushes or waits for a result, one at a time.
+
+Locking, stated here and nowhere else: the sender's ``lock`` guards the accumulator and the sender.  It is held for
+moments and never while a thread waits.  Which thread drives is a flag under the lock, so that no thread waits for a
+lock that a waiting thread holds; the others wait for a signal that is raised after each turn.  Callbacks run after a
+turn, without the lock and without the flag.  Imports core.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from streams.clients.delivery import Delivery
+from streams.clients.errors import RequestTimeoutError
+from streams.clients.network import Patience
+from streams.clients.sender import Sender
+from streams.core.errors import BrokerError, ClientClosedError
+from streams.core.threads import Signal, Threads, Worker
+
+log = logging.getLogger(__name__)
+
+#: How long the driving thread waits for responses before it looks again.
+TURN_MS: Final = 50
+
+# How long the background thread sleeps where nothing is due: it is woken for more.
+_IDLE_MS: Final = 60_000
+
+
+class SenderDriver:
+    """Gets done what the producer's threads wait for; with ``has_thread`` a thread sends what has lingered."""
+
+    def __init__(self, sender: Sender, threads: Threads, *, has_thread: bool) -> None:
+        self._sender = sender
+        self._threads = threads
+        self._network, self._clock, self._lock = sender.network, sender.clock, sender.lock
+        self._accumulator = sender.accumulator
+        self._failure: BrokerError | None = None
+        self._is_driven = False
+        self._is_closed = False
+        self._waiters: list[Signal] = []
+        self._worker: Worker | None = None
+        if has_thread:
+            self._worker = threads.start(f"{sender.settings.client_id}-sender", self._run)
+
+    def take_failure(self) -> BrokerError | None:
+        """Return the first failure since the last call."""
+        failure, self._failure = self._failure, None
+        return failure
+
+    def close(self) -> None:
+        """Stop the background thread and the network; fail what was not acknowledged."""
+        self._is_closed = True
+        self._network.wakeup()
+        worker = self._worker
+        if worker is not None and not worker.is_current:
+            worker.join(2 * TURN_MS + self._sender.settings.client.request_timeout_ms)
+        self._network.close()
+        self._sender.drop_all(BrokerError("the producer was closed before this was sent"))
+        self._settle()
+
+    def turn(self, timeout_ms: int) -> bool:
+        """Drive the sender, or wait while another thread does; return whether something may have changed."""
+        with self._lock:
+            is_mine = not self._is_driven
+            if is_mine:
+                self._is_driven = True
+            else:
+                signal = self._threads.signal()
+                self._waiters.append(signal)
+        if not is_mine:
+            # The driving thread may sleep for longer than until what is due now.
+            self._network.wakeup()
+            return signal.wait(min(max(1, timeout_ms), TURN_MS))
+        try:
+            has_progress = self._sender.turn(timeout_ms)
+        finally:
+            with self._lock:
+                self._is_driven = False
+                waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                waiter.set()
+        return self._settle() or has_progress
+
+    def send_due(self, *, is_due: bool = True) -> None:
+        """Send what is due unless a thread does already; ``is_due``: whether the background has a reason to look."""
+        if self._worker is not None:
+            if is_due:
+                self._network.wakeup()
+            return
+        while True:
+            with self._lock:
+                now = self._clock.monotonic_ms()
+                if self._is_driven or self._sender.in_flight >= self._sender.max_in_flight:
+                    return
+                if self._sender.next_ms(now) != now:
+                    return
+            if not self.turn(0):
+                return
+
+    def flush(self, timeout_ms: int | None = None) -> None:
+        """Wait until everything sent so far is acknowledged or has failed."""
+        sequence = self._accumulator.last_sequence
+        self._await(sequence, timeout_ms, partial(self._is_settled, sequence))
+
+    def await_delivery(self, delivery: Delivery, timeout_ms: int | None) -> None:
+        """Send and receive until a delivery is done."""
+        self._await(delivery.sequence, timeout_ms, delivery.done)
+
+    def await_room(self, size_bytes: int) -> None:
+        """Wait until the buffer has room for so much, or is empty.
+
+        Raises:
+            RequestTimeoutError: it has not within ``max_block_ms``.
+        """
+        settings = self._sender.settings
+        max_bytes = settings.buffer_memory_bytes
+
+        def has_room() -> bool:
+            used_bytes = self._accumulator.used_bytes
+            return not used_bytes or used_bytes + size_bytes <= max_bytes
+
+        with self._lock:
+            self._accumulator.request_flush(self._accumulator.last_sequence)
+        self.wait(
+            has_room,
+            settings.max_block_ms,
+            f"no room for {size_bytes} bytes within max_block_ms={settings.max_block_ms}: "
+            f"buffer_memory_bytes={max_bytes} are waiting to be acknowledged",
+        )
+
+    def wait(self, is_done: Callable[[], bool], timeout_ms: int, complaint: str) -> None:
+        """Drive until a condition holds.
+
+        Raises:
+            RequestTimeoutError: it does not in time; ``complaint`` is the message.
+        """
+        patience = Patience(self._clock, self._clock.monotonic_ms() + timeout_ms)
+        has_progress = True
+        while not is_done():
+            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            if not remaining_ms and not has_progress:
+                raise RequestTimeoutError(complaint)
+            has_progress = self.turn(min(remaining_ms, TURN_MS))
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Send what has lingered long enough, until closed."""
+        while not self._is_closed:
+            try:
+                self.turn(self._idle_ms())
+            except ClientClosedError:
+                return
+            except Exception:
+                # No caller sees this one, and the other records must not wait for ever.
+                log.exception("a turn of the sender has failed")
+
+    def _idle_ms(self) -> int:
+        now = self._clock.monotonic_ms()
+        next_ms = self._sender.next_ms(now)
+        # A thread that adds something wakes the network up.
+        return _IDLE_MS if next_ms is None else max(0, min(_IDLE_MS, next_ms - now))
+
+    def _settle(self) -> bool:
+        """Complete the deliveries that are finished; a callback may wait for others."""
+        finished = self._sender.finished
+        has_any = False
+        while finished:
+            try:
+                parcel, base_offset, error = finished.popleft()
+            except IndexError:
+                break
+            has_any = True
+            if error is None:
+                parcel.acknowledge(base_offset)
+            elif not parcel.gives_back(error):
+                if self._failure is None:
+                    self._failure = error
+                parcel.fail(error)
+        return has_any
+
+    def _await(self, sequence: int, timeout_ms: int | None, is_done: Callable[[], bool]) -> None:
+        settings = self._sender.settings
+        if timeout_ms is None:
+            timeout_ms = settings.delivery_timeout_ms + settings.client.request_timeout_ms
+        with self._lock:
+            self._accumulator.request_flush(sequence)
+        self.wait(is_done, timeout_ms, "not everything sent is acknowledged in time; is the broker there?")
+
+    def _is_settled(self, sequence: int) -> bool:
+        return self._accumulator.is_finished_through(sequence) and not self._sender.finished

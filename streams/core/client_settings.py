@@ -1,0 +1,302 @@
+"""The settings of clients: of connections, consumers and producers; each client is given its group whole.
+
+Each is declared once, as a field: name, type, unit, default, bounds and meaning.  ``core.setting`` reads the fields as
+a table.  Names and defaults are Kafka's; ``application=`` says where Kafka Streams has others.  Imports core only.
+"""
+
+from typing import Any
+
+from attrs import fields, frozen
+
+from streams.core.errors import ConfigError
+from streams.core.setting import changed, choice, flag, group, table_of, text, whole
+
+_MIB = 1 << 20
+
+# Above so many in-flight requests of a partition a broker cannot tell a repeated batch from a new one (KIP-98).
+_MAX_IDEMPOTENT_IN_FLIGHT = 5
+
+
+@frozen(kw_only=True)
+class ConnectionSettings:
+    """How connections to a cluster are made and kept."""
+
+    reconnect_backoff_ms: int = whole(50, "ms", "First pause before a new connection.")
+    reconnect_backoff_max_ms: int = whole(1_000, "ms", "Longest pause before a new connection.")
+    connections_max_idle_ms: int = whole(540_000, "ms", "After how long an unused connection is closed.")
+    connect_timeout_ms: int = whole(
+        10_000, "ms", "How long a connection may take to be made, TLS and authentication included.", of_client=True
+    )
+    hold_ms: int = whole(
+        15_000, "ms", "How long a request that any broker can answer waits for one that can be reached.", of_client=True
+    )
+
+
+@frozen
+class Security:
+    """How to connect; the names are those of the settings.
+
+    Over TLS the broker's certificate must be issued by someone in ``ssl_ca_location`` (empty = the system's) for
+    the host that is connected to.
+
+    Raises:
+        ConfigError: a setting does not fit, or would not be used.
+    """
+
+    security_protocol: str = choice(
+        "plaintext", ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"), "How connections are secured."
+    )
+    sasl_mechanism: str = choice(
+        "PLAIN", ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), "How the client proves who it is."
+    )
+    sasl_username: str = text("", "User name for SASL.")
+    sasl_password: str = text("", "Password for SASL.", is_secret=True)
+    ssl_ca_location: str = text("", "File of the certificates to trust; empty = the system's.")
+    ssl_certificate_location: str = text("", "File of the client's certificate; empty = none.")
+    ssl_key_location: str = text("", "File of the client's private key.")
+
+    def __attrs_post_init__(self) -> None:
+        table = table_of(Security)
+        for name in ("security_protocol", "sasl_mechanism"):
+            table[name].parse(getattr(self, name))
+        if self.has_sasl and not self.sasl_username:
+            raise ConfigError(f"security_protocol={self.security_protocol!r} needs sasl_username and sasl_password")
+        kinds = [kind for kind, is_used in (("sasl", self.has_sasl), ("ssl", self.has_tls)) if not is_used]
+        unused = [name for name in self.given() if name.partition("_")[0] in kinds]
+        if unused:
+            raise ConfigError(
+                f"{', '.join(unused)} would not be used: security_protocol is {self.security_protocol!r}; set it to "
+                f"{'sasl_ssl or sasl_plaintext' if unused[0].startswith('sasl') else 'ssl or sasl_ssl'}"
+            )
+
+    def given(self) -> list[str]:
+        """Return the names of the settings that differ from their defaults."""
+        return [part.name for part in fields(type(self)) if getattr(self, part.name) != part.default]
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.security_protocol in ("ssl", "sasl_ssl")
+
+    @property
+    def has_sasl(self) -> bool:
+        """Whether the client says who it is."""
+        return self.security_protocol in ("sasl_plaintext", "sasl_ssl")
+
+
+@frozen(kw_only=True)
+class ClientSettings:
+    """What consumers and producers have in common."""
+
+    request_timeout_ms: int = whole(30_000, "ms", "How long to wait for an answer.", minimum=1)
+    retry_backoff_ms: int = whole(
+        100, "ms", "First pause before a retry; that of a producer doubles up to the maximum."
+    )
+    metadata_max_age_ms: int = whole(300_000, "ms", "How often to look for new topics and partitions.")
+
+
+@frozen(kw_only=True)
+class ConsumerSettings:
+    """The settings of a ``Consumer``, checked.  Make them with ``of``; the defaults are Kafka's.
+
+    >>> ConsumerSettings.of(max_poll_records="100").max_poll_records
+    100
+    """
+
+    client_id: str = text("consumer", "Name of the client in a broker's logs and groups.", of_client=True)
+    auto_offset_reset: str = choice(
+        "latest",
+        ("earliest", "latest", "none"),
+        "Where to begin on a topic without a committed offset; none = an error.",
+        application={
+            "default": "earliest",
+            "doc": "Where a live run begins on a topic without a committed offset; none = an error.",
+        },
+    )
+    enable_auto_commit: bool = flag(
+        True, "Whether positions are committed every so often and when partitions are given up.", of_client=True
+    )
+    auto_commit_interval_ms: int = whole(5_000, "ms", "How often they are.", of_client=True)
+    max_poll_records: int = whole(
+        500,
+        "records",
+        "Most records that one poll returns.",
+        minimum=1,
+        application={
+            "default": 10_000,
+            "doc": "Most records of one poll (Kafka Streams: 1,000; blocks make more cheap).",
+        },
+    )
+    max_poll_interval_ms: int = whole(
+        300_000, "ms", "Longest time between polls before the member counts as dead.", minimum=1
+    )
+    session_timeout_ms: int = whole(45_000, "ms", "Time without a heartbeat after which a member is dead.", minimum=1)
+    heartbeat_interval_ms: int = whole(3_000, "ms", "How often a member sends a heartbeat.", minimum=1)
+    background_heartbeat: bool = flag(
+        False,
+        "Whether a thread sends heartbeats while the application is busy for longer than its session lasts; it still "
+        "has to poll within max_poll_interval_ms.",
+        of_client=True,
+    )
+    group_instance_id: str = text(
+        "", "Name of a static member, which may restart without a rebalance; empty = dynamic.", takes_none=True
+    )
+    fetch_max_records: int = whole(
+        10_000,
+        "records",
+        "Most records prefetched of each partition of a broker in this process; over TCP bytes bound it.",
+        minimum=1,
+        of_client=True,
+    )
+    fetch_max_wait_ms: int = whole(500, "ms", "Longest time that the broker waits for records.")
+    fetch_max_bytes: int = whole(50 * _MIB, "bytes", "Most bytes of one fetch.", minimum=1)
+    max_partition_fetch_bytes: int = whole(_MIB, "bytes", "Most bytes per partition of one fetch.", minimum=1)
+    isolation_level: str = choice(
+        "read_uncommitted",
+        ("read_uncommitted", "read_committed"),
+        "read_committed leaves out the records of aborted transactions and waits for open ones.",
+        application={
+            "doc": "Whether open and aborted transactions of other applications are read; exactly_once_v2 never "
+            "reads them.",
+        },
+    )
+    default_api_timeout_ms: int = whole(60_000, "ms", "How long calls without a timeout wait.", of_client=True)
+    allow_auto_create_topics: bool = flag(
+        True, "Whether asking for a topic may create it, where the broker does that.", of_client=True
+    )
+    client: ClientSettings = group(ClientSettings)  # noqa: RUF009 - frozen.
+
+    @classmethod
+    def of(cls, **settings: Any) -> "ConsumerSettings":
+        """Check and parse settings, as ``StreamsConfig.of`` does.
+
+        Raises:
+            ConfigError: a name is unknown, or a value does not fit.
+        """
+        return changed(cls(), settings)
+
+    def replace(self, **settings: Any) -> "ConsumerSettings":
+        """Return a copy with other values, checked as by ``of``."""
+        return changed(self, settings)
+
+    def check_membership(self) -> None:
+        """Refuse times that do not fit each other in a group.
+
+        Raises:
+            ConfigError: the heartbeat is not below the session.
+        """
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than "
+                f"session_timeout_ms ({self.session_timeout_ms}); a third of it is usual"
+            )
+
+
+@frozen(kw_only=True)
+class ProducerSettings:
+    """The settings of a ``Producer``, checked.  Make them with ``of``; the defaults are Kafka's.
+
+    Raises:
+        ConfigError: settings exclude each other.
+    """
+
+    client_id: str = text("producer", "Name of the client in a broker's logs.", of_client=True)
+    linger_ms: int = whole(
+        0,
+        "ms",
+        "How long a batch may wait for more records; above 0 a thread sends it then.",
+        application={
+            "doc": "How long a record waits for others to share its batch (Kafka Streams: 100); runs are blocks anyway."
+        },
+    )
+    batch_size_bytes: int = whole(
+        16 * 1024,
+        "bytes",
+        "Size at which a batch is sent at once.",
+        minimum=1,
+        aliases=("batch_size",),
+        application={"default": 128 * 1024},
+    )
+    buffer_memory_bytes: int = whole(
+        32 * _MIB,
+        "bytes",
+        "Unsent records that a producer holds before it blocks.",
+        minimum=1,
+        aliases=("buffer_memory",),
+    )
+    max_block_ms: int = whole(60_000, "ms", "How long a full producer blocks before it is an error.")
+    max_request_bytes: int = whole(
+        _MIB, "bytes", "Largest record or request that a producer sends.", minimum=1, aliases=("max_request_size",)
+    )
+    max_in_flight_requests: int = whole(
+        5,
+        "requests",
+        "Requests to one broker without an answer; with acks other than all one of a partition, which keeps its order.",
+        minimum=1,
+        aliases=("max_in_flight", "max_in_flight_requests_per_connection"),
+        application={"maximum": _MAX_IDEMPOTENT_IN_FLIGHT},
+    )
+    compression_type: str = choice("none", ("none", "gzip", "snappy", "lz4", "zstd"), "Compression of batches.")
+    acks: str = choice(
+        "all",
+        ("all", "1", "0"),
+        "Which replicas must have a record before it counts as sent.",
+        synonyms={"-1": "all"},
+    )
+    enable_idempotence: bool | None = flag(
+        None,
+        "Whether records are appended once and in order, however often they are sent; None = where acks and "
+        "max_in_flight_requests allow it.",
+        takes_none=True,
+        of_client=True,
+    )
+    transactional_id: str = text(
+        "",
+        "Whose transactions these are; one producer at a time has it. Empty = none.",
+        takes_none=True,
+        of_client=True,
+    )
+    transaction_timeout_ms: int = whole(
+        60_000,
+        "ms",
+        "After how long the broker aborts an open transaction.",
+        minimum=1,
+        application={"default": 10_000},
+    )
+    delivery_timeout_ms: int = whole(120_000, "ms", "Longest time from sending a record to its acknowledgement.")
+    retry_backoff_max_ms: int = whole(1_000, "ms", "Longest pause before a producer's retry.")
+    client: ClientSettings = group(ClientSettings)  # noqa: RUF009 - frozen.
+
+    def __attrs_post_init__(self) -> None:
+        if self.transactional_id and self.enable_idempotence is False:
+            raise ConfigError(
+                f"transactional_id={self.transactional_id!r} needs an idempotent producer: leave enable_idempotence on"
+            )
+        if (self.transactional_id or self.enable_idempotence) and not self._may_be_idempotent:
+            raise ConfigError(
+                "an idempotent or transactional producer needs acks='all' and max_in_flight_requests up to "
+                f"{_MAX_IDEMPOTENT_IN_FLIGHT}, not acks={self.acks!r} and "
+                f"max_in_flight_requests={self.max_in_flight_requests}"
+            )
+
+    @classmethod
+    def of(cls, **settings: Any) -> "ProducerSettings":
+        """Check and parse settings, as ``StreamsConfig.of`` does.
+
+        Raises:
+            ConfigError: a name is unknown, a value does not fit, or settings exclude each other.
+        """
+        return changed(cls(), settings)
+
+    def replace(self, **settings: Any) -> "ProducerSettings":
+        """Return a copy with other values, checked as by ``of``."""
+        return changed(self, settings)
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether the broker drops what it gets a second time."""
+        return self._may_be_idempotent and self.enable_idempotence is not False
+
+    @property
+    def _may_be_idempotent(self) -> bool:
+        return self.acks == "all" and self.max_in_flight_requests <= _MAX_IDEMPOTENT_IN_FLIGHT

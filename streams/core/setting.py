@@ -1,0 +1,289 @@
+"""One setting: its name, type, unit, default, bounds and meaning, and how a value is read and checked.
+
+``core.config`` declares the settings with these functions, as fields of attrs classes.  Everything else is read
+from those fields: parsing, messages, the reference page, ``--set``.  Imports core only.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from functools import cache
+from typing import Any, TypeAlias, TypeVar, cast
+
+import attrs
+from attrs import field, frozen
+
+from streams.core.errors import ConfigError
+
+T = TypeVar("T")
+
+#: Called with the name of a setting and a value: whether the value is a function that the setting may have.
+FunctionCheck: TypeAlias = Callable[[str, Any], bool]
+
+_TRUE = ("true", "yes", "on", "1")
+_FALSE = ("false", "no", "off", "0")
+
+
+@frozen
+class Setting:
+    """One row of a table.
+
+    Attributes:
+        kind: int, bool, text or choice; ``choices`` belong to the last, ``synonyms`` are other words for them.
+        unit: of a number, such as ms or bytes.
+        minimum, maximum: bounds of a number, both allowed.
+        takes_function: tells whether a value is a function that may stand in place of a choice; None = none may.
+        check: raises ConfigError for a text that cannot be used.
+        aliases: other names that it may be given by: Kafka's where ours differs, and short forms.
+        takes_none: whether None stands for the default.
+        is_secret: whether messages leave the value out.
+        joins: whether a list of texts is taken, and joined with commas.
+    """
+
+    name: str
+    kind: str
+    default: Any
+    doc: str
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    synonyms: Mapping[str, str] = field(factory=dict)
+    minimum: int | None = None
+    maximum: int | None = None
+    takes_function: FunctionCheck | None = None
+    check: Callable[[str], None] | None = None
+    aliases: tuple[str, ...] = ()
+    takes_none: bool = False
+    is_secret: bool = False
+    joins: bool = False
+
+    @property
+    def expected(self) -> str:
+        """What a value must be, in words."""
+        if self.kind == "choice":
+            names = " or ".join(self.choices)
+            return f"{names}, or a function" if self.takes_function else names
+        if self.kind == "bool":
+            return "true or false"
+        if self.kind == "text":
+            return "text"
+        unit = f" of {self.unit}" if self.unit else ""
+        bounds = [("at least", self.minimum), ("at most", self.maximum)]
+        return "a whole number" + unit + "".join(f", {words} {bound}" for words, bound in bounds if bound is not None)
+
+    def parse(self, value: Any) -> Any:
+        """Return a value as it is kept; text is parsed, a ``timedelta`` is taken where the unit is ms.
+
+        Raises:
+            ConfigError: the value does not fit.
+        """
+        if value is None and self.takes_none:
+            return self.default
+        return _PARSERS[self.kind](self, value)
+
+    def misfit(self, value: Any) -> ConfigError:
+        """Return the error for a value that does not fit."""
+        shown = "the given value" if self.is_secret else f"{value!r} of type {type(value).__qualname__}"
+        return ConfigError(f"setting {self.name!r}: expected {self.expected}, not {shown}")
+
+
+# --- declaring ------------------------------------------------------------------------
+
+
+def whole(default: int, unit: str, doc: str, *, minimum: int = 0, **more: Any) -> Any:
+    """Declare a whole number.
+
+    ``application`` (here and below) are the facts that differ where an application has the setting, such as
+    ``{"default": 10_000}``; with ``of_client`` only a client has it.
+    """
+    return _declared("int", default, doc, unit=unit, minimum=minimum, **more)
+
+
+def text(default: str, doc: str, **more: Any) -> Any:
+    """Declare a text."""
+    return _declared("text", default, doc, **more)
+
+
+def flag(default: bool | None, doc: str, **more: Any) -> Any:
+    """Declare a yes or no."""
+    return _declared("bool", default, doc, **more)
+
+
+def choice(default: str, choices: tuple[str, ...], doc: str, **more: Any) -> Any:
+    """Declare a choice of words."""
+    return _declared("choice", default, doc, choices=choices, **more)
+
+
+def group(kind: type[T], *, of_application: bool = False) -> T:
+    """Declare a part of a settings class that is a settings class itself, with an application's defaults or its own."""
+    rows = table_of(cast("Any", kind), of_application=True) if of_application else {}
+    default = replaced(kind(), {name: row.default for name, row in rows.items()})
+    made: T = field(default=default, metadata={"group": kind})
+    return made
+
+
+def _declared(
+    kind: str,
+    default: Any,
+    doc: str,
+    *,
+    application: Mapping[str, Any] | None = None,
+    of_client: bool = False,
+    **more: Any,
+) -> Any:
+    facts = {"kind": kind, "doc": doc, **more}
+    metadata = {"facts": facts, "application": application or {}, "of_client": of_client}
+    return field(default=default, repr=not more.get("is_secret", False), metadata=metadata)
+
+
+# --- reading --------------------------------------------------------------------------
+
+
+@cache
+def table_of(kind: Any, *, of_application: bool = False) -> Mapping[str, Setting]:
+    """Return the settings of a class by name: its own, then those of its parts.
+
+    ``of_application`` leaves out those that only a client has, and takes an application's defaults.
+    """
+    table: dict[str, Setting] = {}
+    for part in _fields(kind):
+        facts = part.metadata
+        if not (of_application and facts["of_client"]):
+            row = Setting(name=part.name, default=part.default, **facts["facts"])
+            table[part.name] = attrs.evolve(row, **facts["application"]) if of_application else row
+    for _, inner in _groups(kind):
+        table.update(
+            (name, row) for name, row in table_of(inner, of_application=of_application).items() if name not in table
+        )
+    return table
+
+
+def changed(value: T, given: Mapping[str, Any]) -> T:
+    """Return a copy of a group of settings with other values, parsed and checked.
+
+    Raises:
+        ConfigError: a name is unknown or given twice, or a value does not fit.
+    """
+    return replaced(value, parsed(given, table_of(cast("Any", type(value))))) if given else value
+
+
+def replaced(value: T, parsed: Mapping[str, Any], *, is_part: bool = False) -> T:
+    """Return a copy of a settings value with other values, which are parsed already, in all its parts.
+
+    What only a client has is not changed in parts: an application's setting of that name is another one.
+    """
+    kind: Any = type(value)
+    changes = {
+        part.name: parsed[part.name]
+        for part in _fields(kind)
+        if part.name in parsed and not (is_part and part.metadata["of_client"])
+    }
+    for name, _ in _groups(kind):
+        changes[name] = replaced(getattr(value, name), parsed, is_part=True)
+    made: T = attrs.evolve(value, **changes)  # type: ignore[misc]
+    return made
+
+
+def _fields(kind: type) -> Iterator[Any]:
+    return (part for part in attrs.fields(kind) if "facts" in part.metadata)
+
+
+def _groups(kind: type) -> Iterator[tuple[str, type]]:
+    return ((part.name, part.metadata["group"]) for part in attrs.fields(kind) if "group" in part.metadata)
+
+
+def canonical_name(name: str, table: Mapping[str, Setting]) -> str:
+    """Return our name of a setting, given ours or Kafka's, in any spelling of dots, dashes and case.
+
+    Raises:
+        ConfigError: there is none; the nearest is suggested.
+    """
+    wanted = name.strip().lower().replace(".", "_").replace("-", "_")
+    if wanted in table:
+        return wanted
+    aliases = {alias: setting.name for setting in table.values() for alias in setting.aliases}
+    if wanted in aliases:
+        return aliases[wanted]
+    near = difflib.get_close_matches(wanted, [*table, *aliases], n=1)
+    hint = f"did you mean {aliases.get(near[0], near[0])!r}?" if near else "the reference lists all settings"
+    raise ConfigError(f"unknown setting {name!r}: {hint}")
+
+
+def parsed(given: Mapping[str, Any], table: Mapping[str, Setting]) -> dict[str, Any]:
+    """Return given settings by our names, each parsed and checked.
+
+    Raises:
+        ConfigError: a name is unknown or given twice, or a value does not fit.
+    """
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        ours = canonical_name(name, table)
+        if ours in values:
+            raise ConfigError(f"setting {ours!r} is given twice, once as {name!r}")
+        values[ours] = table[ours].parse(value)
+    return values
+
+
+# --- kinds ----------------------------------------------------------------------------
+
+
+def _parse_int(setting: Setting, value: Any) -> int:
+    if setting.unit == "ms" and isinstance(value, timedelta):
+        value = value // timedelta(milliseconds=1)
+    try:
+        number = int(value) if isinstance(value, str) else value
+    except ValueError:
+        raise setting.misfit(value) from None
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise setting.misfit(value)
+    if setting.minimum is not None and number < setting.minimum:
+        raise setting.misfit(value)
+    if setting.maximum is not None and number > setting.maximum:
+        raise setting.misfit(value)
+    return number
+
+
+def _parse_bool(setting: Setting, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in _TRUE + _FALSE:
+        return value.strip().lower() in _TRUE
+    raise setting.misfit(value)
+
+
+def _parse_text(setting: Setting, value: Any) -> str:
+    if setting.joins and isinstance(value, (list, tuple)):
+        if all(isinstance(part, str) for part in value):
+            return ",".join(value)
+        raise setting.misfit(value)
+    if hasattr(value, "__fspath__"):  # A Path, where a folder or file is meant.
+        value = value.__fspath__()
+    if not isinstance(value, str):
+        raise setting.misfit(value)
+    if setting.check is not None:
+        setting.check(value)
+    return value
+
+
+def _parse_choice(setting: Setting, value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if isinstance(value, str):
+        wanted = _folded(setting.synonyms.get(value.strip(), value.strip()))
+        for word in setting.choices:
+            if wanted == _folded(word):
+                return word
+    elif setting.takes_function is not None and setting.takes_function(setting.name, value):
+        return value
+    raise setting.misfit(value)
+
+
+def _folded(word: str) -> str:
+    return word.lower().replace("-", "_")
+
+
+_PARSERS: Mapping[str, Callable[[Setting, Any], Any]] = {
+    "int": _parse_int,
+    "bool": _parse_bool,
+    "text": _parse_text,
+    "choice": _parse_choice,
+}
