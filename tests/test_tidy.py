@@ -13,6 +13,10 @@ from typing import NamedTuple
 
 import pytest
 
+from streams.core.client_settings import ConnectionSettings, ConsumerSettings, ProducerSettings
+from streams.core.config import SETTINGS
+from streams.core.setting import table_of
+
 ROOT = Path(__file__).parents[1]
 MODULE_LINES = 600
 FUNCTION_LINES = 70
@@ -119,6 +123,23 @@ def duplicate_classes(modules: Iterable[Source]) -> Iterator[str]:
             yield f"{name}: {', '.join(places)}"
 
 
+#: Settings are read as attributes of these: ``config.poll_ms``, ``self._settings.linger_ms``.
+SETTINGS_HOLDERS = re.compile(r"^_?(config|settings|client|consumer|producer|connection|security)$")
+SETTINGS_CLASSES = ("streams/core/config.py", "streams/core/client_settings.py")
+
+
+def unread_settings(modules: Iterable[Source], names: Iterable[str]) -> Iterator[str]:
+    """A setting that no module reads from its settings; methods of the classes that declare them count as readers."""
+    read = set()
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                holder = getattr(node.value, "id", None) or getattr(node.value, "attr", "")
+                if SETTINGS_HOLDERS.match(holder) or (holder == "self" and module.path in SETTINGS_CLASSES):
+                    read.add(node.attr)
+    yield from (f"nothing reads the setting {name}" for name in names if name not in read)
+
+
 SOURCES = sources()
 
 
@@ -137,6 +158,10 @@ BROKEN: dict[str, tuple[Callable[[], Iterator[str]], list[str]]] = {
         lambda: unread_definitions([source("a.py", "def f(): ...\ndef g(): f()")], "def f(): ...\ndef g(): f()"),
         ["a.py:2: nothing reads g"],
     ),
+    "setting": (
+        lambda: unread_settings([source("a.py", "config.a = 1\nx.b\nself._settings.c")], "abc"),
+        ["nothing reads the setting a", "nothing reads the setting b"],
+    ),
     "class": (lambda: duplicate_classes(CLASSES), ["Batch: a.py:1, b.py:1"]),
 }
 
@@ -146,3 +171,9 @@ def test_a_rule_finds_what_breaks_it(rule):
     find, broken = BROKEN[rule]
 
     assert list(find()) == broken
+
+
+def test_every_setting_is_read():
+    tables = [SETTINGS, table_of(ConsumerSettings), table_of(ProducerSettings), table_of(ConnectionSettings)]
+
+    assert list(unread_settings(SOURCES, {name: None for table in tables for name in table})) == []
