@@ -10,6 +10,8 @@ PEERS ?= ../shared/bench
 BENCH_ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start Python hundreds of times: without bytecode on disk each start compiles the product again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test kafka-jars kafka-test lint bench bench-peers docs clean distclean

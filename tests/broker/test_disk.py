@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from random import Random
 
 import pytest
@@ -17,6 +16,7 @@ from streams.broker import EmbeddedBroker
 from streams.broker.file import FileStorage
 from streams.broker.files import OpenFiles
 from streams.core.records import Block, TopicPartition
+from tests import programs
 
 WORDS = TopicPartition("words", 0)
 
@@ -31,9 +31,7 @@ def values(storage):
 
 def run(program, *arguments):
     """Run a program in a child process and return the JSON that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = programs.run(["-c", program, *map(str, arguments)], check=True)
     return json.loads(done.stdout)
 
 
@@ -173,9 +171,7 @@ def test_a_process_killed_again_and_again_loses_nothing_acknowledged(tmp_path, f
     rng = Random(fsync)
     acknowledged = 0
     for _ in range(4):
-        process = subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(tmp_path), fsync], stdout=subprocess.PIPE, text=True
-        )
+        process = programs.start(["-c", _WRITER, str(tmp_path), fsync], stdout=subprocess.PIPE)
         assert process.stdout is not None
         assert int(process.stdout.readline()) >= acknowledged
         for _ in range(rng.randrange(1, 600)):

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 from random import Random
 
@@ -38,6 +37,7 @@ from streams.protocol.messages import (
     SyncGroup,
     TopicSpec,
 )
+from tests import programs
 
 WORDS = TopicPartition("words", 0)
 LONG_MS = 60_000
@@ -433,7 +433,7 @@ while True:
 
 def test_a_killed_broker_keeps_what_it_acknowledged(tmp_path):
     """Records and commits after kill -9, the lock of the directory given up with the process."""
-    process = subprocess.Popen([sys.executable, "-c", _PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    process = programs.start(["-c", _PROGRAM, str(tmp_path)], stdout=subprocess.PIPE)
     assert process.stdout is not None
     for _ in range(100):
         process.stdout.readline()

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -12,6 +11,7 @@ from streams import Consumer, EmbeddedBroker, TopicPartition
 from streams.clients.network import ANY_NODE, Network
 from streams.core.clock import SystemClock
 from streams.protocol.messages import DescribeGroup, DescribeGroupResponse
+from tests import programs
 
 WORKER = textwrap.dedent(
     """
@@ -44,9 +44,8 @@ def members(broker, group):
 
 def killed(folder, instance=""):
     """Run a process with a broker and two members, and kill it."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", WORKER, str(folder), instance], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = programs.start(["-c", WORKER, str(folder), instance], **pipes)
     assert process.stdout.readline() == "joined\n"
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()

@@ -3,13 +3,14 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import frozen
+
+from tests import programs
 
 HALVES = """\
 from streams import StreamsBuilder, Topic
@@ -67,32 +68,15 @@ class Program:
         """Return the records of an output file."""
         return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
 
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "streams", *arguments]
-
     def __call__(self, *arguments: str, **environment: str) -> Result:
         """Run to the end."""
-        done = subprocess.run(
-            self.command(*arguments),
-            cwd=self.folder,
-            env=os.environ | environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        done = programs.run(["-m", "streams", *arguments], cwd=self.folder, env=os.environ | environment)
         return Result(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str) -> Any:
         """Start, to be ended by the test."""
-        return subprocess.Popen(
-            self.command(*arguments),
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return programs.start(["-m", "streams", *arguments], cwd=self.folder, **pipes)
 
 
 @pytest.fixture

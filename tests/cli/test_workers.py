@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from streams.broker import EmbeddedBroker
 from streams.clients.tcp import TcpCluster
 from streams.core.clock import SystemClock
+from tests import programs
 from tests.cli.conftest import Program
 from tests.kafka.processes import Started
 from tests.kafka.word_count import Counting, until
@@ -181,8 +181,7 @@ def test_run_on_a_cluster_is_one_process_unless_more_are_asked_for(folder: Path)
     ],
 )
 def test_what_does_not_go_together_is_said(folder: Path, arguments: tuple[str, ...], reason: str) -> None:
-    command = [sys.executable, "-m", "streams", "run", str(folder / "app.py"), *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = programs.run(["-m", "streams", "run", str(folder / "app.py"), *arguments])
 
     assert (result.returncode, result.stdout) == (2, "")
     assert reason in result.stderr

@@ -9,6 +9,7 @@ from attrs import define, field
 
 from streams import EmbeddedBroker, Streams, TopicPartition, Topology
 from streams.runtime.thread import StreamThread
+from streams.topology.subtopologies import sub_topologies
 from tests.conformance.blocks import BlockPlayer, external_topics, joined
 from tests.conformance.flow import Agreement, Segment, agreement, segments
 from tests.conformance.play import Observed, Row, build, entry_of, settings_of
@@ -17,8 +18,6 @@ from tests.conformance.values import TopicSerdes, to_json
 
 #: Processors whose records show the wall clock.
 _WALL_CLOCK = frozenset({"ctx", "tick_meta"})
-#: Looks at the application, each of which waits for a turn of its thread, before it counts as stuck.
-_LOOKS = 20_000
 
 
 @define
@@ -56,14 +55,14 @@ class LivePlayer:
         return written
 
     def _until_quiet(self, broker: EmbeddedBroker, streams: Streams) -> None:
-        for _ in range(_LOOKS):
+        wanted = {sub.id for sub in sub_topologies(streams.topology) if not sub.is_global}
+        while True:
             if streams.failure is not None:
                 raise streams.failure
-            # Each look waits for a turn of the thread.
-            answers = streams._instance.ask(lambda thread: _is_quiet(broker, thread))
-            if all(answers):
+            # Each question waits for a turn of the thread; there is no answer while there is no thread.
+            answers = streams._instance.ask(lambda thread: _is_quiet(broker, thread, wanted))
+            if answers == [True]:
                 return
-        raise AssertionError("the application does not come to rest")
 
     def _read(self, broker: EmbeddedBroker, streams: Streams, written: dict[str, set[int]]) -> None:
         for topic, spec in self.case["topics"].items():
@@ -90,11 +89,20 @@ def _store(thread: StreamThread, name: str) -> Any:
     return next(task.stores[name] for task in thread.tasks.values() if name in task.stores)
 
 
-def _is_quiet(broker: EmbeddedBroker, thread: StreamThread) -> bool:
-    """Whether all tasks are open, and have read, processed and committed everything that lies in their topics."""
-    return thread.is_ready and all(
+def _is_quiet(broker: EmbeddedBroker, thread: StreamThread, wanted: set[int]) -> bool:
+    """Whether the thread has a task of every sub-topology, and has read, processed and committed all input.
+
+    The tasks are compared with the topology: a thread that the group has given none yet is ready, and has no
+    input that is not processed.
+    """
+    tasks, directive = thread.tasks, thread.assignor.directive
+    if directive is None or not thread.is_ready or {task_id.sub_topology for task_id in tasks} != wanted:
+        return False
+    if tasks.keys() != thread.plans.of(directive.layout).groups.keys():
+        return False
+    return all(
         not queue.size and (queue.fetched or 0) >= broker.end_offset(queue.partition) and not task.is_dirty
-        for task in thread.tasks.values()
+        for task in tasks.values()
         for queue in task.queues
     )
 

@@ -21,8 +21,9 @@ LIMIT_SECONDS = 10.0
 #: Longest time that a new process may take to be ready.
 _START_SECONDS = 60.0
 
-# Forked children would inherit the locks of whatever threads the caller has.
-_processes = multiprocessing.get_context("spawn")
+# Children of the caller itself would inherit the locks of whatever threads it has.
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["tests.conformance.cases"])
 
 
 def _work(connection: Connection) -> None:

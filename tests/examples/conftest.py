@@ -6,13 +6,14 @@ import json
 import os
 import random
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import programs
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "topology_examples"
@@ -24,15 +25,7 @@ Rows = list[dict[str, Any]]
 def python(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run this Python in a folder, as a user who has installed the package would."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=cwd,
-        env=environment | {"PYTHONUTF8": "1"},
-        text=True,
-        capture_output=True,
-        timeout=240,
-        check=False,
-    )
+    return programs.run([*map(str, arguments)], cwd=cwd, env=environment | {"PYTHONUTF8": "1"}, timeout=240)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ prints, and ``[2]`` for an exit status other than 0; ``...`` stands for anything
 """
 
 import doctest
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +13,8 @@ import types
 from pathlib import Path
 
 import pytest
+
+from tests import programs
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -39,8 +40,8 @@ def run_python(source: str, page: types.ModuleType, place: str) -> None:
     assert not output, "".join(output)
 
 
-def run_console(source: str, folder: Path, place: str) -> None:
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+def run_console(source: str, folder: Path, commands: Path, place: str) -> None:
+    environment = programs.shell_environment(commands)
     for part in re.split(r"^\$ ", source, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
         done = subprocess.run(
@@ -65,8 +66,14 @@ def page_folder(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory):
+    """A folder for the commands ``python`` and ``streams`` of a console."""
+    return tmp_path_factory.mktemp("commands")
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_page(path, page_folder, monkeypatch):
+def test_page(path, page_folder, commands, monkeypatch):
     text = path.read_text()
     page = types.ModuleType(f"guide_{path.stem.replace('-', '_')}")
     monkeypatch.setitem(sys.modules, page.__name__, page)
@@ -80,7 +87,7 @@ def test_page(path, page_folder, monkeypatch):
         elif language == "python":
             run_python(source, page, place)
         elif language == "console":
-            run_console(source, page_folder, place)
+            run_console(source, page_folder, commands, place)
 
 
 def test_links_between_pages_lead_somewhere():

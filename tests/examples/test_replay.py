@@ -3,12 +3,13 @@
 import importlib.util
 import json
 import re
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from tests import programs
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "topology_examples" / "14_replay.py"
@@ -32,8 +33,7 @@ def streams(tmp_path):
     (tmp_path / "topology_examples").symlink_to(ROOT / "topology_examples")
 
     def run(*arguments):
-        command = [sys.executable, "-m", "streams", *map(str, arguments)]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        done = programs.run(["-m", "streams", *map(str, arguments)], cwd=tmp_path, timeout=240)
         assert done.returncode == 0, done.stderr
         return done
 

@@ -2,10 +2,11 @@
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import programs
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "topology_examples"
 
@@ -159,9 +160,7 @@ def test_git_activity_as_a_run(run_script, run_stream, table_of, repository, tmp
 
 
 def test_git_activity_without_a_repository_says_so(tmp_path):
-    command = [sys.executable, str(EXAMPLES / "08_git_activity.py"), str(tmp_path / "missing")]
-
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = programs.run([str(EXAMPLES / "08_git_activity.py"), str(tmp_path / "missing")])
 
     assert done.returncode == 1
     assert "no git history" in done.stderr

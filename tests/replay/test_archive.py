@@ -1,8 +1,6 @@
 """Archives of topics: what is in them, how they grow, and that a replay of them is that of the topic."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from streams.core.records import Block, TopicPartition
 from streams.replay import Archive, ReplayError, archive_topic, replay
 from streams.replay.history import ArchivedTopic, archive_offline, archived_topics, read_archive
 from streams.replay.storage import ExtentReader, Place
+from tests import programs
 
 Row = tuple[int, int, bytes | None, bytes | None, int, Any]
 
@@ -318,9 +317,7 @@ def test_archive_that_is_killed_is_as_it_was_or_whole(tmp_path: Path):
     with EmbeddedBroker(data) as broker:
         broker.append(at(0), block(3, 4))
 
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(data), str(folder)], timeout=200, capture_output=True, text=True
-    )
+    killed = programs.run(["-c", KILLED, str(data), str(folder)], timeout=200)
 
     lines = killed.stdout.splitlines()
     after = sorted([*before, *((0, number) for number in range(3, 7))])

@@ -1,8 +1,6 @@
 """From a snapshot to live: nothing is missing, nothing comes twice, wherever it is interrupted."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from streams.core.records import TopicPartition
 from streams.files import open_input
 from streams.replay import HandOverError, Snapshot, SnapshotError, go_live, lay_down, publish, replay
 from streams.replay.storage import Place
+from tests import programs
 from tests.replay import handover
 from tests.replay.handover import (
     PARTITIONS,
@@ -102,8 +101,7 @@ def assert_goes_on(whole, first, rest):
 def die_before_each(verb: str, snapshot: Path, folder: Path, steps: list[str]) -> None:
     """Die before one step after the other, and at last get through; what is done already is not done again."""
     for step in [*steps, "none"]:
-        arguments = [sys.executable, "-m", handover.__name__, verb, str(snapshot), str(folder), step]
-        ended = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+        ended = programs.run(["-m", handover.__name__, verb, str(snapshot), str(folder), step])
         assert ended.returncode == (0 if step == "none" else 9), (step, ended.stderr)
 
 

@@ -1,12 +1,12 @@
 """What a user's module defines arrives whole in a process that does not have the module."""
 
-import subprocess
 import sys
 import textwrap
 
 import pytest
 
 from streams.replay.calls import pickled
+from tests import programs
 
 MODULE = """
 from __future__ import annotations
@@ -95,9 +95,7 @@ def there(module, tmp_path):
         path = tmp_path / "travelling"
         path.write_bytes(pickled(getattr(module, name), name))
         body = f"given = pickle.loads(open({str(path)!r}, 'rb').read())\n{textwrap.dedent(body)}"
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM.format(body=body)], cwd="/", capture_output=True, text=True, timeout=60
-        )
+        done = programs.run(["-c", PROGRAM.format(body=body)], cwd="/")
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -1,7 +1,5 @@
 """Publishing: outputs of a snapshot in topics, each record once, whatever dies on the way."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +12,7 @@ from streams.core.records import TopicPartition
 from streams.protocol.messages import Request, Response
 from streams.replay import ReplayError, Snapshot, SnapshotError, publish, replay
 from streams.replay.handover import publish_group
+from tests import programs
 
 numbers = Topic("numbers", key=str, value=int)
 counts = Topic("counts", key=str, value=int)
@@ -250,12 +249,7 @@ def test_processes_that_end_leave_a_broker_on_disk_from_which_the_next_goes_on(
 ):
     steps = ["3", "12", "15", "18", "25"]
 
-    ended = subprocess.run(
-        [sys.executable, "-c", ENDED, str(snapshot.root), str(tmp_path), *steps],
-        timeout=100,
-        capture_output=True,
-        text=True,
-    )
+    ended = programs.run(["-c", ENDED, str(snapshot.root), str(tmp_path), *steps])
     with EmbeddedBroker(tmp_path) as broker:
         publish(snapshot, broker)
 

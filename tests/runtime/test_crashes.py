@@ -4,12 +4,14 @@ import json
 import random
 import signal
 import subprocess
-import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests import programs
 
 SCRIPT = """
 from streams import StreamsBuilder, Topic
@@ -36,7 +38,7 @@ def command(tmp_path):
     rows.write_text("".join(f"{(n * 7919) % ROWS}\n" for n in range(ROWS)))
     outputs = [word for name in OUTPUTS for word in ("--output", f"{name}={tmp_path / name}.records.jsonl")]
     return [
-        *(sys.executable, "-m", "streams", "run", str(script), "--input", f"numbers={rows}", *outputs),
+        *("-m", "streams", "run", str(script), "--input", f"numbers={rows}", *outputs),
         *("--partitions", "3", "--state-dir", str(tmp_path / "state")),
         *("--set", "commit_interval_ms=20", "--set", "max_poll_records=50"),
     ]
@@ -48,10 +50,10 @@ def written(folder: Path) -> int:
     return sum(file.stat().st_size for name in ("counts", "*-counts.lanes") for file in logs.glob(f"{name}-*/*.log"))
 
 
-def started(command: list[str], folder: Path, more: int) -> subprocess.Popen[str]:
+def started(command: list[str], folder: Path, more: int) -> Any:
     """Start a run and return it when it has written so many more bytes of counts, or has ended."""
     wanted = written(folder) + more
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = programs.start(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     while written(folder) < wanted and process.poll() is None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=0.005)
@@ -68,7 +70,7 @@ def kill_again_and_again(command: list[str], folder: Path, moments: random.Rando
             killed += 1
         _, stderr = process.communicate()
         assert process.returncode in (0, -signal.SIGKILL), stderr
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = programs.run(command)
     assert done.returncode == 0, done.stderr
     return killed
 
@@ -111,7 +113,7 @@ def test_after_orderly_stops_everything_is_equal(command, tmp_path):
             process.send_signal(signal.SIGTERM)
             stopped += 1
         process.communicate(timeout=60)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = programs.run(command)
     assert done.returncode == 0, done.stderr
 
     counts, highest, updates = tables(tmp_path)

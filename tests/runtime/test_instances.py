@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 from datetime import timedelta
 
@@ -24,6 +23,7 @@ from streams import (
     UnknownTopicError,
     key_value_store,
 )
+from tests import programs
 
 words = Topic("words", key=str, value=str, partitions=4)
 counts = Topic("counts", key=str, value=int, partitions=4)
@@ -258,7 +258,7 @@ print("closed", flush=True)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_run_ends_cleanly_at_a_signal(number):
-    process = subprocess.Popen([sys.executable, "-c", RUNS_UNTIL_A_SIGNAL], stdout=subprocess.PIPE, text=True)
+    process = programs.start(["-c", RUNS_UNTIL_A_SIGNAL], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == "running\n"
 

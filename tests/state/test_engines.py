@@ -1,7 +1,5 @@
 """Engines: atomic batches that survive a kill as a prefix, namespaces dropped as a whole."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from streams.state.engines import Engine, EngineBatch, next_prefix
 from streams.state.memory import MemoryEngine
 from streams.state.rocksdb import RocksEngine, RocksMemory
 from streams.state.staging import StagedEngine
+from tests import programs
 
 KV = StoreSpec("counts", StoreKind.KEY_VALUE, STRING, LONG)
 
@@ -157,7 +156,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.parametrize("commits", [1, 400])
 def test_killed_store_reopens_with_data_and_positions_of_one_commit(tmp_path: Path, commits: int) -> None:
     """No write-ahead log: later commits may be lost, but only whole, and all after the first lost one."""
-    done = subprocess.run([sys.executable, "-c", WRITER, str(tmp_path), str(commits)], check=False)
+    done = programs.run(["-c", WRITER, str(tmp_path), str(commits)])
     assert done.returncode == -9
 
     store = open_store(KV, tmp_path, default_engine="rocksdb")

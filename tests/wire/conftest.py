@@ -1,11 +1,12 @@
 """A broker in a process of its own, for clients of others."""
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
+
+from tests import programs
 
 _NUMBERS = count()
 
@@ -14,8 +15,8 @@ _NUMBERS = count()
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where ``streams broker`` listens."""
     folder = tmp_path_factory.mktemp("broker")
-    command = [sys.executable, "-m", "streams", "broker", "--listen", "127.0.0.1:0", "--data", str(folder)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    command = ["-m", "streams", "broker", "--listen", "127.0.0.1:0", "--data", str(folder)]
+    with programs.start(command, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
         assert "listens on" in line, line

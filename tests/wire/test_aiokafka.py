@@ -17,7 +17,27 @@ class AioKafka:
     def __init__(self, address):
         self.address = address
         self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        self.producers = []
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        """Run the loop until it is stopped; then end the tasks that the clients have left, and close it."""
+        self.loop.run_forever()
+        self.loop.run_until_complete(self._end_tasks())
+        self.loop.close()
+
+    async def _end_tasks(self):
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    def close(self):
+        for producer in self.producers:
+            self.wait(producer.stop())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
 
     def wait(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
@@ -74,7 +94,9 @@ class AioKafka:
         return self.wait(consume())
 
     def transactional(self, transactional_id):
-        return Transactional(self, self.started(AIOKafkaProducer, transactional_id=transactional_id))
+        producer = self.started(AIOKafkaProducer, transactional_id=transactional_id)
+        self.producers.append(producer)
+        return Transactional(self, producer)
 
 
 class Transactional:
@@ -118,7 +140,7 @@ class Member:
 def client(address):
     client = AioKafka(address)
     yield client
-    client.loop.call_soon_threadsafe(client.loop.stop)
+    client.close()
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "zstd"])

@@ -9,7 +9,6 @@ import socket
 import ssl
 import struct
 import subprocess
-import sys
 import textwrap
 import time
 
@@ -20,6 +19,7 @@ from streams.broker.tcp import Address, Limits, connection
 from streams.broker.tcp.listener import Listener
 from streams.core.records import TopicPartition
 from streams.protocol.messages import ErrorCode
+from tests import programs
 from tests.broker.tcp.by_hand import API_VERSIONS, METADATA, Client, row_of, values_in
 
 HANDSHAKE, AUTHENTICATE, OFFSET_COMMIT = 17, 36, 8
@@ -384,12 +384,9 @@ def test_many_requests_of_one_client_do_not_hold_up_others(connect):
 
 
 def started(*options, soft, hard):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "streams", "broker", "--listen", "127.0.0.1:0", *options],
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
-    )
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))"
+    program = f"{limit}; import sys; from streams.cli import main; sys.exit(main())"
+    process = programs.start(["-c", program, "broker", "--listen", "127.0.0.1:0", *options], stderr=subprocess.PIPE)
     line = process.stderr.readline()
     assert "listens on" in line, line
     return process, line.split("listens on ")[1].split(",")[0]
@@ -468,9 +465,7 @@ def test_without_any_descriptor_left_it_waits_and_says_so_once():
                 assert client.call(API_VERSIONS, 0)["error_code"] == 0
         print("served")
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = programs.run(["-c", textwrap.dedent(script)])
 
     assert done.stdout == "served\n", done.stderr
     assert done.stderr.count("no more connections are accepted") == 1

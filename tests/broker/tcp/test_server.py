@@ -7,7 +7,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import threading
 import time
 import zlib
@@ -24,6 +23,7 @@ from streams.core.errors import BrokerError, ConfigError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import ErrorCode
 from streams.protocol.wire import encode_request
+from tests import programs
 from tests.broker.tcp.by_hand import (
     API_VERSIONS,
     FETCH,
@@ -509,11 +509,7 @@ def test_the_end_of_the_broker_ends_its_servers():
 
 
 def started(*options):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "streams", "broker", "--listen", "127.0.0.1:0", *options],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = programs.start(["-m", "streams", "broker", "--listen", "127.0.0.1:0", *options], stderr=subprocess.PIPE)
     line = process.stderr.readline()
     assert "listens on" in line, line
     return process, line.split("listens on ")[1].split(",")[0]
