@@ -1,4 +1,4 @@
-"""StreamsBuilder: where a topology begins, and how a function becomes one.
+"""StreamsBuilder: sources of a topology, and how a topology function is built.
 
 Between user code and the logical graph.
 """
@@ -40,16 +40,15 @@ from streams.topology.processors import Processor, ProcessorOperator, StoreBuild
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Where a source's event times come from: a policy by name, a function of (key, value, record
+#: The source of event times: a policy by name, a function of (key, value, record
 #: timestamp, partition time), or an extractor.
 Timestamp: TypeAlias = ExtractorName | TimestampFunction | Extractor
 
 
 class StreamsBuilder:
-    """Collects the streams and tables of a topology.
+    """Builds a topology from streams and tables.
 
-    In the examples of its methods ``builder`` is one, and ``play`` shows what comes out for some
-    input.
+    In the examples ``builder`` is a ``StreamsBuilder``, and ``play`` shows the output for some input.
     """
 
     def __init__(self) -> None:
@@ -99,14 +98,14 @@ class StreamsBuilder:
     ) -> KStream[Any, Any]:
         """Read one or more topics, or all whose names match a pattern, as a stream.
 
-        ``timestamp`` says where event times come from, by default as the ``Topic`` or the settings
-        say; ``offset_reset`` is ``earliest`` or ``latest``.
+        ``timestamp`` is the source of event times, by default that of the ``Topic`` or of the settings;
+        ``offset_reset`` is ``earliest`` or ``latest``.
 
         >>> play(builder.stream("orders", key=str, value=int), ("ann", 1))
         [('ann', 1)]
 
         Raises:
-            TopologyError: topics have different types or times, or types are missing.
+            TopologyError: the topics have different types or sources of event time, or types are missing.
         """
         source = _Source.of("stream", (topic, *topics), key, value, timestamp, offset_reset)
         full_name = self._graph.names.given(name, "KSTREAM-SOURCE-")
@@ -242,7 +241,7 @@ class StreamsBuilder:
         timestamp: Timestamp | None = None,
         **options: Unpack[StoreOptions],
     ) -> GlobalKTable[Any, Any]:
-        """Read a topic as a table that every instance has whole.
+        """Read a topic as a global table: every instance has all rows.
 
         >>> names = builder.global_table("names", key=int, value=str)
         >>> named = orders.join(names, lambda amount, name: name, key=lambda customer, amount: amount)
@@ -272,7 +271,7 @@ class StreamsBuilder:
         return GlobalKTable(GlobalTableRef(self._graph, keys, values, materialized.store))
 
     def add_state_store(self, store: StoreBuilder[Any] | StoreSpec) -> "StreamsBuilder":
-        """Add a store for processors, which name it in ``process(..., stores=[...])``.
+        """Add a store for processors; ``process(..., stores=[...])`` connects it by name.
 
         >>> _ = builder.add_state_store(key_value_store(str, int, "seen"))
         >>> class Last(Processor[str, int, str, int]):
@@ -299,7 +298,7 @@ class StreamsBuilder:
         value: Any = NOT_GIVEN,
         timestamp: Timestamp | None = None,
     ) -> "StreamsBuilder":
-        """Add a store that every instance fills whole from a topic, by a processor.
+        """Add a global store: on every instance a processor fills it from all partitions of a topic.
 
         >>> class Keep(Processor[str, int, None, None]):
         ...     def process(self, record):
@@ -334,8 +333,8 @@ class StreamsBuilder:
         ['KSTREAM-SOURCE-0000000000', 'KSTREAM-SINK-0000000001']
 
         Raises:
-            TopologyError: the topology does not make sense as a whole, or, as in Kafka Streams, ``all`` cannot
-                merge its repartition topics: an operator between leads to several, or merges come in a row.
+            TopologyError: the topology is invalid as a whole, or, as in Kafka Streams, ``all`` cannot merge its
+                repartition topics: an operator upstream leads to several of them, or one merge follows another.
         """
         if topology_optimization not in ("none", "all"):
             raise TopologyError(f"topology_optimization must be 'none' or 'all', not {topology_optimization!r}")
@@ -360,7 +359,7 @@ def _spec(store: Any, operator: str) -> StoreSpec:
 
 @frozen
 class _Source:
-    """What a source reads, checked."""
+    """The checked arguments of a source."""
 
     names: tuple[str, ...]
     pattern: re.Pattern[str] | None
@@ -377,12 +376,14 @@ class _Source:
         """Check the arguments of a source.
 
         Raises:
-            TopologyError: they do not fit together.
+            TopologyError: the arguments contradict each other.
         """
         known = tuple(topic for topic in topics if isinstance(topic, Topic))
         patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
         if patterns and (len(topics) > 1 or operator != "stream"):
-            raise TopologyError(f"{operator}: a pattern stands alone, and only for a stream; got {topics!r}")
+            raise TopologyError(
+                f"{operator}: only stream() takes a pattern, and no other topic with it; got {topics!r}"
+            )
         names = tuple(_topic_name(topic, operator) for topic in topics if not isinstance(topic, re.Pattern))
         if len(set(names)) < len(names):
             raise TopologyError(f"{operator} of {', '.join(names)}: a topic is given twice")
@@ -401,11 +402,11 @@ class _Source:
         return self.names[0]
 
     def variables(self, node: str) -> tuple[SerdeVariable, SerdeVariable]:
-        """Return the variables of keys and values."""
+        """Return the serde variables of keys and values."""
         return declared(self.key, node), declared(self.value, node)
 
     def declare(self, graph: LogicalGraph) -> None:
-        """Remember the topics' declarations."""
+        """Register the declarations of the topics."""
         for topic in self.declared:
             graph.declare(topic)
 
@@ -419,7 +420,7 @@ def _topic_name(topic: Any, operator: str) -> str:
 
 
 def _common(operator: str, topics: str, side: str, form: Any, serdes: list[Serde[Any]]) -> Any:
-    """Return what all topics of a source agree on."""
+    """Return the one type that all topics of a source have."""
     if form is not NOT_GIVEN:
         return form
     if not serdes:
@@ -436,7 +437,7 @@ def _common(operator: str, topics: str, side: str, form: Any, serdes: list[Serde
 def _extractor(
     operator: str, topics: str, timestamp: Any, known: tuple[Topic[Any, Any], ...], count: int
 ) -> Extractor | ExtractorName | None:
-    """Return where event times come from, None for what the settings say."""
+    """Return the source of event times; None for that of the settings."""
     if timestamp is not None:
         if hasattr(timestamp, "block"):
             refuse_unawaited_methods(timestamp, ("block", "one"), f"timestamp of {operator}")
@@ -455,18 +456,18 @@ def _extractor(
         return None
     if len(functions) > 1 or len([topic for topic in known if topic.timestamp is not None]) < count:
         raise TopologyError(
-            f"{operator} of {topics}: the topics take their event times differently; read each topic as a "
+            f"{operator} of {topics}: the topics have different sources of event time; read each topic as a "
             "stream of its own and merge() them"
         )
     return FromValue(topics, functions.pop())
 
 
-#: A topology: a function of the builder, or one that is built already.
+#: A topology: a function of the builder, or a built ``Topology``.
 TopologySource: TypeAlias = Callable[[StreamsBuilder], Any] | Topology
 
 
 class HasOptimization(Protocol):
-    """Settings, as far as the building of a topology asks for them."""
+    """The setting that building a topology reads."""
 
     @property
     def topology_optimization(self) -> str:
@@ -475,12 +476,12 @@ class HasOptimization(Protocol):
 
 
 def build_topology(topology: TopologySource, config: HasOptimization | None = None) -> Topology:
-    """Return the topology of a function of the builder; a built ``Topology`` passes through.
+    """Return the topology of a function of the builder; a built ``Topology`` is returned as it is.
 
-    Of a function that returns a ``Topology`` that one is taken.
+    If the function returns a ``Topology``, that one is used.
 
     Raises:
-        TopologyError: it is neither, or it cannot be built.
+        TopologyError: the argument is neither, or the topology cannot be built.
     """
     if isinstance(topology, Topology):
         return topology

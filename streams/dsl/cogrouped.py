@@ -1,8 +1,8 @@
 """CogroupedKStream: one aggregate over several grouped streams (KIP-150), windowed or not.
 
 In the examples ``orders`` is a stream of amounts by customer and ``both`` the cogroup of its
-positive and negative amounts, which adds the ones and counts the others; ``play`` shows what
-comes out for some input.
+positive and negative amounts, which adds the ones and counts the others; ``play`` shows the
+output for some input.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ A = TypeVar("A")
 AGGREGATE = "COGROUPKSTREAM-AGGREGATE-"
 MERGE = "COGROUPKSTREAM-MERGE-"
 
-#: Makes the operator of one input: aggregator, whether old values are sent.
+#: Makes the operator of one grouped stream from its aggregator; the flag says whether it forwards old values.
 _MakeInput = Callable[[Callable[..., Any], bool], Operator]
 
 
@@ -183,7 +183,7 @@ class CogroupedKStream(Generic[K, A]):
     @overload
     def windowed_by(self, windows: SessionWindows) -> "SessionWindowedCogroupedKStream[K, A]": ...
     def windowed_by(self, windows: Any) -> Any:
-        """Group the records by windows of time, too.
+        """Group the records by windows of time as well as by key.
 
         >>> windowed = both.windowed_by(TimeWindows.of(timedelta(seconds=1)))
         >>> shown(play(windowed.aggregate(lambda: 0), ("ann", 5, 0), ("ann", -2, 500), ("ann", 3, 1000)))

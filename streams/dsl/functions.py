@@ -1,8 +1,7 @@
-"""How a user's function is called, check_function once when the topology is built.
+"""How a user's function is called, checked once when the topology is built, and its return annotation.
 
-``inspect.signature`` says how many positional arguments a function takes; where two forms are
-allowed the shorter one is tried first.  Also what its annotations say about the result.
-Pure; imports errors and topology errors only.
+``inspect.signature`` gives the number of positional arguments; if two forms are allowed the
+shorter one is tried first.  Pure; imports core only.
 """
 
 import inspect
@@ -17,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Unknown:
-    """Marks a type that no annotation tells."""
+    """Marks a type without an annotation."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
@@ -29,10 +28,10 @@ UNKNOWN: Final[Any] = _Unknown()
 def matching_form(function: Any, operator: str, forms: Sequence[str], *, may_yield: bool = False) -> int:
     """Return the index of the first of ``forms`` that the function can be called with.
 
-    A form is what messages show, such as ``(key, value)``; its arguments are counted by its commas.
+    A form is shown in messages, such as ``(key, value)``; its commas give the number of arguments.
 
     Raises:
-        TopologyError: it is no function, is async, is a generator unless it ``may_yield``, or fits no form.
+        TopologyError: it is no function, is async, is a generator unless it ``may_yield``, or matches no form.
     """
     allowed = " or ".join(forms)
     if not callable(function):
@@ -41,7 +40,7 @@ def matching_form(function: Any, operator: str, forms: Sequence[str], *, may_yie
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
-        return 0  # Built-in functions without a signature: the usual form is the first.
+        return 0  # Built-in functions may have no signature: assume the first form, the usual one.
     for index, form in enumerate(forms):
         try:
             signature.bind(*[None] * count_of(form))
@@ -52,7 +51,11 @@ def matching_form(function: Any, operator: str, forms: Sequence[str], *, may_yie
 
 
 def check_function(function: F, operator: str, form: str, *, may_yield: bool = False) -> F:
-    """Return the function if it can be called in the one form that the operator has."""
+    """Return the function if it can be called in the one form that the operator has.
+
+    Raises:
+        TopologyError: as ``matching_form``.
+    """
     matching_form(function, operator, (form,), may_yield=may_yield)
     return function
 
@@ -63,21 +66,18 @@ def count_of(form: str) -> int:
 
 
 def result_type(function: Any) -> Any:
-    """Return the type that a function says it returns, or ``UNKNOWN``.
-
-    A class used as a function returns its instances.
-    """
+    """Return the return annotation of a function, or ``UNKNOWN``; of a class, the class."""
     if isinstance(function, type):
         return function
     try:
         form = typing.get_type_hints(function).get("return", UNKNOWN)
-    except Exception:  # noqa: BLE001 - annotations that cannot be evaluated tell nothing; that is no error here.
+    except Exception:  # noqa: BLE001 - annotations that cannot be evaluated are ignored: they are optional.
         return UNKNOWN
     return known_type(form)
 
 
 def pair_types(form: Any) -> tuple[Any, Any]:
-    """Return the two types of a ``tuple[K, V]``, each ``UNKNOWN`` if the form is something else."""
+    """Return the two types of a ``tuple[K, V]``, or two times ``UNKNOWN`` for any other type."""
     arguments = get_args(form)
     if typing.get_origin(form) is tuple and len(arguments) == 2 and arguments[1] is not Ellipsis:
         return known_type(arguments[0]), known_type(arguments[1])
@@ -85,7 +85,7 @@ def pair_types(form: Any) -> tuple[Any, Any]:
 
 
 def known_type(form: Any) -> Any:
-    """Return a type that tells something, else ``UNKNOWN``."""
+    """Return the type, or ``UNKNOWN`` for types without a serde such as ``Any`` or a type variable."""
     return UNKNOWN if _says_nothing(form) else form
 
 

@@ -1,7 +1,7 @@
 """KGroupedStream: records grouped by key, to be counted, reduced or aggregated.
 
-In the examples ``orders`` is a stream of amounts by customer; ``play`` shows what comes out for
-some input.
+In the examples ``orders`` is a stream of amounts by customer; ``play`` shows the output for some
+input.
 """
 
 from collections.abc import Callable
@@ -150,7 +150,7 @@ class KGroupedStream(Generic[K, V]):
     ) -> KTable[K, Any]:
         """Fold the values of each key by ``aggregator(key, value, aggregate)`` from ``initializer()`` on.
 
-        ``value`` is the aggregate's type, where it cannot be read off the initializer.
+        ``value`` is the type of the aggregate, needed if the initializer does not show it.
 
         >>> amounts = orders.group_by_key().aggregate(list, lambda key, amount, seen: [*seen, amount], value=list[int])
         >>> play(amounts, ("ann", 5), ("ann", 2))
@@ -174,7 +174,7 @@ class KGroupedStream(Generic[K, V]):
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
     def windowed_by(self, windows: Any) -> Any:
-        """Group the records by windows of time, too.
+        """Group the records by windows of time as well as by key.
 
         >>> windows = TimeWindows.of(timedelta(seconds=1))
         >>> shown(play(orders.group_by_key().windowed_by(windows).count(), ("ann", 5, 100), ("ann", 2, 1000)))
@@ -197,7 +197,7 @@ class KGroupedStream(Generic[K, V]):
     @overload
     def cogroup(self, aggregator: Callable[[K, V, A], A], *, value: Serde[A]) -> CogroupedKStream[K, A]: ...
     def cogroup(self, aggregator: Callable[[K, V, Any], Any], *, value: Any = NOT_GIVEN) -> CogroupedKStream[K, Any]:
-        """Begin an aggregate over several grouped streams (KIP-150); ``value`` is its type.
+        """Start an aggregation over several grouped streams (KIP-150); ``value`` is the type of the aggregate.
 
         >>> seen = totals.to_stream().group_by_key()
         >>> most = orders.group_by_key().cogroup(lambda customer, amount, most: max(amount, most), value=int)

@@ -1,6 +1,6 @@
 """KGroupedTable: rows of a table grouped by a new key.
 
-In the examples ``customers`` is a table of names; ``play`` shows what comes out for some input.
+In the examples ``customers`` is a table of names; ``play`` shows the output for some input.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ A = TypeVar("A")
 
 @define(eq=False, repr=False)
 class KGroupedTable(Generic[K, V]):
-    """Rows of a table under new keys; where a row changes, the old one is taken out of its group.
+    """Rows of a table under new keys; when a row changes, the old row is subtracted from its group.
 
     In all aggregations ``name`` also names the store, unless ``store`` does.
     """

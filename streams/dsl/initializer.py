@@ -1,4 +1,4 @@
-"""The type of a function that makes a first aggregate."""
+"""The type of a function that returns an initial aggregate."""
 
 from typing import Protocol, TypeVar
 
@@ -6,11 +6,11 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Initializer(Protocol[T_co]):
-    """Makes the aggregate of a key that has none yet.
+    """Returns the initial aggregate of a key.
 
     A protocol, because mypy then infers the aggregate's type before it looks at the aggregator.
     """
 
     def __call__(self) -> T_co:
-        """Return the first aggregate."""
+        """Return the initial aggregate."""
         ...

@@ -1,9 +1,8 @@
-"""The logical graph: what the user's calls made, before it becomes a topology.
+"""The logical graph: the operators that the user declared, before they are written as a topology.
 
-Each call of the DSL adds nodes here and takes its numbers from the counter, in the order of
-Kafka Streams.  ``optimize`` may then rearrange the graph, and ``write`` turns it into a
-``Topology``.  A node is the same for all operators; what differs is its ``content``, which
-knows how to write itself.  Imports topology and core.
+Each call of the DSL adds nodes here and takes numbers from the counter, in the order of Kafka
+Streams.  ``optimize`` may then rearrange the graph, and writes it as a ``Topology``.  All nodes have
+one class; their ``content`` differs, and writes itself.  Imports topology and core.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +18,7 @@ from streams.topology.graph import GlobalStore, Topology
 
 
 class LogicalContent(Protocol):
-    """What a logical node becomes in the topology."""
+    """The part of a logical node that differs by operator: writes nodes, stores and topics."""
 
     def write(self, node: "LogicalNode", topology: Topology) -> None:
         """Add nodes, stores and topics to the topology."""
@@ -31,8 +30,8 @@ class LogicalNode:
     """One node of the logical graph.
 
     ``priority`` orders the writing: parents first, then by the last time the node was added.
-    ``is_output_versioned`` is None where the answer is that of the parents.
-    ``grace_ms`` is set by windowed aggregations.
+    ``is_output_versioned`` is None if it depends on the parents.  ``grace_ms`` is set by windowed
+    aggregations.
     """
 
     name: str
@@ -40,10 +39,10 @@ class LogicalNode:
     is_key_changing: bool = False
     is_value_changing: bool = False
     is_merge: bool = False
-    #: A left or outer join, which keeps records with null keys that a repartition must not drop.
+    #: A left or outer join, whose repartition topics upstream must keep records with null keys.
     has_relaxed_null_keys: bool = False
     is_output_versioned: bool | None = None
-    #: Names of parents whose rows are versioned, found before writing (KIP-914).
+    #: Names of parents whose rows are versioned, determined before writing (KIP-914).
     versioned_parents: set[str] = Factory(set)
     is_suppress: bool = False
     grace_ms: int | None = None
@@ -57,7 +56,7 @@ class LogicalNode:
         return f"<{type(self.content).__name__} {self.name}>"
 
     def add_child(self, child: "LogicalNode") -> None:
-        """Connect a child behind this node; harmless when repeated."""
+        """Connect a child downstream; idempotent."""
         self.children[child] = None
         child.parents[self] = None
 
@@ -67,7 +66,7 @@ class LogicalNode:
         del child.parents[self]
 
     def find_upwards(self, matches: Callable[["LogicalNode"], bool]) -> "LogicalNode | None":
-        """Return the nearest matching node from this one up; of several parents the last one decides."""
+        """Return the nearest matching node upstream, this one included; of several parents the last one counts."""
         if matches(self):
             return self
         found = None
@@ -84,7 +83,7 @@ class LogicalNode:
 
 
 class Root:
-    """LogicalContent of the root: nothing."""
+    """The content of the root: writes nothing."""
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
         """Write nothing."""
@@ -106,13 +105,13 @@ class LogicalGraph:
     is_built: bool = False
 
     def add(self, parents: LogicalNode | Iterable[LogicalNode], child: LogicalNode) -> LogicalNode:
-        """Connect ``child`` behind its parents and return it.
+        """Connect ``child`` downstream of its parents and return it.
 
         Raises:
-            TopologyError: the topology was built already.
+            TopologyError: the topology is already built.
         """
         if self.is_built:
-            raise TopologyError(f"{child.name}: the topology is built already; declare operators before build()")
+            raise TopologyError(f"{child.name}: the topology is already built; declare operators before build()")
         for parent in (parents,) if isinstance(parents, LogicalNode) else parents:
             parent.add_child(child)
             child.priority = self._next_priority
@@ -121,18 +120,18 @@ class LogicalGraph:
         return child
 
     def copartition(self, sources: Iterable[str]) -> frozenset[str]:
-        """State that the topics of these sources need equal partition counts; return the sources."""
+        """Require equal partition counts of the topics of these sources; return the sources."""
         group = frozenset(sources)
         if len(group) > 1:
             self.copartitioned.append(group)
         return group
 
     def rename_source(self, old: str, new: str) -> None:
-        """Put ``new`` in the place of ``old`` in all co-partitioned groups."""
+        """Replace ``old`` by ``new`` in all co-partitioned groups."""
         self.copartitioned = [group - {old} | {new} if old in group else group for group in self.copartitioned]
 
     def declare(self, topic: Topic[Any, Any]) -> None:
-        """Remember the declaration of a topic that the user gave as a ``Topic``."""
+        """Register the declaration of a ``Topic``."""
         self.topics.setdefault(topic.name, topic)
 
     def claim_store(self, store: str) -> None:
@@ -142,7 +141,7 @@ class LogicalGraph:
             TopologyError: another operator has a store of that name.
         """
         if store in self._stores:
-            raise TopologyError(f"there are two stores of the name {store!r}; give one of them another name")
+            raise TopologyError(f"there are two stores of the name {store!r}; rename one of them")
         self._stores.add(store)
 
 
@@ -159,7 +158,7 @@ class LogicalStore:
 
 @define(eq=False)
 class LogicalGlobalStore:
-    """A global store that a user's processor keeps."""
+    """A global store that a user's processor fills."""
 
     store: GlobalStore
 

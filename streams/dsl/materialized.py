@@ -1,7 +1,7 @@
-"""How the result of an operator is kept: the store's name, serdes and options.
+"""The store of an operator's result: its name, serdes and options.
 
-Names follow Kafka Streams' ``Materialized``: a store is called as the user says, else by its
-number.  Pure; imports variables, names and state specs.
+As with ``Materialized`` of Kafka Streams, a store has the name that the user gives, else a
+generated one.  Pure; imports serde variables, names and state specs.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class _SameAsName:
-    """Marks a store that is called like its operator."""
+    """Marks a store that has the name of its operator."""
 
     def __repr__(self) -> str:
         return "SAME_AS_NAME"
@@ -37,8 +37,8 @@ class StoreOptions(TypedDict, total=False):
     """Options of a table's store, all optional.
 
     ``caching`` and ``logging`` (a changelog topic) are on by default; ``persistent`` chooses disk or
-    memory, by default as configured; ``history`` makes the store versioned and says for how long old
-    versions are kept (KIP-889); ``changelog`` holds settings of the changelog topic.
+    memory, by default that of the settings; ``history`` makes the store versioned and is the time for
+    which old versions are kept (KIP-889); ``changelog`` holds settings of the changelog topic.
     """
 
     caching: bool
@@ -51,8 +51,8 @@ class StoreOptions(TypedDict, total=False):
 class WindowStoreOptions(TypedDict, total=False):
     """Options of a windowed table's store, all optional.
 
-    As ``StoreOptions``, with ``retention`` in the place of ``history``: for how long windows are
-    kept in stream time, by default as long as the windows and their grace need.
+    As ``StoreOptions``, with ``retention`` instead of ``history``: the stream time for which windows are
+    kept, by default the size of the windows plus their grace.
     """
 
     caching: bool
@@ -66,7 +66,7 @@ def to_ms(duration: Any, what: str) -> int:
     """Return a duration in whole milliseconds.
 
     Raises:
-        TopologyError: it is no ``timedelta``, or negative.
+        TopologyError: the duration is no ``timedelta``, or negative.
     """
     if not isinstance(duration, timedelta):
         raise TopologyError(f"{what} must be a timedelta, not {duration!r}")
@@ -77,9 +77,9 @@ def to_ms(duration: Any, what: str) -> int:
 
 @define(eq=False)
 class Materialized:
-    """A store that an operator has, or would have if somebody needed it.
+    """A store that an operator has, or has only if another operator reads it.
 
-    ``is_queryable`` says whether the user named it.  ``spec`` may be asked when the graph is complete.
+    ``is_queryable``: the user gave the name.  ``spec`` is called only when the graph is complete.
     """
 
     store: str
@@ -103,7 +103,7 @@ class Materialized:
         return self.kind is StoreKind.VERSIONED
 
     def spec(self) -> StoreSpec:
-        """Return the store's spec, always the same object."""
+        """Return the spec of the store; every call returns the same object."""
         if self._spec is None:
             self._spec = StoreSpec(
                 self.store,
@@ -123,7 +123,7 @@ class Materialized:
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """Return a function that makes a spec or serde at its first call, for several nodes to share."""
+    """Return a function that calls ``make`` once and then returns the same object, for nodes that share it."""
     made: list[T] = []
 
     def get() -> T:
@@ -174,7 +174,7 @@ def key_value(
     value: SerdeVariable,
     options: Mapping[str, Any],
 ) -> Materialized:
-    """Return the store of a table; generates its name, and with it a number, if the user gave none."""
+    """Return the store of a table; without a name of the user it has a generated one."""
     given = dict(options)
     history = given.pop("history", None)
     kind = StoreKind.TIMESTAMPED_KEY_VALUE if history is None else StoreKind.VERSIONED
@@ -207,7 +207,7 @@ def windowed(
     if materialized.retention_ms < needed_ms:
         raise TopologyError(
             f"store {materialized.store!r}: a retention of {materialized.retention_ms} ms is shorter than its "
-            f"windows and their grace need, {needed_ms} ms; give a longer retention= or a shorter grace"
+            f"windows and their grace, {needed_ms} ms; give a longer retention= or a shorter grace"
         )
     return materialized
 

@@ -1,7 +1,7 @@
 """Names of nodes, stores and internal topics, numbered as Kafka Streams numbers them.
 
-One counter serves a whole topology.  A name that the user gives still uses up the number of
-the generated one, so that naming one operator renames no other.  Pure; imports errors only.
+A topology has one counter.  A name that the user gives takes a number as well, so that naming
+one operator renames no other.  Pure; imports errors only.
 """
 
 import re
@@ -10,7 +10,7 @@ from attrs import define
 
 from streams.core.errors import TopologyError
 
-#: Prefix of generated names: `<kind>` + ten digits.
+#: Generated names: a prefix and ten digits.
 _GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -25,7 +25,7 @@ def check_name(name: str, what: str = "name") -> str:
         TopologyError: it is empty, too long, or has characters that a topic cannot have.
     """
     if not isinstance(name, str):
-        raise TopologyError(f"{what} must be a text, not {name!r} of type {type(name).__qualname__}")
+        raise TopologyError(f"{what} must be a str, not {name!r} of type {type(name).__qualname__}")
     if name in (".", "..") or not _LEGAL.fullmatch(name):
         raise TopologyError(
             f"{what} {name!r} is not possible: use 1 to 249 of the letters a-z and A-Z, digits, '.', '_' and '-'"
@@ -34,7 +34,7 @@ def check_name(name: str, what: str = "name") -> str:
 
 
 def is_generated(name: str) -> bool:
-    """Whether a name is one that this module made for a stream's node or store."""
+    """Whether this module generated the name, for a node or store of a stream."""
     return _GENERATED.fullmatch(name) is not None
 
 
@@ -55,7 +55,7 @@ class Names:
         return self.generated(prefix + STORE)
 
     def given(self, name: str | None, prefix: str) -> str:
-        """Return ``name`` if the user gave one, else a generated one; a number is used up either way."""
+        """Return ``name`` if the user gave one, else a generated one; both take a number."""
         generated = self.generated(prefix)
         return generated if name is None else check_name(name)
 

@@ -27,14 +27,14 @@ from streams.topology.inline import Filter, Inline, PassThrough
 from streams.topology.operator import Operator
 from streams.topology.processors import ProcessorOperator
 
-#: Makes an operator when the whole graph is known.
+#: Makes an operator when the graph is complete.
 MakeOperator = Callable[[], Operator | Inline]
-#: Gives the spec of a store when the whole graph is known.
+#: Makes the spec of a store when the graph is complete.
 MakeSpec = Callable[[], StoreSpec]
 
 
 def has_key(key: Any, value: Any) -> bool:
-    """Whether a record has a key; filters repartition topics of operators that need one."""
+    """Whether a record has a key; the filter upstream of repartition topics."""
     return key is not None
 
 
@@ -51,7 +51,7 @@ class LogicalSource:
 
     @property
     def subscription(self) -> object:
-        """What is read, in a form that is equal for equal subscriptions."""
+        """The topics or the pattern, as a value that is equal for equal subscriptions."""
         return (self.pattern.pattern, self.pattern.flags) if self.pattern else frozenset(self.topics)
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
@@ -71,7 +71,7 @@ class LogicalSource:
 
 @define(eq=False)
 class LogicalSink:
-    """A topic, or a function that chooses one, as the end of a stream."""
+    """A stream written to a topic, or to that which a function chooses."""
 
     topic: str | None
     topic_for: Callable[..., str] | None
@@ -107,7 +107,7 @@ class LogicalOperator:
         self.write_as(node.name, node.parent_names, topology)
 
     def write_as(self, name: str, parents: tuple[str, ...], topology: Topology) -> None:
-        """Add the operator under a name behind parents of the topology."""
+        """Add the operator under another name and downstream of other nodes than those of the logical node."""
         topology.add_node(ProcessorNode(name, self.make(), parents))
         for spec in self.owned() if self.owned is not None else ():
             topology.add_state_store(spec, name)
@@ -117,7 +117,7 @@ class LogicalOperator:
 
 @define(eq=False)
 class LogicalProcessor:
-    """A user's processor with the stores that it declares and those it names."""
+    """A user's processor, with the stores that its class declares and those connected by name."""
 
     operator: ProcessorOperator
     stores: tuple[str, ...]
@@ -133,8 +133,7 @@ class LogicalProcessor:
 class LogicalRepartition:
     """An internal topic between two sub-topologies: filter, sink and source.
 
-    ``filter`` is None for re-grouped tables, whose rows are sent as they are.  The node's name is that
-    of the source.
+    ``filter`` is None for grouped tables.  The node has the name of the source.
     """
 
     topic: str
@@ -146,9 +145,9 @@ class LogicalRepartition:
     is_optimizable: bool
     partitions: int | None = None
     partitioner: Partitioner | None = None
-    #: Set by ``optimize`` where nothing behind the topic can use records without key.
+    #: Set by ``optimize`` if no operator downstream uses records without key.
     is_dropping_null_keys: bool = False
-    #: Makes the serde of the topic's values from that of the rows, for changes of tables.
+    #: For changes of tables: makes the serde of changes from that of the rows.
     change_of: Callable[[Any], Any] | None = None
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
@@ -168,14 +167,14 @@ class LogicalRepartition:
 
 @define(eq=False)
 class LogicalTableSource:
-    """A topic as a table: a source and the operator that keeps the rows."""
+    """A topic as a table: a source and the operator that stores the rows."""
 
     source: str
     topic: str
     key: SerdeVariable
     value: SerdeVariable
     operator: LogicalOperator
-    #: The table's store once it is known whether there is one.
+    #: Name of the store, if there is one; called when the graph is complete.
     store: Callable[[], str | None]
     timestamp: Any = None
     offset_reset: str | None = None
@@ -193,7 +192,7 @@ class LogicalTableSource:
 
 @define(eq=False)
 class LogicalGlobalTable:
-    """A topic as a store of every instance."""
+    """A topic as a global store."""
 
     source: str
     topic: str
@@ -218,7 +217,7 @@ def _table_source(table: LogicalTableSource | LogicalGlobalTable) -> SourceNode:
 
 @define(eq=False)
 class LogicalStreamTableJoin:
-    """Join of a stream and a table; with grace the table must be versioned, for at least that long."""
+    """Join of a stream and a table; ``grace_ms`` needs a versioned table with at least that history."""
 
     process: LogicalOperator
     stores: Callable[[], Iterable[str]]
@@ -243,9 +242,9 @@ class LogicalStreamTableJoin:
 
 @define(eq=False)
 class LogicalStreamStreamJoin:
-    """The inner part of a stream-stream join: both sides and their merge.
+    """The processors of both sides of a stream-stream join, and their merge.
 
-    Before it stand two window nodes, one per side, which keep the records.
+    Upstream of each side a window node stores the records.
     """
 
     this_windowed: str
@@ -289,7 +288,7 @@ class LogicalTableTableJoin:
 
 @define(eq=False)
 class LogicalInternalSink:
-    """A sink to an internal topic whose serdes are known when the graph is complete."""
+    """A sink to an internal topic; its serdes are made when the graph is complete."""
 
     topic: str
     key: Callable[[], Serde[Any]]
@@ -306,7 +305,7 @@ class LogicalInternalSink:
 
 @define(eq=False)
 class LogicalInternalSource:
-    """A source of an internal topic whose serdes are known when the graph is complete."""
+    """A source of an internal topic; its serdes are made when the graph is complete."""
 
     topic: str
     key: Callable[[], Serde[Any]]

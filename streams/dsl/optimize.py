@@ -1,9 +1,9 @@
-"""From the logical graph to the topology: merging of sources, optimization, and the order of writing.
+"""Writes the logical graph as a topology: merging of sources, optimization, and the order of writing.
 
-The rules are those of Kafka Streams: sources of one topic become one; with
-``topology_optimization="all"`` tables use their topic as changelog, repartition topics behind one
-change of key become one, and a stream joined with itself needs one store; repartition topics
-drop records without key where nothing behind them can use those.  Imports the logical graph.
+The rules are those of Kafka Streams.  Sources of one topic become one.  With
+``topology_optimization="all"`` tables use their topic as changelog, repartition topics downstream of
+one change of key become one, and a stream joined with itself has one store.  Repartition topics
+drop records without key unless an operator downstream uses them.  Imports the logical graph.
 """
 
 import heapq
@@ -15,7 +15,7 @@ from streams.dsl.repartition import repartition_node
 from streams.dsl.serde_variables import SerdeVariable
 from streams.topology.graph import SourceNode, Topology
 
-#: LogicalRepartition nodes behind each node that changes the key.
+#: Repartition nodes downstream of each node that changes the key.
 _ByKeyChange = dict[LogicalNode, dict[LogicalNode, None]]
 
 
@@ -23,7 +23,7 @@ def write(graph: LogicalGraph, optimization: str) -> Topology:
     """Return the topology of a graph; ``optimization`` is ``none`` or ``all``.
 
     Raises:
-        TopologyError: the graph does not make sense as a whole.
+        TopologyError: the graph is invalid as a whole.
     """
     _merge_duplicate_sources(graph)
     if optimization == "all":
@@ -60,10 +60,10 @@ def _write_in_order(graph: LogicalGraph, topology: Topology) -> None:
 
 
 def _merge_duplicate_sources(graph: LogicalGraph) -> None:
-    """Make one source of all that read the same topics.
+    """Replace sources of the same topics by one.
 
     Raises:
-        TopologyError: two sources overlap without being equal, or start at different offsets.
+        TopologyError: two sources overlap but are not equal, or have different ``offset_reset``.
     """
     seen: dict[object, LogicalNode] = {}
     for node in list(graph.root.children):
@@ -100,7 +100,7 @@ def _shown(source: LogicalSource) -> str:
     return repr(source.pattern.pattern) if source.pattern else ", ".join(map(repr, source.topics))
 
 
-# LogicalRepartition topics.
+# Repartition topics.
 
 
 def _is_optimizable(node: LogicalNode) -> bool:
@@ -108,14 +108,14 @@ def _is_optimizable(node: LogicalNode) -> bool:
 
 
 def _key_change_of(node: LogicalNode) -> LogicalNode | None:
-    """Return the node that changes the key, if no change of the value lies between it and this one."""
+    """Return the node that changes the key, if no node in between changes the value."""
     nearest = node.find_upwards(lambda other: other.is_key_changing or other.is_value_changing)
     change = node.find_upwards(lambda other: other.is_key_changing)
     return change if change is nearest else None
 
 
 def _merge_repartitions(graph: LogicalGraph) -> None:
-    """Put one repartition topic behind each change of key in the place of several."""
+    """Replace the repartition topics downstream of a change of key by one."""
     by_change: _ByKeyChange = {}
     for node in graph.nodes:
         if node.is_key_changing:
@@ -124,14 +124,14 @@ def _merge_repartitions(graph: LogicalGraph) -> None:
             change = _key_change_of(node)
             if change is not None:
                 by_change[change][node] = None
-    _move_behind_merges(graph, by_change)
+    _move_below_merges(graph, by_change)
     for change, repartitions in by_change.items():
         if repartitions:
             _replace(graph, change, repartitions)
 
 
-def _move_behind_merges(graph: LogicalGraph, by_change: _ByKeyChange) -> None:
-    """Let a merge stand for the changes of key before it, where all repartitions lie behind it."""
+def _move_below_merges(graph: LogicalGraph, by_change: _ByKeyChange) -> None:
+    """Treat a merge as the change of key if it is upstream of all repartitions of the changes upstream of it."""
     before: dict[LogicalNode, dict[LogicalNode, None]] = {}
     for merge in graph.nodes:
         if not merge.is_merge:
@@ -150,7 +150,7 @@ def _move_behind_merges(graph: LogicalGraph, by_change: _ByKeyChange) -> None:
 
 
 def _child_towards(ancestor: LogicalNode, node: LogicalNode) -> LogicalNode | None:
-    """Return the child of ``ancestor`` that lies on the way up from ``node``."""
+    """Return the child of ``ancestor`` on the path upstream from ``node``."""
     return node.find_upwards(lambda other: ancestor in other.parents)
 
 
@@ -163,7 +163,7 @@ def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[Logica
         assert isinstance(content, LogicalRepartition)
         key, value = _better(key, content.key), _better(value, content.value)
     single = repartition_node(graph.names, first.topic, key, value)
-    # Evaluated with the change of key, hence before everything behind it.
+    # Written with the change of key, hence before all nodes downstream of it.
     single.priority = change.priority
     for node in repartitions:
         child = _child_towards(change, node)
@@ -172,38 +172,38 @@ def _replace(graph: LogicalGraph, change: LogicalNode, repartitions: dict[Logica
         single.add_child(child)
         change.remove_child(child)
         for parent in list(node.parents):
-            for behind in list(node.children):
-                parent.add_child(behind)
+            for descendant in list(node.children):
+                parent.add_child(descendant)
             parent.remove_child(node)
-        for behind in list(node.children):
-            node.remove_child(behind)
+        for descendant in list(node.children):
+            node.remove_child(descendant)
         graph.rename_source(node.name, single.name)
     change.add_child(single)
     graph.nodes[single] = None
 
 
 def _no_way(change: LogicalNode, node: LogicalNode, contents: list[LogicalContent]) -> str:
-    """Return the message for topics that cannot become one, since no way is left from one of them to the change.
+    """Return the message for topics that cannot be merged, since one has no path to the change of key any more.
 
-    The topic before took the operators on the way away from the change of key; or a merge before
-    this one took the topic itself.  Kafka Streams 4.2 refuses the same topologies ("Found a null
+    Merging the topic before it disconnected the operators on that path, or another merge upstream
+    took the topic.  Kafka Streams 4.2 refuses the same topologies ("Found a null
     keyChangingChild node").
     """
     topics = ", ".join(repr(content.topic) for content in contents if isinstance(content, LogicalRepartition))
     if node.parents:
-        what = f"make one repartition topic of {topics} behind {change.name!r}"
-        why = "operators between lead to more than one of them"
+        what = f"merge the repartition topics {topics} downstream of {change.name!r}"
+        why = "an operator in between leads to more than one of them"
     else:
-        what = f"put {topics} behind the merge {change.name!r}"
-        why = "another merge has the same topic behind it"
+        what = f"move {topics} downstream of the merge {change.name!r}"
+        why = "the topic is downstream of another merge as well"
     return (
         f"topology_optimization='all' cannot {what}: {why}, which Kafka Streams refuses too; call repartition() "
-        f"directly behind {change.name!r}, or build with topology_optimization='none'"
+        f"directly after {change.name!r}, or build with topology_optimization='none'"
     )
 
 
 def _better(one: SerdeVariable, other: SerdeVariable) -> SerdeVariable:
-    """Return the slot whose serde is known; otherwise both are one."""
+    """Return the variable whose serde is known; otherwise unify both."""
     if one.known is None and other.known is not None:
         return other
     one.unify(other)
@@ -214,7 +214,7 @@ def _better(one: SerdeVariable, other: SerdeVariable) -> SerdeVariable:
 
 
 def _rewrite_self_joins(graph: LogicalGraph) -> None:
-    """Let a join of a stream with itself use one store."""
+    """Replace the two stores of a join of a stream with itself by one."""
     for node in _from_root(graph):
         join = node.content
         if not isinstance(join, LogicalStreamStreamJoin) or len(node.parents) != 1:
@@ -222,7 +222,7 @@ def _rewrite_self_joins(graph: LogicalGraph) -> None:
         (parent,) = node.parents
         right = next((child for child in parent.children if child.name == join.other_windowed), None)
         if right is None:
-            raise AssertionError(f"the right side of {node!r} is not behind {parent!r}")
+            raise AssertionError(f"the right side of {node!r} is not a child of {parent!r}")
         parent.remove_child(right)
         join.is_self_join = True
 
@@ -239,11 +239,11 @@ def _from_root(graph: LogicalGraph) -> list[LogicalNode]:
     return list(found)
 
 
-# What depends on everything before or behind a node.
+# Properties that depend on all nodes upstream or downstream.
 
 
 def _drop_null_keys(graph: LogicalGraph) -> None:
-    """Filter records without key before repartition topics, unless an outer join behind needs them."""
+    """Filter records without key upstream of repartition topics, unless an outer join downstream uses them."""
     keeps: dict[LogicalNode, bool] = {}
     for node in _children_first(graph):
         keeps[node] = any(child.has_relaxed_null_keys or keeps[child] for child in node.children)
@@ -265,7 +265,7 @@ def _children_first(graph: LogicalGraph) -> list[LogicalNode]:
 
 
 def _mark_versioned(graph: LogicalGraph) -> None:
-    """Tell each node which of its parents have versioned rows (KIP-914).
+    """Set for each node which of its parents have versioned rows (KIP-914).
 
     Raises:
         TopologyError: a versioned table is suppressed.

@@ -1,4 +1,4 @@
-"""LogicalRepartition topics: their names, and the node that stands for one.
+"""Repartition topics: their names and their node.
 
 Imports the logical graph and topology.
 """
@@ -20,9 +20,10 @@ def repartition_node(
     partitions: int | None = None,
     partitioner: Partitioner | None = None,
 ) -> LogicalNode:
-    """Return the node of a repartition topic called ``<base>-repartition``; uses up three numbers.
+    """Return the node of a repartition topic named ``<base>-repartition``; takes three numbers.
 
-    Sink, filter and source have generated names if the base is one, else names made of the topic's.
+    Sink, filter and source have generated names if ``base`` is generated, else names derived from
+    that of the topic.
     """
     topic = base if base.endswith(REPARTITION_SUFFIX) else base + REPARTITION_SUFFIX
     sink = names.generated("KSTREAM-SINK-")

@@ -1,9 +1,8 @@
 """KStream: a stream of records, and the operators on it.
 
-Each method adds a node to the logical graph and returns what comes behind it; nothing runs
-before the topology is built.  In the examples ``lines`` is a stream of texts without key,
-``orders`` one of amounts by customer and ``customers`` a table of names; ``play`` shows what
-comes out for some input.
+Each method adds a node to the logical graph and returns its output; nothing runs before the
+topology is built.  In the examples ``lines`` is a stream of texts without key, ``orders`` one of
+amounts by customer and ``customers`` a table of names; ``play`` shows the output for some input.
 """
 
 from collections.abc import Callable, Iterable
@@ -78,7 +77,7 @@ class KStream(Generic[K, V]):
     @overload
     def map_values(self, mapper: Callable[[K, V], V2], name: str | None = None) -> "KStream[K, V2]": ...
     def map_values(self, mapper: Callable[..., Any], name: str | None = None) -> "KStream[Any, Any]":
-        """Replace the value by what ``mapper(value)`` or ``mapper(key, value)`` returns.
+        """Replace the value by the result of ``mapper(value)`` or ``mapper(key, value)``.
 
         >>> play(lines.map_values(str.upper), (None, "hi"))
         [(None, 'HI')]
@@ -86,7 +85,7 @@ class KStream(Generic[K, V]):
         return KStream(stream_operators.map_values(self._ref, mapper, name))
 
     def flat_map(self, mapper: Callable[[K, V], Iterable[tuple[K2, V2]]], name: str | None = None) -> "KStream[K2, V2]":
-        """Replace a record by all the pairs that ``mapper(key, value)`` returns.
+        """Replace a record by the pairs that ``mapper(key, value)`` returns.
 
         >>> play(lines.flat_map(lambda _, line: [(word, len(word)) for word in line.split()]), (None, "to be"))
         [('to', 2), ('be', 2)]
@@ -106,7 +105,7 @@ class KStream(Generic[K, V]):
         return KStream(stream_operators.flat_map_values(self._ref, mapper, name))
 
     def select_key(self, mapper: Callable[[K, V], K2], name: str | None = None) -> "KStream[K2, V]":
-        """Replace the key by what ``mapper(key, value)`` returns.
+        """Replace the key by the result of ``mapper(key, value)``.
 
         A later grouping or join sends the records through a repartition topic.
 
@@ -116,7 +115,7 @@ class KStream(Generic[K, V]):
         return KStream(stream_operators.select_key(self._ref, mapper, name))
 
     def peek(self, action: Callable[[K, V], object], name: str | None = None) -> "KStream[K, V]":
-        """Call ``action(key, value)`` for each record and pass the record on.
+        """Call ``action(key, value)`` for each record and forward the record unchanged.
 
         >>> play(orders.peek(lambda customer, amount: print("saw", customer)), ("ann", 1))
         saw ann
@@ -125,7 +124,7 @@ class KStream(Generic[K, V]):
         return KStream(stream_operators.peek(self._ref, action, name))
 
     def for_each(self, action: Callable[[K, V], object], name: str | None = None) -> None:
-        """Call ``action(key, value)`` for each record; nothing comes behind it.
+        """Call ``action(key, value)`` for each record; a terminal operator.
 
         >>> orders.for_each(lambda customer, amount: print("saw", customer))
         >>> play(orders, ("ann", 1))
@@ -146,7 +145,7 @@ class KStream(Generic[K, V]):
         return Branched(self._ref, name, KStream)
 
     def merge(self, other: "KStream[K2, V2]", name: str | None = None) -> "KStream[K | K2, V | V2]":
-        """Take the records of both streams; between the two there is no order.
+        """Merge the records of both streams; there is no order between the two.
 
         >>> play(orders.merge(totals.to_stream()), ("ann", 1), ("totals", "bob", 9))
         [('ann', 1), ('bob', 9)]
@@ -162,10 +161,10 @@ class KStream(Generic[K, V]):
         key: TypeForm[KO] | Serde[KO] = NOT_GIVEN,
         value: TypeForm[VO] | Serde[VO] = NOT_GIVEN,
     ) -> "KStream[KO, VO]":
-        """Give each record to a ``Processor``: a class, or a function that makes one per task.
+        """Process each record by a ``Processor``: a class, or a function that makes one per task.
 
         ``stores`` names stores that were added to the builder; those that the class declares are
-        added by themselves.  The key may change (KIP-820).
+        added automatically.  The key may change (KIP-820).
 
         >>> class Twice(Processor[str, int, str, int]):
         ...     def process(self, record):
@@ -184,7 +183,7 @@ class KStream(Generic[K, V]):
         stores: Iterable[str] = (),
         value: TypeForm[VO] | Serde[VO] = NOT_GIVEN,
     ) -> "KStream[K, VO]":
-        """Give each record to a ``Processor`` that must keep the key, so that no repartition follows.
+        """Process each record by a ``Processor`` that must keep the key, so that no repartition is needed.
 
         >>> class Double(Processor[str, int, str, int]):
         ...     def process(self, record):
@@ -207,7 +206,7 @@ class KStream(Generic[K, V]):
     ) -> "KStream[K, V]":
         """Send the records through an internal topic ``<name>-repartition`` (KIP-221).
 
-        ``partitions`` fixes their number, by default that of the source topics.
+        ``partitions`` is the number of partitions, by default that of the source topics.
 
         >>> play(orders.repartition(partitions=3), ("ann", 1))
         [('ann', 1)]
@@ -255,7 +254,7 @@ class KStream(Generic[K, V]):
         value: Any = NOT_GIVEN,
         partitioner: Partitioner | None = None,
     ) -> None:
-        """Write the records to a ``Topic``, a topic by name, or one that a function chooses per record.
+        """Write the records to a ``Topic``, to a topic by name, or to the one that a function chooses per record.
 
         The function takes (key, value) or (key, value, record context with topic, time and headers).
 
@@ -328,7 +327,7 @@ class KStream(Generic[K, V]):
 
         Records whose value is None are not aggregated.
 
-        ``name`` names the repartition topic, if the key was changed before.
+        ``name`` names the repartition topic, if the key was changed upstream.
 
         >>> play(orders.group_by_key().count(), ("ann", 1), ("ann", 2))
         [('ann', 1), ('ann', 2)]
@@ -436,11 +435,12 @@ class KStream(Generic[K, V]):
     def join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
         """Join with a stream within windows, with a table, or with a global table.
 
-        The joiner takes (left, right) or (key, left, right).  Streams join the records of one key
-        that lie within the ``windows`` of each other; ``name`` is the base of the nodes' names and
-        ``store`` that of the stores'.  A table is looked up when a record of the stream comes; with
-        ``grace`` the record waits so long and meets the row of its own time (KIP-923).  A global
-        table needs ``key``: a function from key and value to the table's key.
+        The joiner takes (left, right) or (key, left, right).  Two streams join records of one key
+        whose timestamps are within the ``windows``; ``name`` is the prefix of the names of the nodes and
+        ``store`` that of the stores.  A table is looked up when a record of the stream arrives; with
+        ``grace`` the record is buffered for that stream time and joined with the row of its own
+        timestamp (KIP-923).  A global table needs ``key``: a function from key and value to the key
+        of the table.
 
         >>> both = orders.join(orders, lambda one, two: one + two, JoinWindows.of(timedelta(seconds=1)))
         >>> play(both, ("ann", 1), ("ann", 2))
@@ -519,9 +519,9 @@ class KStream(Generic[K, V]):
         key: Callable[[K, V], GK],
     ) -> "KStream[K, R]": ...
     def left_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
-        """Join as ``join``, with None for the right side where there is nothing to join.
+        """Join as ``join``, with None for the right side if it has no match.
 
-        Between streams that result comes when the window has closed (KIP-633).
+        Between streams such a result is emitted when the window has closed (KIP-633).
 
         >>> named = orders.left_join(customers, lambda amount, name: (name, amount))
         >>> play(named, ("ann", 1), ("customers", "ann", "Ann"), ("ann", 2))
@@ -558,7 +558,7 @@ class KStream(Generic[K, V]):
         other_value: TypeForm[V2] | Serde[V2] = NOT_GIVEN,
     ) -> "KStream[K, R]": ...
     def outer_join(self, other: Any, joiner: Any, *arguments: Any, **options: Any) -> "KStream[K, Any]":
-        """Join two streams, with None for either side where there is nothing to join.
+        """Join two streams, with None for a side that has no match.
 
         >>> changes = totals.to_stream()
         >>> near = JoinWindows.of(timedelta(seconds=1))
@@ -570,5 +570,5 @@ class KStream(Generic[K, V]):
 
 
 def _ref(other: Any) -> Any:
-    """Return the reference of a stream or table; anything else as it is, for the message that refuses it."""
+    """Return the reference of a stream or table; anything else unchanged, for the error message."""
     return other._ref if isinstance(other, KStream | KTable | GlobalKTable) else other

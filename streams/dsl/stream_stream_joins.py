@@ -25,7 +25,7 @@ from streams.state.specs import StoreKind, StoreSpec
 
 @define
 class _Sides:
-    """Names of the parts of a stream-stream join, in the order in which Kafka Streams numbers them."""
+    """Names of the nodes of a stream-stream join, in the order in which Kafka Streams numbers them."""
 
     this_windowed: str
     other_windowed: str
@@ -61,7 +61,7 @@ def _sides(names: Names, name: str | None, kind: JoinKind) -> _Sides:
 
 @frozen
 class _StreamJoin:
-    """A join with its stores; makes the contents of its nodes."""
+    """A join and its stores; makes the contents of its nodes."""
 
     sides: _Sides
     kind: JoinKind
@@ -70,7 +70,7 @@ class _StreamJoin:
     with_key: bool
     this_store: Materialized
     other_store: Materialized
-    #: The store for records that found no partner yet: its name and its spec.
+    #: The store of records without a match so far: its name and its spec.
     unmatched: str | None
     unmatched_spec: Callable[[], StoreSpec]
 
@@ -186,7 +186,7 @@ def _join_store(
     value: SerdeVariable,
     logging: bool,
 ) -> Materialized:
-    """Return the store of one side, which keeps records of equal key and time apart."""
+    """Return the store of one side, which keeps records with equal key and time as separate entries."""
     base = generated if store is None else check_name(store, "store name") + suffix
     return Materialized(
         f"{base}-store",
@@ -204,7 +204,7 @@ def _join_store(
 
 
 def _unmatched_name(sides: _Sides, store: str | None, kind: JoinKind) -> str:
-    """Return the name of the store for records that found no partner yet."""
+    """Return the name of the store of records without a match so far."""
     if store is not None:
         suffix = "-outer-shared-join" if kind is JoinKind.OUTER else "-left-shared-join"
         return f"{store}{suffix}-store"

@@ -1,4 +1,4 @@
-"""When results are sent: ``Suppressed`` for tables, ``EmitStrategy`` for windowed aggregations.
+"""When results are forwarded: ``Suppressed`` for tables, ``EmitStrategy`` for windowed aggregations.
 
 Pure values; imports errors only.
 """
@@ -13,7 +13,7 @@ from streams.dsl.materialized import to_ms
 
 
 class EmitStrategy(Enum):
-    """When a windowed aggregation sends its results (KIP-825)."""
+    """When a windowed aggregation forwards its results (KIP-825)."""
 
     #: Each time a window changes.
     ON_WINDOW_UPDATE = "update"
@@ -23,9 +23,9 @@ class EmitStrategy(Enum):
 
 @frozen
 class Suppressed:
-    """How long the changes of a table wait before they are sent (KIP-328).
+    """For how long the changes of a table are buffered before they are forwarded (KIP-328).
 
-    Made by ``until_window_closes`` or ``until_time_limit``.
+    Use ``until_window_closes`` or ``until_time_limit`` to make one.
     """
 
     #: None: until the window closes.
@@ -39,7 +39,7 @@ class Suppressed:
     def until_window_closes(
         cls, *, max_records: int | None = None, max_bytes: int | None = None, logging: bool = True
     ) -> "Suppressed":
-        """Send one final result per window; a buffer that gets full stops the program.
+        """Forward one final result per window; a full buffer stops the application.
 
         >>> Suppressed.until_window_closes().shuts_down_when_full
         True
@@ -56,9 +56,9 @@ class Suppressed:
         shut_down_when_full: bool = False,
         logging: bool = True,
     ) -> "Suppressed":
-        """Send the last change of a key when stream time has moved on by ``time_limit``.
+        """Forward the last change of a key when stream time has advanced by ``time_limit``.
 
-        A full buffer sends its oldest records early, or stops the program.
+        A full buffer forwards its oldest records early, or stops the application.
 
         >>> Suppressed.until_time_limit(timedelta(seconds=1), max_records=10).time_limit_ms
         1000

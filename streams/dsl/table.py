@@ -1,9 +1,9 @@
 """KTable: the current row of each key, and the operators on it.
 
-As for streams, each method adds to the logical graph.  A table has a store where an operator
-needs one, or where ``store=`` asks for one.  In the examples ``orders`` is a stream of amounts by
-customer, ``customers`` a table of names, ``totals`` a table of amounts; ``play`` shows what comes
-out for some input.
+As for streams, each method adds to the logical graph.  A table has a store if an operator
+needs one, or if ``store=`` names one.  In the examples ``orders`` is a stream of amounts by
+customer, ``customers`` a table of names, ``totals`` a table of amounts; ``play`` shows the
+output for some input.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,7 +43,7 @@ class KTable(Generic[K, V]):
 
     @property
     def store(self) -> str | None:
-        """Name of the store that holds the rows; None as long as there is none."""
+        """Name of the store that has the rows; None if the table is not materialized."""
         return self._ref.state.store
 
     def filter(
@@ -56,7 +56,7 @@ class KTable(Generic[K, V]):
         value: TypeForm[V] | Serde[V] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> "KTable[K, V]":
-        """Keep the rows for which ``predicate(key, value)`` is true; a row that no longer fits is deleted.
+        """Keep the rows for which ``predicate(key, value)`` is true; a row for which it becomes false is deleted.
 
         >>> large = totals.filter(lambda customer, total: total > 9)
         >>> play(large, ("totals", "ann", 10), ("totals", "ann", 1))
@@ -116,7 +116,7 @@ class KTable(Generic[K, V]):
         value: Any = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> "KTable[K, Any]":
-        """Replace the value of each row by what ``mapper(value)`` or ``mapper(key, value)`` returns.
+        """Replace the value of each row by the result of ``mapper(value)`` or ``mapper(key, value)``.
 
         >>> play(totals.map_values(lambda total: total // 10), ("totals", "ann", 25))
         [('ann', 2)]
@@ -135,9 +135,9 @@ class KTable(Generic[K, V]):
         value: TypeForm[R] | Serde[R] = NOT_GIVEN,
         **options: Unpack[StoreOptions],
     ) -> "KTable[K, R]":
-        """Replace the value of each row by what a ``ValueTransformer`` makes of it, with stores (KIP-292).
+        """Replace the value of each row by the result of a ``ValueTransformer``, which may use stores (KIP-292).
 
-        It sees deletions as None.
+        It is called with None for a deleted row.
 
         >>> class Shown(ValueTransformer[str, int, str]):
         ...     def transform(self, key, value):
@@ -163,10 +163,10 @@ class KTable(Generic[K, V]):
     def to_stream(
         self, mapper: Callable[..., Any] | None = None, name: str | None = None, *, tombstones: bool = True
     ) -> "KStream[Any, Any]":
-        """Return the changes of the table as a stream; ``mapper(key, value)`` gives them another key.
+        """Return the changes of the table as a stream; ``mapper(key, value)`` changes their key.
 
-        The value of a row that was deleted is None, a tombstone: a filtered table has them, and one of
-        sessions whenever a session grows.  With ``tombstones=False`` they are left out.
+        A deleted row is a tombstone, a record with value None: a filtered table forwards them, and a
+        table of sessions whenever a session grows.  ``tombstones=False`` leaves them out.
 
         >>> changes = totals.to_stream(lambda customer, total: customer[0])
         >>> more = totals.to_stream(tombstones=False).map_values(lambda total: total + 1)
@@ -178,7 +178,7 @@ class KTable(Generic[K, V]):
         return KStream(table_operators.to_stream(self._ref, mapper, name, tombstones=tombstones))
 
     def suppress(self, suppressed: Suppressed, name: str | None = None) -> "KTable[K, V]":
-        """Hold changes back, so that less of them, or only final results, are sent (KIP-328).
+        """Buffer changes, so that fewer of them, or only final results, are forwarded (KIP-328).
 
         >>> windows = TimeWindows.of(timedelta(seconds=1))
         >>> counts = orders.group_by_key().windowed_by(windows).count()
@@ -263,10 +263,10 @@ class KTable(Generic[K, V]):
         **options: Unpack[StoreOptions],
     ) -> "KTable[K, R]": ...
     def join(self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any) -> "KTable[K, Any]":
-        """Join with the row of the same key of another table, or of the key that ``foreign_key`` gives.
+        """Join with the row of the same key of another table, or of the key that ``foreign_key`` returns.
 
-        The joiner takes (left, right) or (key, left, right); ``foreign_key(key, value)`` sees the left
-        row (KIP-213).  ``store`` keeps the result.
+        The joiner takes (left, right) or (key, left, right); ``foreign_key(key, value)`` takes the left
+        row (KIP-213).  ``store`` names a store of the result.
 
         >>> one = totals.join(customers, lambda total, name: name, foreign_key=lambda key, total: str(total))
         >>> play(one, ("customers", "7", "Ann"), ("totals", "first", 7))
@@ -331,7 +331,7 @@ class KTable(Generic[K, V]):
     def left_join(
         self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any
     ) -> "KTable[K, Any]":
-        """Join as ``join``, with None for the right row where there is none.
+        """Join as ``join``, with None for the right row if there is none.
 
         >>> both = totals.left_join(customers, lambda total, name: (total, name))
         >>> play(both, ("totals", "ann", 1), ("customers", "ann", "Ann"))
@@ -366,7 +366,7 @@ class KTable(Generic[K, V]):
     def outer_join(
         self, other: Any, joiner: Callable[..., Any], name: str | None = None, **options: Any
     ) -> "KTable[K, Any]":
-        """Join with another table, with None for either row where there is none.
+        """Join with another table, with None for a row that does not exist.
 
         >>> both = totals.outer_join(customers, lambda total, name: (total, name))
         >>> play(both, ("customers", "ann", "Ann"), ("totals", "ann", 1))
@@ -376,5 +376,5 @@ class KTable(Generic[K, V]):
 
 
 def _ref(other: Any) -> Any:
-    """Return the reference of a table; anything else as it is, for the message that refuses it."""
+    """Return the reference of a table; anything else unchanged, for the error message."""
     return other._ref if isinstance(other, KTable) else other

@@ -47,9 +47,9 @@ _KEY_VALUE = "(key, value)"
 
 
 class ValueTransformer(Generic[K, V, R]):
-    """Makes a table's values from another table's, with access to stores; one instance per task.
+    """Computes the values of a table from those of another table, with access to stores; one instance per task.
 
-    Stores may be class attributes, as of a ``Processor``.
+    Stores may be declared as class attributes, as in a ``Processor``.
     """
 
     context: ProcessorContext[Any, Any]
@@ -62,7 +62,7 @@ class ValueTransformer(Generic[K, V, R]):
         raise NotImplementedError(f"{type(self).__name__} must define transform(self, key, value)")
 
     def close(self) -> None:
-        """Release what ``init`` took."""
+        """Release the resources that ``init`` acquired."""
 
 
 def _materialized(
@@ -132,7 +132,7 @@ def map_values(table: TableRef, mapper: Callable[..., Any], name: str | None, ar
 
 @frozen
 class _TransformerOperator:
-    """Makes a user's transformer in a task and returns its function."""
+    """Makes the transformer of a task and returns its ``transform``."""
 
     supplier: Callable[[], ValueTransformer[Any, Any, Any]]
 
@@ -161,7 +161,7 @@ class _TransformerOperator:
 
 
 def _refuse_unawaited(transformer: Any) -> None:
-    """Refuse a transformer, or its class, with a method that nobody would run to its end."""
+    """Refuse a transformer, or its class, whose methods are async or generators, which would never run to their end."""
     owner = transformer if isinstance(transformer, type) else type(transformer)
     refuse_unawaited_methods(transformer, ("init", "transform", "close"), f"transformer {owner.__qualname__}")
 
@@ -239,17 +239,17 @@ def suppress(table: TableRef, suppressed: Any, name: str | None) -> TableRef:
 
 
 def grace_of(node: LogicalNode) -> int:
-    """Return the grace of the windowed aggregations that a table comes from, the longest of several.
+    """Return the grace of the windowed aggregations upstream, the longest of several, in ms.
 
     Raises:
-        TopologyError: there is a way to the table without windows, so that nothing ever closes.
+        TopologyError: a path upstream has no windowed aggregation, so that no window ever closes.
     """
     if node.grace_ms is not None:
         return node.grace_ms
     if not node.parents:
         raise TopologyError(
             "Suppressed.until_window_closes() needs the result of a windowed aggregation; "
-            f"{node.name!r} is reached without one, use Suppressed.until_time_limit(...)"
+            f"{node.name!r} has none upstream, use Suppressed.until_time_limit(...)"
         )
     return max(grace_of(parent) for parent in node.parents)
 

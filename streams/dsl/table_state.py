@@ -1,9 +1,9 @@
-"""What the DSL settles about a table while the graph grows: its store, its lookups, its old values.
+"""Properties of a table that change while the graph grows: its store, its lookups, its old values.
 
-Whether a table has a store, and whether it sends old values, depends on operators that are
-declared later: a join makes its source table keep its rows, a re-grouping makes it send what
-a row was before.  Each kind of table answers as its counterpart in Kafka Streams does
-(``enableSendingOldValues``, ``KTableValueGetterSupplier``).  Imports operators and materialized.
+Whether a table has a store, and whether it forwards old values, depends on operators that are
+declared later: a join materializes its source table, a grouping needs the old values of rows.
+Each kind of table does what its counterpart in Kafka Streams does (``enableSendingOldValues``,
+``KTableValueGetterSupplier``).  Imports operators and materialized.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from streams.state.specs import StoreSpec
 
 
 class TableState(Protocol):
-    """The changing side of a table."""
+    """The mutable state of a table during declaration."""
 
     send_old: bool
 
@@ -31,17 +31,17 @@ class TableState(Protocol):
         ...
 
     def enable_old(self, force: bool) -> bool:
-        """Send old values from now on; with ``force`` at the price of a store.  Return whether it does."""
+        """Forward old values if the table can; with ``force`` it is materialized for that.  Return whether it does."""
         ...
 
     def values(self) -> TableValues:
-        """Return where rows can be looked up; a source table keeps its rows from now on."""
+        """Return the lookup of rows; a source table is materialized by that."""
         ...
 
 
 @define(eq=False)
 class SourceState:
-    """A table made of a topic or a stream, which has a store only if somebody needs it."""
+    """A table read from a topic or a stream; it is materialized only if an operator downstream needs it."""
 
     materialized: Materialized
     is_materialized: bool
@@ -49,22 +49,22 @@ class SourceState:
 
     @property
     def store(self) -> str | None:
-        """The store's name once it is needed."""
+        """Name of the store, if the table is materialized."""
         return self.materialized.store if self.is_materialized else None
 
     def specs(self) -> Sequence[StoreSpec]:
-        """Return the store's spec, if there is a store."""
+        """Return the spec of the store, if the table is materialized."""
         return (self.materialized.spec(),) if self.is_materialized else ()
 
     def enable_old(self, force: bool) -> bool:
-        """Send old values if there is a store, or make one."""
+        """Forward old values from the store, which ``force`` creates."""
         if not force and not self.is_materialized:
             return False
         self.is_materialized = self.send_old = True
         return True
 
     def values(self) -> TableValues:
-        """Keep the rows and return their store."""
+        """Materialize the table and return its store."""
         self.is_materialized = True
         return StoreValues(self.materialized.store)
 
@@ -86,7 +86,7 @@ class AggregateState:
         return (self.materialized.spec(),)
 
     def enable_old(self, force: bool) -> bool:
-        """Send old values: the store has them."""
+        """Forward old values, which the store has."""
         self.send_old = True
         return True
 
@@ -97,7 +97,7 @@ class AggregateState:
 
 @define(eq=False)
 class DerivedState:
-    """A table computed row by row from another; it has a store only if the user wants one.
+    """A table computed row by row from its parent; it has a store only if the user names one.
 
     ``derive`` makes the lookup from that of the parent.
     """
@@ -109,7 +109,7 @@ class DerivedState:
 
     @property
     def store(self) -> str | None:
-        """The store's name, if the user wanted one."""
+        """Name of the store, if the user gave one."""
         return None if self.materialized is None else self.materialized.store
 
     def specs(self) -> Sequence[StoreSpec]:
@@ -117,13 +117,13 @@ class DerivedState:
         return () if self.materialized is None else (self.materialized.spec(),)
 
     def enable_old(self, force: bool) -> bool:
-        """Send old values from the own store, or computed from those of the parent."""
+        """Forward old values from the store, or computed from those of the parent."""
         if self.materialized is not None or self.parent.enable_old(force):
             self.send_old = True
         return self.send_old
 
     def values(self) -> TableValues:
-        """Return the own store, or the parent's lookup with this table's function over it."""
+        """Return the store, or the lookup of the parent with the function of this table applied."""
         if self.materialized is not None:
             return StoreValues(self.materialized.store)
         return self.derive(self.parent.values())
@@ -141,7 +141,7 @@ class JoinedState:
 
     @property
     def store(self) -> str | None:
-        """The store's name, if the user wanted one."""
+        """Name of the store, if the user gave one."""
         return None if self.materialized is None else self.materialized.store
 
     def specs(self) -> Sequence[StoreSpec]:
@@ -149,14 +149,14 @@ class JoinedState:
         return () if self.materialized is None else (self.materialized.spec(),)
 
     def enable_old(self, force: bool) -> bool:
-        """Send old values, which both sides must send too."""
+        """Forward old values, which both sides must forward as well."""
         self.left.enable_old(True)
         self.right.enable_old(True)
         self.send_old = True
         return True
 
     def values(self) -> TableValues:
-        """Return the own store, or the join of both sides' lookups."""
+        """Return the store, or the join of the lookups of both sides."""
         if self.materialized is not None:
             return StoreValues(self.materialized.store)
         return self.join(self.left.values(), self.right.values())
@@ -164,7 +164,7 @@ class JoinedState:
 
 @define(eq=False)
 class SuppressedState:
-    """A table whose changes wait in a buffer."""
+    """A table whose changes are buffered."""
 
     parent: TableState
     lookup: Callable[[TableValues], TableValues]
@@ -172,18 +172,18 @@ class SuppressedState:
 
     @property
     def store(self) -> str | None:
-        """None: the buffer is no store that could be queried."""
+        """None: the buffer is not queryable."""
         return None
 
     def specs(self) -> Sequence[StoreSpec]:
-        """Return nothing: the buffer belongs to the operator."""
+        """Return nothing: the operator owns the buffer."""
         return ()
 
     def enable_old(self, force: bool) -> bool:
-        """Send old values, which the parent always sends to the buffer."""
+        """Forward old values, which the parent always forwards to the buffer."""
         self.send_old = self.parent.enable_old(force)
         return self.send_old
 
     def values(self) -> TableValues:
-        """Return the buffered rows over those of the parent."""
+        """Return a lookup in the buffer first, then in the parent."""
         return self.lookup(self.parent.values())

@@ -1,4 +1,4 @@
-"""Stores and keys of windowed tables, by kind of windows.  Imports materialized and variables."""
+"""Stores and keys of windowed tables, by kind of windows.  Imports stores and serde variables."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,11 +23,11 @@ def window_store(
 ) -> Materialized:
     """Return the store of a windowed aggregation.
 
-    Sliding and session windows that are sent on close have no cache: it would change nothing but
-    the order.
+    Sliding and session windows that are emitted on close have no cache: it would only change the
+    order.
 
     Raises:
-        TopologyError: the retention is shorter than windows and grace.
+        TopologyError: the retention is shorter than the windows and their grace.
     """
     kind = StoreKind.TIMESTAMPED_WINDOW
     if isinstance(windows, SessionWindows):
@@ -43,16 +43,16 @@ def window_store(
 
 
 def windowed_key(windows: Windows, key: SerdeVariable) -> SerdeVariable:
-    """Return the slot of the keys of a windowed table."""
+    """Return the variable of the keys of a windowed table."""
     if isinstance(windows, SessionWindows):
         return session_windowed_variable(key)
     return time_windowed_variable(key, windows.size_ms)
 
 
 def closing_ms(windows: Windows) -> int:
-    """Return how long after a window's end it may still change, as ``suppress`` counts it.
+    """Return the time in ms after its end at which a window closes, for ``suppress``.
 
-    A session also waits for the gap.
+    A session stays open for the gap as well.
     """
     if isinstance(windows, SessionWindows):
         return windows.gap_ms + windows.grace_ms

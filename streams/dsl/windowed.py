@@ -1,7 +1,7 @@
 """Grouped streams in windows of time: TimeWindowedKStream and SessionWindowedKStream.
 
-In the examples ``orders`` is a stream of amounts by customer; ``play`` shows what comes out for
-some input, ``shown`` without the class names of windowed keys.
+In the examples ``orders`` is a stream of amounts by customer; ``play`` shows the output for some
+input, ``shown`` prints windowed keys as key@start/end.
 """
 
 from collections.abc import Callable, Mapping
@@ -104,7 +104,7 @@ class TimeWindowedKStream(Generic[K, V]):
         return self._emit is EmitStrategy.ON_WINDOW_CLOSE
 
     def emit_strategy(self, strategy: EmitStrategy) -> "TimeWindowedKStream[K, V]":
-        """Choose whether results are sent with each update, the default, or once when a window closes.
+        """Choose whether results are forwarded with each update, the default, or once when a window closes.
 
         >>> windowed = orders.group_by_key().windowed_by(TimeWindows.of(timedelta(seconds=1)))
         >>> final = windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
@@ -248,7 +248,7 @@ class TimeWindowedKStream(Generic[K, V]):
 
 @define(eq=False, repr=False)
 class SessionWindowedKStream(Generic[K, V]):
-    """A grouped stream in sessions: windows that grow while records of a key come close together.
+    """A grouped stream in sessions: a window grows while records of a key are within the gap.
 
     In all aggregations ``name`` also names the store, unless ``store`` does.
     """
@@ -265,7 +265,7 @@ class SessionWindowedKStream(Generic[K, V]):
         return self._emit is EmitStrategy.ON_WINDOW_CLOSE
 
     def emit_strategy(self, strategy: EmitStrategy) -> "SessionWindowedKStream[K, V]":
-        """Choose whether results are sent with each update, the default, or once when a session closes.
+        """Choose whether results are forwarded with each update, the default, or once when a session closes.
 
         >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
         >>> final = sessions.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
@@ -282,7 +282,7 @@ class SessionWindowedKStream(Generic[K, V]):
         key: TypeForm[K] | Serde[K] = NOT_GIVEN,
         **options: Unpack[WindowStoreOptions],
     ) -> KTable[Windowed[K], int]:
-        """Count the records of each key and session; a session that another one swallowed is deleted.
+        """Count the records of each key and session; a session that is merged into another one is deleted.
 
         >>> sessions = orders.group_by_key().windowed_by(SessionWindows.of(timedelta(seconds=1)))
         >>> shown(play(sessions.count(), ("ann", 5, 0), ("ann", 2, 500)))

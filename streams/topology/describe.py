@@ -1,6 +1,6 @@
-"""What a topology looks like: text, JSON and Mermaid.
+"""Descriptions of a topology: text, JSON and Mermaid.
 
-The text form is that of Kafka Streams' ``Topology.describe()``.  Pure; imports topology.
+The text is that of Kafka Streams' ``Topology.describe()``.  Pure; imports topology.
 """
 
 import json
@@ -109,7 +109,7 @@ class TopologyDescription:
         return "\n".join(lines).rstrip() + "\n"
 
     def to_mermaid(self) -> str:
-        """Return a Mermaid flowchart: sub-topologies as boxes, topics and stores beside them."""
+        """Return a Mermaid flowchart: sub-topologies as boxes, with topics and stores next to them."""
         return _Mermaid().render(self)
 
 
@@ -180,7 +180,7 @@ def _node_lines(node: NodeDescription) -> Iterable[str]:
 
 
 class _Mermaid:
-    """Writes a flowchart; every name gets a short id, since Mermaid's ids are restricted."""
+    """Writes a flowchart; every name has a short id, since Mermaid restricts the characters of ids."""
 
     def __init__(self) -> None:
         self._ids: dict[tuple[str, str], str] = {}

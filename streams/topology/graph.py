@@ -1,8 +1,8 @@
 """The processor graph: sources, processors, sinks and stores, as values.
 
 ``Topology`` is the low-level builder that the DSL writes into and that users of the
-Processor API call themselves.  It checks each node as it is added; what concerns the whole
-graph is checked in ``validate``.
+Processor API call themselves.  It checks each node as it is added; ``validate`` checks
+the graph as a whole.
 """
 
 import re
@@ -34,7 +34,7 @@ class SourceNode:
     pattern: re.Pattern[str] | None
     key_serde: Serde[Any]
     value_serde: Serde[Any]
-    #: Where event times come from; a name is that of a policy, None what the settings say.
+    #: The source of event times: an extractor, a policy by name, or None for that of the settings.
     extractor: Extractor | ExtractorName | None = None
     offset_reset: str | None = None
 
@@ -50,9 +50,10 @@ class ProcessorNode:
 
 @frozen
 class SinkNode:
-    """Writes to one topic, or to that which ``topic_for(key, value, RecordContext)`` names.
+    """Writes to one topic, or to the one that ``topic_for(key, value, RecordContext)`` returns.
 
-    Without a ``partitioner`` the key's bytes decide, of a windowed key those of the inner key.
+    Without a ``partitioner`` the bytes of the key choose the partition, for a windowed key those of
+    the inner key.
     """
 
     name: str
@@ -65,7 +66,7 @@ class SinkNode:
 
     @property
     def is_plain(self) -> bool:
-        """Whether topic and partition follow from the node and the key's bytes alone."""
+        """Whether topic and partition depend on the node and the bytes of the key only."""
         return self.topic_for is None and self.partitioner is None
 
 
@@ -74,7 +75,7 @@ Node = SourceNode | ProcessorNode | SinkNode
 
 @frozen
 class InternalTopic:
-    """A repartition topic; ``partitions`` None = as many as the widest source of the writers."""
+    """A repartition topic; ``partitions`` None: the largest count of the source topics of its writers."""
 
     name: str
     partitions: int | None = None
@@ -82,7 +83,7 @@ class InternalTopic:
 
 @frozen
 class GlobalStore:
-    """A store that every instance fills from all partitions of a topic."""
+    """A global store: every instance fills it from all partitions of a topic."""
 
     spec: StoreSpec
     source: SourceNode
@@ -93,8 +94,8 @@ class GlobalStore:
 class Topology:
     """A graph of sources, processors, sinks and state stores.
 
-    Names are unique over all nodes.  Node order is the order of adding, which numbers the
-    sub-topologies.  Topic names of internal topics are without the application id.
+    Names of nodes are unique.  Nodes are in the order in which they were added, which numbers the
+    sub-topologies.  Names of internal topics are without the application id.
     """
 
     nodes: dict[str, Node] = Factory(dict)
@@ -110,7 +111,7 @@ class Topology:
     source_changelogs: dict[str, str] = Factory(dict)
     #: Names of all nodes, those of global stores included, in order of adding.
     order: list[str] = Factory(list)
-    #: Declared topics by name, as far as ``Topic`` objects were used.
+    #: Declarations by topic name, of topics that were given as ``Topic`` objects.
     topics: dict[str, Topic[Any, Any]] = Factory(dict)
 
     def add_source(
@@ -125,7 +126,7 @@ class Topology:
         """Add a source that reads topics; serdes come from ``Topic`` objects or ``key``/``value``.
 
         Raises:
-            TopologyError: a name is taken, no topic is given, or a topic has another source.
+            TopologyError: the name exists, no topic is given, or another source reads the topic.
         """
         patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
         if not topics or (patterns and len(topics) > 1):
@@ -156,7 +157,7 @@ class Topology:
     def add_processor(
         self, name: str, processor: ProcessorSupplier, *parents: str, stores: Iterable[str] = ()
     ) -> "Topology":
-        """Add a processor (a class or a function that makes one) behind its parents."""
+        """Add a processor (a class or a function that makes one) downstream of its parents."""
         operator = ProcessorOperator(processor)
         self.add_node(ProcessorNode(name, operator, parents))
         self.connect_declared(name, operator)
@@ -201,7 +202,7 @@ class Topology:
         """Add a store and connect it to processors.
 
         Raises:
-            TopologyError: another store has the name, or a processor is unknown.
+            TopologyError: another store has the name, or a processor does not exist.
         """
         spec = store.spec() if isinstance(store, StoreBuilder) else store
         known = self.stores.get(spec.name)
@@ -228,12 +229,12 @@ class Topology:
             self.add_state_store(builder, processor)
 
     def connect(self, processor: str, *stores: str) -> "Topology":
-        """Let a processor use stores."""
+        """Connect a processor to stores."""
         for store in stores:
             if processor not in self.nodes:
                 raise TopologyError(f"cannot connect store {store!r}: there is no processor {processor!r}")
             if store in self.global_stores:
-                continue  # Global stores are open to every node.
+                continue  # Every node may use global stores.
             if store not in self.stores:
                 raise TopologyError(f"processor {processor!r}: there is no state store {store!r}; add it first")
             users = self.store_users[store]
@@ -242,7 +243,7 @@ class Topology:
         return self
 
     def add_global_store(self, store: GlobalStore) -> "Topology":
-        """Add a store that is filled from all partitions of a topic on every instance."""
+        """Add a global store."""
         name = store.spec.name
         if name in self.stores or name in self.global_stores:
             raise TopologyError(f"global store {name!r}: a store of this name exists")
@@ -257,15 +258,15 @@ class Topology:
         self.internal_topics[topic.name] = topic
 
     def declare(self, topic: Topic[Any, Any]) -> None:
-        """Remember a topic's declaration (serdes, partitions, key and time of plain rows)."""
+        """Register the declaration of a topic: serdes, partitions, key and timestamp of file rows."""
         self.topics.setdefault(topic.name, topic)
 
     def require_copartitioning(self, sources: Iterable[str]) -> None:
-        """State that the topics of these source nodes need equal partition counts."""
+        """Require equal partition counts of the topics of these source nodes."""
         self.copartitioned.append(frozenset(sources))
 
     def add_node(self, node: Node) -> None:
-        """Add a node value behind its parents."""
+        """Add a node value downstream of its parents."""
         self._check_new(node.name)
         if isinstance(node, SourceNode):
             self._check_topics(node)
@@ -280,7 +281,7 @@ class Topology:
                 self.children[parent].append(node.name)
 
     def replace_node(self, node: Node) -> None:
-        """Put another value in the place of a node of the same name and parents."""
+        """Replace a node by another one with the same name and parents."""
         self.nodes[node.name] = node
 
     def sources(self) -> list[SourceNode]:

@@ -1,9 +1,8 @@
-"""What an operator is to the task that runs it.
+"""Operators: values of the graph that a task binds to process functions.
 
-An operator is a value in the graph; each task binds it once and gets back the process
-function that handles one record: ``process(key, value, timestamp_ms, headers)``.  On edges
-that leave a table operator the value is a plain tuple ``(new, old, is_latest)``, Kafka
-Streams' Change.  Imports core only.
+Each task binds an operator once and receives the function that processes one record:
+``process(key, value, timestamp_ms, headers)``.  Downstream of a table operator the value is a
+tuple ``(new, old, is_latest)``, which is Kafka Streams' ``Change``.  Imports core only.
 """
 
 from collections.abc import Callable
@@ -14,13 +13,13 @@ from attrs import define
 
 from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId, Window
 
-#: Handles one record: key, value, timestamp_ms, headers (None = no headers).  What a user's
-#: processor gives back are the record's headers as it left them; others give back nothing.
+#: Processes one record: key, value, timestamp_ms, headers (None: no headers).  A user's processor
+#: returns the headers of the record, which it may have changed; other operators return None.
 Process: TypeAlias = Callable[[Any, Any, int, Headers | None], Any]
 
 
 class PunctuationType(Enum):
-    """Which clock drives a punctuation."""
+    """The clock of a punctuation."""
 
     STREAM_TIME = "stream"
     WALL_CLOCK_TIME = "wall"
@@ -28,9 +27,9 @@ class PunctuationType(Enum):
 
 @define
 class StreamTime:
-    """Highest event time that an operator has seen, in epoch milliseconds; -1 at first.
+    """Highest event time of the records of an operator, in epoch milliseconds; -1 before the first.
 
-    Owned by the operator, kept by the task: part of every commit and snapshot.
+    The operator updates it; the task saves it with every commit and snapshot.
     """
 
     ms: int = NO_TIMESTAMP
@@ -40,12 +39,12 @@ class Cancellable(Protocol):
     """A scheduled punctuation."""
 
     def cancel(self) -> None:
-        """Stop it; harmless when repeated."""
+        """Cancel the punctuation; idempotent."""
         ...
 
 
 class NodeContext(Protocol):
-    """What a bound operator may ask of its task."""
+    """The services of a task for an operator that it binds."""
 
     @property
     def node(self) -> str:
@@ -80,23 +79,23 @@ class NodeContext(Protocol):
     ) -> Callable[[Any, Any, Any, int, Headers | None, bool], None]:
         """Return ``emit(key, new, old, timestamp_ms, headers, is_latest)`` for table results.
 
-        Behind a store with record cache it keeps the first old and the last new value of a key
-        until the cache is flushed; otherwise it forwards ``(new, old, is_latest)`` at once.
-        ``send_old`` False keeps the old value from those behind the cache, which itself is told.
+        If the store has a record cache, the first old and the last new value of a key are cached until
+        the flush; otherwise ``(new, old, is_latest)`` is forwarded at once.  With ``send_old`` False the
+        old value is passed to the cache but not forwarded.
         """
         ...
 
     def table_section(
         self, store: str, *, send_old: bool = True, window_of: Callable[[int], Window] | None = None
     ) -> Any:
-        """Return the section of the record cache behind a store that has one: ``state.cache.Section``.
+        """Return the section of the record cache of a store that has one: ``state.cache.Section``.
 
         With ``window_of`` its keys are (key, window start).
         """
         ...
 
     def stream_time(self, name: str = "") -> StreamTime:
-        """Operator's own stream time, restored from the last commit."""
+        """Return the stream time of the operator, restored from the last commit."""
         ...
 
     def schedule(
@@ -110,7 +109,7 @@ class NodeContext(Protocol):
         ...
 
     def commit(self) -> None:
-        """Ask the task to commit as soon as the current record is done."""
+        """Request a commit after the current record."""
         ...
 
     def drop(self, reason: str, count: int = 1) -> None:
@@ -118,7 +117,7 @@ class NodeContext(Protocol):
         ...
 
     def task_stream_time_ms(self) -> int:
-        """Highest timestamp that the task has taken so far, the current record included."""
+        """Highest timestamp of the records that the task has taken, the current one included."""
         ...
 
     def wall_clock_ms(self) -> int:
@@ -126,35 +125,35 @@ class NodeContext(Protocol):
         ...
 
     def record_metadata(self) -> RecordMetadata | None:
-        """Origin of the record now processed; None within a punctuation."""
+        """Topic, partition and offset of the current record; None within a punctuation."""
         ...
 
     def on_init(self, callback: Callable[[], None]) -> None:
-        """Call back once, when all nodes are bound, in the order of the graph."""
+        """Register a function to call once all nodes are bound, in the order of the graph."""
         ...
 
     def caches(self, store: str | None) -> bool:
-        """Whether a record cache holds back what is emitted behind this store."""
+        """Whether the output of this store goes through a record cache."""
         ...
 
     def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
-        """Forward a record that was held back, as if the one of ``context`` were processed."""
+        """Forward a buffered record, with ``context`` as the metadata of the current record."""
         ...
 
     def on_final_flush(self, callback: Callable[[], None]) -> None:
-        """Call back when a bounded run gives out what is still open, as if time had reached its end.
+        """Register a function that forwards what is still buffered at the end of a bounded run.
 
-        For operators that hold results back: suppression, emission on window close, outer joins.
+        For operators that buffer results: suppression, emission on window close, outer joins.
         """
         ...
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Call back when the task closes."""
+        """Register a function to call when the task closes."""
         ...
 
 
 class Operator(Protocol):
-    """A node's behaviour: a frozen value, shared by all tasks."""
+    """The behaviour of a node: a frozen value, shared by all tasks."""
 
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""

@@ -1,7 +1,7 @@
-"""Processor API: user code that sees records one at a time, with stores and timers.
+"""Processor API: user code that processes records one at a time, with stores and punctuations.
 
-A ``Processor`` is made once per task.  Here a ``Record`` object exists for each record,
-because user code asks for one.  KIP-478, KIP-820.
+Each task has its own instance of a ``Processor``.  Only here a ``Record`` object is made for each
+record, for user code.  KIP-478, KIP-820.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ P = TypeVar("P", bound="Processor[Any, Any, Any, Any]")
 
 
 class _Unset:
-    """Marks an argument that was not given, where None is a meaningful type."""
+    """Marks an argument that was not given, since None is a valid type."""
 
     def __repr__(self) -> str:
         return "UNSET"
@@ -40,7 +40,7 @@ UNSET: Final = _Unset()
 
 
 def serde_of(form: Any, node: str = "") -> Serde[Any]:
-    """Return the serde of a type expression or serde; unset = pinned by the first object at ``node``."""
+    """Return the serde of a type expression or serde; if it is unset, one that the first object at ``node`` pins."""
     if form is UNSET:
         return PinnedSerde(node) if node else BYTES
     return form if isinstance(form, Serde) else serde_for(form)
@@ -52,7 +52,7 @@ def milliseconds(duration: timedelta) -> int:
 
 
 class ProcessorContext(Generic[KO, VO]):
-    """What a processor may do besides handling a record.
+    """Forwarding, punctuations, stores and metadata for a processor.
 
     ``forward`` and ``schedule`` are called on the task's thread only.
     """
@@ -68,7 +68,7 @@ class ProcessorContext(Generic[KO, VO]):
         self._now_ms = 0
         #: The record being processed; None within a punctuation.
         self._record: Record[Any, Any] | None = None
-        #: Whether a record cache holds records with the headers of those processed, and these headers.
+        #: Whether a record cache shares the headers of the records processed, and these headers.
         self._is_live = is_live
         self._live: list[tuple[str, bytes | None]] | None = None
 
@@ -84,11 +84,11 @@ class ProcessorContext(Generic[KO, VO]):
         """Send a record to all children, or to the child named ``to``.
 
         ``timestamp_ms`` and ``headers`` default to those of the record being processed; within
-        a punctuation to its time and to none.  Forwarded without ``headers``, the record's own are
-        shared, as in Kafka Streams: what a processor behind changes in them is seen here.
+        a punctuation to its time and to none.  Headers that are not given are shared with the
+        current record, as in Kafka Streams: changes by a processor downstream are visible here.
 
         Raises:
-            ProcessingError: ``to`` is no child, the timestamp is negative, or a processor of
+            ProcessingError: there is no child ``to``, the timestamp is negative, or a processor of
                 ``process_values`` changes the key.
         """
         if timestamp_ms is None:
@@ -114,7 +114,7 @@ class ProcessorContext(Generic[KO, VO]):
     def _forward_live(
         self, forward: Callable[..., Any], key: KO, value: VO, timestamp_ms: int, headers: Headers | None
     ) -> None:
-        """Send a record whose headers others hold as well (``topology.shared_headers``)."""
+        """Forward a record whose headers are shared (``topology.shared_headers``)."""
         record, live = self._record, self._live
         if headers is not None or record is None or live is None:
             forward(key, value, timestamp_ms, list(headers or ()))
@@ -163,7 +163,7 @@ class ProcessorContext(Generic[KO, VO]):
         return self._node.schedule(interval_ms, kind, fire, start_ms)
 
     def commit(self) -> None:
-        """Ask for a commit as soon as the current record is done."""
+        """Request a commit after the current record."""
         self._node.commit()
 
     def store(self, name: str) -> Any:
@@ -191,7 +191,7 @@ class ProcessorContext(Generic[KO, VO]):
 
     @property
     def stream_time_ms(self) -> int:
-        """Highest timestamp taken by the task so far, epoch milliseconds; -1 before the first."""
+        """Highest timestamp of the records that the task has taken, epoch milliseconds; -1 before the first."""
         return self._node.task_stream_time_ms()
 
     @property
@@ -201,10 +201,10 @@ class ProcessorContext(Generic[KO, VO]):
 
 
 class Processor(Generic[KI, VI, KO, VO]):
-    """Handles records one at a time; one instance per task.
+    """Processes records one at a time; one instance per task.
 
-    ``context`` is set before ``init``.  State belongs into stores: a Python attribute is lost
-    when the task moves.
+    ``context`` is set before ``init``.  Keep state in stores: a Python attribute is lost when the task
+    moves to another instance.
     """
 
     context: ProcessorContext[KO, VO]
@@ -213,11 +213,11 @@ class Processor(Generic[KI, VI, KO, VO]):
         """Prepare; called once per task, in the order of the graph."""
 
     def process(self, record: Record[KI, VI]) -> None:
-        """Handle one record."""
+        """Process one record."""
         raise NotImplementedError(f"{type(self).__name__} must define process(self, record)")
 
     def close(self) -> None:
-        """Release what ``init`` took."""
+        """Release the resources that ``init`` acquired."""
 
 
 ProcessorSupplier = Callable[[], Processor[Any, Any, Any, Any]]
@@ -225,7 +225,7 @@ ProcessorSupplier = Callable[[], Processor[Any, Any, Any, Any]]
 
 @frozen
 class StoreBuilder(Generic[S]):
-    """Declares a state store; as a class attribute of a processor it is the store itself."""
+    """Declares a state store; an attribute of a processor class that declares one is the store in its instances."""
 
     kind: StoreKind
     key_serde: Serde[Any]
@@ -236,11 +236,9 @@ class StoreBuilder(Generic[S]):
 
     @property
     def name(self) -> str:
-        """Name of the store: as given, else that of the class attribute."""
+        """Name of the store: the given one, else that of the class attribute."""
         if not self._names:
-            raise TopologyError(
-                "a state store needs a name when it is no class attribute: key_value_store(..., name=...)"
-            )
+            raise TopologyError("a state store that is no class attribute needs a name: key_value_store(..., name=...)")
         return self._names[0]
 
     def spec(self) -> StoreSpec:
@@ -256,7 +254,7 @@ class StoreBuilder(Generic[S]):
     @overload
     def __get__(self, instance: Processor[Any, Any, Any, Any], owner: type) -> S: ...
     def __get__(self, instance: Any, owner: type) -> Any:
-        # The task puts the open store into the instance, which then hides this descriptor.
+        # The task sets the open store on the instance, which shadows this descriptor.
         return self
 
 
@@ -279,7 +277,7 @@ def lru_store(
     max_entries: int,
     **options: Any,
 ) -> StoreBuilder[KeyValueStore[K, V]]:
-    """Declare a key-value store in memory that keeps the ``max_entries`` keys used last (Stores.lruMap)."""
+    """Declare a key-value store in memory with the ``max_entries`` most recently used keys (``Stores.lruMap``)."""
     return _builder(StoreKind.LRU, key, value, name, {"max_entries": max_entries} | options)
 
 
@@ -299,10 +297,10 @@ def window_store(
     retention: timedelta,
     **options: Any,
 ) -> StoreBuilder[WindowStore[K, V]]:
-    """Declare a window store; what starts before stream time minus ``retention`` is gone.
+    """Declare a window store; windows that start before stream time minus ``retention`` expire.
 
     Raises:
-        TopologyError: windows are longer than they are retained.
+        TopologyError: the retention is shorter than the windows.
     """
     if retention < size:
         raise TopologyError(f"window store {name or ''!r}: retention {retention} is shorter than its windows of {size}")
@@ -333,16 +331,16 @@ def versioned_store(
     """Declare a store that keeps old versions for ``history`` (KIP-889).
 
     Raises:
-        TopologyError: caching is asked for; it would hold back versions.
+        TopologyError: ``has_caching`` is true; a cache would drop versions.
     """
     if options.get("has_caching"):
-        raise TopologyError(f"versioned store {name or ''!r} cannot be cached: each of its versions counts")
+        raise TopologyError(f"versioned store {name or ''!r} cannot have a cache, which would drop versions")
     return _builder(StoreKind.VERSIONED, key, value, name, {"history_ms": milliseconds(history)} | options)
 
 
 @frozen
 class Punctuation:
-    """A timer that a processor method asks for."""
+    """A punctuation that calls a method of a processor."""
 
     interval: timedelta
     kind: PunctuationType
@@ -386,7 +384,7 @@ class ProcessorOperator:
         return [value for _, value in _members(owner) if isinstance(value, StoreBuilder)]
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the task's instance; ``init`` runs when the whole graph is bound."""
+        """Make the instance of the task; its ``init`` is called when all nodes are bound."""
         user_context, handle, shown = self._bound(context, is_live=False)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> Headers:
@@ -402,7 +400,7 @@ class ProcessorOperator:
         return process
 
     def bind_live(self, context: NodeContext) -> Process:
-        """Do what ``bind`` does for records whose headers are a list that others have as well."""
+        """Bind as ``bind`` does, for records whose headers are a shared list."""
         user_context, handle, shown = self._bound(context, is_live=True)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
@@ -420,7 +418,7 @@ class ProcessorOperator:
     def _bound(
         self, context: NodeContext, *, is_live: bool
     ) -> tuple[ProcessorContext[Any, Any], Callable[[Record[Any, Any]], object], str]:
-        """Make the task's instance; return its context, what handles a record, and how it is shown."""
+        """Make the instance of the task; return its context, its ``process`` and its name in messages."""
         processor = self._make()
         user_context: ProcessorContext[Any, Any] = ProcessorContext(
             context, fixed_key=self.has_fixed_key, is_live=is_live
@@ -457,7 +455,7 @@ class ProcessorOperator:
 
 
 def _refuse_unawaited(processor: Any) -> None:
-    """Refuse a processor, or its class, with a method that nobody would run to its end."""
+    """Refuse a processor, or its class, whose methods are async or generators, which would never run to their end."""
     owner = processor if isinstance(processor, type) else type(processor)
     timers = [name for name, value in _members(owner) if isinstance(getattr(value, "punctuation", None), Punctuation)]
     refuse_unawaited_methods(processor, ("init", "process", "close", *timers), f"processor {owner.__qualname__}")

@@ -1,12 +1,12 @@
-"""Which nodes are handed the very same record, and where a record cache must see its headers change.
+"""Which nodes share one record, and where a record cache must see changes of its headers.
 
-Kafka Streams hands one record object to all children of a forward.  What a processor does to its
-headers is seen by the siblings behind it, and by a cache that holds an update of the record back:
-its entry has a reference to the headers, not a copy, and is read when it is flushed.
+Kafka Streams passes one record object to all children of a node.  Changes of its headers by a
+processor are visible to the siblings after it, and to a record cache that has an update of the
+record: the entry refers to the headers instead of copying them, and is read at the flush.
 
-Headers are a tuple, or None, in the program.  A node that may change them gives them back, and so
-those behind it have them.  Only where a cache holds back what a processor may change, they are one
-list for all that share the record: *live*.
+In the program headers are a tuple, or None.  A node that may change them returns them, for the
+nodes after it.  Only if a cache has a record that a processor may change, its headers are one list
+for all nodes that share the record: *live* headers.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,8 @@ from streams.topology.inline import Branch, PassThrough
 from streams.topology.processors import ProcessorOperator
 from streams.topology.subtopologies import SubTopology
 
-#: Operators that hand on the record they got; the others make a new one, with headers of its own.  Filters, peeks and
-#: value mappers do too: they are fixed-key processors in Kafka Streams, whose context copies what is forwarded.
+#: Operators that forward the record they receive; the others make a new one with its own headers.  So do filters,
+#: peeks and value mappers: in Kafka Streams they are fixed-key processors, whose context copies the record.
 _SHARING = (PassThrough, Branch)
 
 
@@ -27,16 +27,16 @@ _SHARING = (PassThrough, Branch)
 class LiveHeaders:
     """Nodes of a sub-topology with live headers."""
 
-    #: Nodes that are given them.
+    #: Nodes that receive them.
     taking: frozenset[str] = frozenset()
-    #: Those of them that need a copy: all but caches, processors, and those that hand the record on.
+    #: Those of them that need a copy: all except caches, processors, and nodes that forward the record itself.
     copying: frozenset[str] = frozenset()
     #: Nodes that make records with live headers.
     making: frozenset[str] = frozenset()
 
 
 def changes_headers(node: Node) -> bool:
-    """Whether user code at a node may change the headers of the record it is given."""
+    """Whether user code at a node may change the headers of its record."""
     return (
         isinstance(node, ProcessorNode)
         and isinstance(node.operator, ProcessorOperator)
@@ -45,12 +45,12 @@ def changes_headers(node: Node) -> bool:
 
 
 def shares_headers(node: Node) -> bool:
-    """Whether a node hands on the record it is given."""
+    """Whether a node forwards the record that it receives."""
     return isinstance(node, ProcessorNode) and isinstance(node.operator, _SHARING)
 
 
 def live_headers(topology: Topology, sub: SubTopology, caches: Callable[[str], bool] | None) -> LiveHeaders:
-    """Find what is live in a sub-topology; ``caches`` says of a store whether a record cache is behind it."""
+    """Find the live headers of a sub-topology; ``caches`` says whether a store has a record cache."""
     nodes = [topology.nodes[name] for name in sub.nodes]
     if caches is None or not any(changes_headers(node) for node in nodes):
         return LiveHeaders()
@@ -80,7 +80,7 @@ def live_headers(topology: Topology, sub: SubTopology, caches: Callable[[str], b
 
 
 def _holds(node: Node, caches: Callable[[str], bool]) -> bool:
-    """Whether all that a node emits goes through a record cache."""
+    """Whether all output of a node goes through a record cache."""
     operator = node.operator if isinstance(node, ProcessorNode) else None
     store = getattr(operator, "store", None)
     return isinstance(store, str) and not getattr(operator, "emit_on_close", False) and caches(store)

@@ -1,7 +1,7 @@
 """Sub-topologies, partition counts and partition groups of a topology.
 
-Nodes that are connected by edges or share a store form one sub-topology; each is numbered
-as Kafka Streams numbers it.  A partition group is what one task reads: by default the same
+Nodes that are connected by edges or share a store form one sub-topology; with the
+numbers of Kafka Streams.  A partition group is the input of one task: by default the same
 partition number of every source topic of a sub-topology.  Pure; imports core and topology.
 """
 
@@ -20,7 +20,7 @@ from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
 class SubTopology:
     """A connected part of the graph, run by one task per partition group.
 
-    ``nodes`` are in order of adding, which is an order of the graph; global stores form
+    ``nodes`` are in the order in which they were added, parents first; global stores form
     sub-topologies of their own, without tasks.
     """
 
@@ -33,7 +33,7 @@ class SubTopology:
 
 
 def sub_topologies(topology: Topology, topics: Iterable[str] = ()) -> list[SubTopology]:
-    """Split the graph into sub-topologies; ``topics`` are the existing ones that patterns may match."""
+    """Split the graph into sub-topologies; patterns are matched with the existing ``topics``."""
     groups = _Groups()
     for node in topology.nodes.values():
         groups.add(node.name)
@@ -75,7 +75,7 @@ def _sub_topology(topology: Topology, sub_id: int, names: list[str], existing: l
 
 
 def _numbering(topology: Topology, groups: "_Groups") -> dict[str, int]:
-    """Number groups by their first nodes, in order of adding, as the reference does."""
+    """Number groups by their first nodes, in the order of adding, as Kafka Streams does."""
     ids: dict[str, int] = {}
     for name in topology.order:
         ids.setdefault(groups.root(name), len(ids))
@@ -101,7 +101,7 @@ class _Groups:
 
 
 def validate(topology: Topology) -> None:
-    """Check what concerns the whole graph.
+    """Check the graph as a whole.
 
     Raises:
         TopologyError: there is no source, a processor has no parent, or a store has no user.
@@ -110,7 +110,9 @@ def validate(topology: Topology) -> None:
         raise TopologyError("the topology is empty; start with builder.stream(topic) or builder.table(topic)")
     for node in topology.nodes.values():
         if isinstance(node, ProcessorNode | SinkNode) and not node.parents:
-            raise TopologyError(f"node {node.name!r} has no parent, so it would never see a record; name its parents")
+            raise TopologyError(
+                f"node {node.name!r} has no parent, so it would never receive a record; name its parents"
+            )
 
 
 def unmatched_patterns(topology: Topology, known: Iterable[str]) -> list[SourceNode]:
@@ -126,9 +128,9 @@ def resolve_partitions(
     """Return the partition count of every source, sink and repartition topic.
 
     ``known`` has the counts of external topics.  A repartition topic without a count of its own
-    gets that of the widest source topic of its writers, and all of a co-partitioned set the same.
-    Where only patterns that match no topic yet would tell it, it has that of the topics with which it is
-    co-partitioned, else ``later``, the count of topics to come; without, it has none, and no tasks.
+    has the largest one of the source topics of its writers; co-partitioned topics have equal counts.
+    If its writers read only patterns that match no topic yet, it has the count of the topics with which
+    it is co-partitioned, else ``later``, that of future topics; without either it has none, and no tasks.
 
     Raises:
         TopologyError: a source topic is missing, or inputs that must be co-partitioned are not.
@@ -149,7 +151,7 @@ def resolve_partitions(
         for name in open_topics:
             sources = [topic for sub in writers[name] for topic in sub.source_topics]
             ready = [counts[topic] for topic in sources if topic in counts]
-            # In a cycle of sub-topologies some source stays open; the others decide then.
+            # In a cycle of sub-topologies a source remains unresolved; the others determine the count then.
             if ready and (
                 len(ready) == len(sources) or all(topic in open_topics for topic in sources if topic not in counts)
             ):
@@ -172,7 +174,7 @@ def resolve_partitions(
 def _resolve_waiting(
     topology: Topology, counts: dict[str, int], known: Mapping[str, int], open_topics: list[str], later: int | None
 ) -> bool:
-    """Give a count to one repartition topic that waits for topics of a pattern; return whether there was any."""
+    """Resolve one repartition topic whose writers read patterns without topics; return whether there was one."""
     if not unmatched_patterns(topology, known):
         raise TopologyError(f"repartition topic {open_topics[0]!r} has no writer with a source topic")
     for name in open_topics:
@@ -187,7 +189,7 @@ def _resolve_waiting(
 
 
 def _copartition(topology: Topology, counts: dict[str, int]) -> None:
-    """Give repartition topics of a co-partitioned set one count; refuse external topics that differ."""
+    """Set one count for the repartition topics of a co-partitioned set; refuse external topics that differ."""
     for names in topology.copartitioned:
         topics = [topic for name in sorted(names) for topic in _topics_of(topology, name, counts)]
         fixed: dict[str, int] = {}
@@ -218,12 +220,12 @@ def _topics_of(topology: Topology, source: str, known: Iterable[str]) -> tuple[s
 
 
 class PartitionGrouper(Protocol):
-    """Decides which partitions one task reads together; pluggable."""
+    """Determines which partitions one task reads together; pluggable."""
 
     def groups(
         self, subs: Iterable[SubTopology], partitions: Mapping[str, int]
     ) -> dict[TaskId, tuple[TopicPartition, ...]]:
-        """Return each task's partitions, given the partition count of every topic."""
+        """Return the partitions of each task, given the partition count of every topic."""
         ...
 
 
@@ -234,12 +236,12 @@ class SamePartitionGrouper:
     def groups(
         self, subs: Iterable[SubTopology], partitions: Mapping[str, int]
     ) -> dict[TaskId, tuple[TopicPartition, ...]]:
-        """Make as many tasks as the widest source topic of the sub-topology has partitions."""
+        """Return one task per partition of the source topic with the most partitions."""
         result: dict[TaskId, tuple[TopicPartition, ...]] = {}
         for sub in subs:
             if sub.is_global:
                 continue
-            # A repartition topic has no count as long as nothing can write it.
+            # A repartition topic without writers so far has no count.
             counts = {topic: partitions[topic] for topic in sub.source_topics if topic in partitions}
             for number in range(max(counts.values(), default=0)):
                 result[TaskId(sub.id, number)] = tuple(
@@ -249,7 +251,7 @@ class SamePartitionGrouper:
 
 
 def stages(subs: Iterable[SubTopology]) -> list[tuple[int, ...]]:
-    """Order sub-topologies so that producers come before consumers; a cycle is one stage."""
+    """Order sub-topologies, upstream ones first; a cycle is one stage."""
     subs = [sub for sub in subs if not sub.is_global]
     readers: dict[str, list[int]] = defaultdict(list)
     for sub in subs:

@@ -199,20 +199,20 @@ def _grouped_twice(operators: Callable[[KStream[str, int]], KStream[str, int]]) 
     return declare
 
 
-def test_repartition_topics_behind_one_operator_are_not_optimized_but_refused_as_by_the_reference() -> None:
+def test_repartition_topics_downstream_of_one_operator_are_not_optimized_but_refused_as_by_the_reference() -> None:
     declare = _grouped_twice(lambda stream: stream.filter(lambda key, value: value > 0))
     assert list(built(declare).internal_topics) == ["one-repartition", "two-repartition"]
-    with pytest.raises(TopologyError, match=r"'one-repartition', 'two-repartition' behind 'by': .* repartition\(\)"):
+    with pytest.raises(TopologyError, match=r"'one-repartition', 'two-repartition' downstream of 'by': .* repartition\(\)"):
         built(declare, topology_optimization="all")
 
 
-def test_optimized_merges_in_a_row_before_one_repartition_topic_are_refused_as_by_the_reference() -> None:
+def test_optimized_merges_in_a_row_upstream_of_one_repartition_topic_are_refused_as_by_the_reference() -> None:
     def declare(builder: StreamsBuilder, then: Callable[[KStream[str, int]], KStream[str, int]]) -> None:
         stream = builder.stream(orders)
         merged = stream.merge(stream.merge(stream.select_key(lambda key, value: key), "first"), "second")
         then(merged).group_by_key(name="sums").count(name="a")
 
-    with pytest.raises(TopologyError, match=r"put 'sums-repartition' behind the merge 'second': another merge"):
+    with pytest.raises(TopologyError, match=r"move 'sums-repartition' downstream of the merge 'second': the topic"):
         built(lambda builder: declare(builder, lambda merged: merged), topology_optimization="all")
     mended = built(
         lambda builder: declare(builder, lambda merged: merged.repartition(name="once")), topology_optimization="all"
