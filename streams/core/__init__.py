@@ -1,4 +1,4 @@
-"""Vocabulary of the whole project; imports nothing of ours.
+"""Types and functions that every package uses; imports none of them.
 
 Modules: records, serdes, topic, windows, timestamps, partitioning, clock, config, metrics, errors.
 """

@@ -1,6 +1,6 @@
-"""The clock: the only place of the project that reads the time.
+"""The clock: the only module that reads the time.
 
-Whoever needs the time gets a clock or the time as an argument.  Imports nothing of ours.
+All other code takes a clock, or the time, as an argument.  Imports no module of ours.
 """
 
 import time
@@ -17,26 +17,26 @@ class Clock(Protocol):
         ...
 
     def monotonic_ms(self) -> int:
-        """Time that never goes back, from any origin; for deadlines."""
+        """Monotonic time from an arbitrary origin; for deadlines."""
         ...
 
 
 @define
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the machine."""
 
     def now_ms(self) -> int:
         """Wall-clock time since the epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Time since some moment before the start of the process."""
+        """Monotonic time from an arbitrary origin."""
         return time.monotonic_ns() // 1_000_000
 
 
 @define(eq=False)
 class VirtualClock:
-    """A clock that moves only when told to: for tests, simulation and replay.
+    """A clock that only its caller advances: for tests, simulation and replay.
 
     >>> clock = VirtualClock(1_000)
     >>> clock.advance(500)
@@ -56,7 +56,7 @@ class VirtualClock:
         return self._monotonic_ms
 
     def advance(self, by_ms: int) -> None:
-        """Move both times forward.
+        """Advance both times.
 
         Raises:
             ValueError: the step is negative.
@@ -67,9 +67,9 @@ class VirtualClock:
         self._monotonic_ms += by_ms
 
     def advance_to(self, now_ms: int) -> None:
-        """Advance until the wall clock shows a time; nothing if it is past it."""
+        """Advance until the wall clock shows a time; do nothing if it is past it."""
         self.advance(max(0, now_ms - self._now_ms))
 
     def jump_to(self, now_ms: int) -> None:
-        """Set the wall clock alone, backwards too, as an operator of the machine might."""
+        """Set the wall clock only, also backwards, as an administrator might."""
         self._now_ms = now_ms

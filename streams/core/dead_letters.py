@@ -1,7 +1,7 @@
-"""Records that a handler skips, on their way to the dead letter queue.
+"""Dead letters: records that a handler skips and sends to the dead letter queue.
 
-They keep their bytes, time and headers; headers of ours say what went wrong and where they came
-from.  KIP-1034.  Imports core only.
+They have the bytes, timestamp and headers of the source record; additional headers describe the
+error and the source.  KIP-1034.  Imports core only.
 """
 
 import traceback
@@ -14,7 +14,7 @@ STACKTRACE_HEADER = "__streams.errors.stacktrace"
 TOPIC_HEADER = "__streams.errors.topic"
 PARTITION_HEADER = "__streams.errors.partition"
 OFFSET_HEADER = "__streams.errors.offset"
-#: Of a row of a file that makes no record: the file, the line and why.  Ours; the others are Kafka Streams' own.
+#: For a row of a file that is no valid record: the file, the line and the error.  Other headers are Kafka Streams' own.
 ROW_HEADER = "__streams.errors.row"
 
 

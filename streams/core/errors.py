@@ -1,21 +1,21 @@
-"""Errors: one class per cause that a caller treats differently.
+"""Errors: one class per cause that a caller handles differently.
 
-Each message says what is wrong, where, and what to do.  Imports nothing of ours.
+Each message says what is wrong, where, and what to do.  Imports no module of ours.
 """
 
 from typing import Any
 
 
 class StreamsError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """Base class of all errors of this package."""
 
 
 class TopologyError(StreamsError):
-    """A topology that cannot be built: a user's mistake, found before anything runs."""
+    """An invalid topology: a mistake of the user, raised before anything runs."""
 
 
 class ConfigError(StreamsError):
-    """An unknown setting, or a value that does not fit it."""
+    """An unknown setting, or an invalid value of one."""
 
 
 class SerializationError(StreamsError):
@@ -23,9 +23,9 @@ class SerializationError(StreamsError):
 
 
 class ForeignFormatError(SerializationError):
-    """Bytes in a place that only this library writes, in a form that it did not write: never read as ours.
+    """Bytes in an internal topic or store that are not in the format of this library.
 
-    Fields: ``what`` was expected; ``store``, ``topic``, ``partition``, ``offset`` (None where unknown).
+    Fields: ``what``, the expected content; ``store``, ``topic``, ``partition``, ``offset`` (None if unknown).
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ForeignFormatError(SerializationError):
 class ProcessingError(StreamsError):
     """User code failed on a record.
 
-    Fields: ``node``, ``task_id``, ``topic``, ``partition``, ``offset`` (None where unknown).
+    Fields: ``node``, ``task_id``, ``topic``, ``partition``, ``offset`` (None if unknown).
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class ProcessingError(StreamsError):
 
 
 class HandlerError(ProcessingError):
-    """A handler of failed records has failed itself, or has given an answer that is none.
+    """A handler of failed records raised an error, or returned no valid response.
 
-    Fields: those of ``ProcessingError``, and ``setting``, which names the handler.  The cause is what the handler
-    raised; what it was asked about is in the message.
+    Fields: those of ``ProcessingError``, and ``setting``, which names the handler.  The cause is the error of the
+    handler; the message describes the failed record.
     """
 
     def __init__(self, message: str, *, setting: str, **place: Any) -> None:
@@ -83,15 +83,15 @@ class HandlerError(ProcessingError):
 
 
 class UnawaitedError(StreamsError):
-    """A function of the user's gave back a coroutine or a generator where nobody runs it."""
+    """A function of the user returned a coroutine or a generator, which is not run here."""
 
 
 class InvalidTimestampError(StreamsError):
-    """A timestamp extractor gave a negative or missing time, and the policy is to fail."""
+    """A timestamp extractor returned a negative time or none, and the policy is to fail."""
 
 
 class WallClockError(StreamsError):
-    """Wall-clock time was asked for where there is none; ``node`` says by whom."""
+    """``node`` needs wall-clock time, which a replay does not have."""
 
     def __init__(self, node: str) -> None:
         super().__init__(
@@ -106,10 +106,10 @@ class StoreError(StreamsError):
 
 
 class LostRecordsError(StoreError):
-    """A log of the application's own ends before what its last commit, or a store, had of it.
+    """An internal topic ends before the offset of the last commit or of a store: records were lost.
 
-    Fields: ``topic``, ``partition``, ``expected`` and ``end`` (the offset at which it should end at least, and
-    does), ``task_id``, and ``store`` where it is a changelog.
+    Fields: ``topic``, ``partition``, ``expected`` (the lowest valid end offset), ``end`` (the actual one),
+    ``task_id``, and ``store`` if the topic is a changelog.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class LostRecordsError(StoreError):
 
 
 class UnknownStateError(StoreError):
-    """An application has state that its topology does not know; fields ``stores``, ``topics``: their names."""
+    """An application has state that is not part of its topology; fields ``stores``, ``topics``: their names."""
 
     def __init__(self, message: str, *, stores: tuple[str, ...], topics: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -142,14 +142,14 @@ class UnknownStateError(StoreError):
 
 
 class StoreClosedError(StoreError):
-    """A store was used after its task gave it up."""
+    """A store was used after its task had closed it."""
 
 
 class InvalidStateStoreError(StreamsError):
-    """A store that cannot be asked, here or now: no answer, which is another thing than "no such key".
+    """A store that cannot be queried on this instance at present; the key may exist.
 
-    Fields: ``store``, ``state`` (the application's, such as "REBALANCING"; None where it does not matter), and
-    ``owner``, a ``KeyQueryMetadata``, where another instance has the key.
+    Fields: ``store``, ``state`` (of the application, such as "REBALANCING", or None), and ``owner``, a
+    ``KeyQueryMetadata``, if another instance has the key.
     """
 
     def __init__(self, message: str, *, store: str, state: str | None = None, owner: Any = None) -> None:
@@ -168,15 +168,15 @@ class StreamsNotStartedError(InvalidStateStoreError):
 
 
 class StreamsRebalancingError(InvalidStateStoreError):
-    """Tasks are on their way, or their stores are restored: ask again."""
+    """Tasks are being reassigned, or their stores restored: retry."""
 
 
 class StateStoreMigratedError(InvalidStateStoreError):
-    """Another instance has it: ask ``owner``."""
+    """Another instance has the store: query ``owner``."""
 
 
 class StateStoreNotAvailableError(InvalidStateStoreError):
-    """The application is closing, closed or has failed: this instance will not have the store again."""
+    """The application is closing, closed or has failed: this instance will not open the store again."""
 
 
 class StateLockedError(StoreError):
@@ -200,10 +200,10 @@ class UnknownTopicError(BrokerError):
 
 
 class DamagedLogError(BrokerError):
-    """Stored records of a partition that are damaged or missing; nothing of them was changed.
+    """Stored records of a partition are damaged or missing; the files were not changed.
 
-    Fields: ``code`` (``KAFKA_STORAGE_ERROR``), ``partition``, ``path`` of the file or folder, ``position`` (its
-    byte, -1 where the whole is meant), ``offset`` (the first that cannot be read, -1 where that is not known).
+    Fields: ``code`` (``KAFKA_STORAGE_ERROR``), ``partition``, ``path`` of the file or directory, ``position`` in
+    bytes (-1: the whole file), ``offset`` (the first that cannot be read, -1 if unknown).
     """
 
     def __init__(self, message: str, *, partition: str, path: str, position: int = -1, offset: int = -1) -> None:
@@ -215,10 +215,10 @@ class DamagedLogError(BrokerError):
 
 
 class UnreadableBatchError(BrokerError):
-    """Records as the broker has them that nobody can read: the position stays before them.
+    """A record batch that cannot be decoded: the position remains at its first record.
 
-    Fields: ``code``, ``partition``, ``offset`` of the first, and ``next_offset``, to which a consumer may seek to go
-    on without them.
+    Fields: ``code``, ``partition``, ``offset`` of the first record, and ``next_offset``, to which a consumer may
+    seek to skip the batch.
     """
 
     def __init__(self, message: str, *, code: int, partition: object, offset: int, next_offset: int) -> None:
@@ -229,7 +229,7 @@ class UnreadableBatchError(BrokerError):
 
 
 class OffsetOutOfRangeError(BrokerError):
-    """A position outside the log, where no reset policy applies."""
+    """A position outside the log, without a reset policy."""
 
 
 class MemberFencedError(BrokerError):
@@ -249,9 +249,9 @@ class RecordTooLargeError(BrokerError):
 
 
 class TransactionError(BrokerError):
-    """A transaction that cannot be committed any more: ``abort_transaction`` is the only way on.
+    """A transaction that can only be aborted: call ``abort_transaction``.
 
-    Fields: ``code``, ``transactional_id``; the cause, where there is one, says what was refused.
+    Fields: ``code``, ``transactional_id``; the cause, if any, is the request that failed.
     """
 
     def __init__(self, message: str, *, code: int = -1, transactional_id: str | None = None) -> None:
@@ -260,7 +260,7 @@ class TransactionError(BrokerError):
 
 
 class ProducerFencedError(BrokerError):
-    """Another producer has taken this one's place, or its transaction was ended for it: close it, make a new one.
+    """Another producer has the same transactional id, or the broker aborted the transaction: close it, make a new one.
 
     Fields: ``code``, ``transactional_id``, ``producer_id``, ``producer_epoch``.
     """

@@ -1,6 +1,6 @@
-"""What a handler of failed records is told, and what it may answer.
+"""Arguments and responses of handlers of failed records.
 
-A handler is a function of the failure's context, the record and the error.  The tasks ask it, see
+A handler is a function of the context of the failure, the record and the error.  Tasks call it, see
 ``runtime.handling``; the settings ``deserialization_handler``, ``processing_handler`` and
 ``production_handler`` name it.  Imports core only.  KIP-161, KIP-210, KIP-1033, KIP-1034, KIP-1065.
 """
@@ -19,7 +19,7 @@ from streams.core.user_code import located, refuse_unawaited
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: What of a record could not be written: its key or its value became no bytes, or the broker refused it.
+#: The step at which writing a record failed: serializing its key or its value, or sending it to the broker.
 FailureOrigin: TypeAlias = Literal["key", "value", "send"]
 
 
@@ -27,7 +27,7 @@ FailureOrigin: TypeAlias = Literal["key", "value", "send"]
 class ProducerRecord(Generic[K, V]):
     """A record to be written to a topic.
 
-    ``timestamp_ms`` is event time in epoch milliseconds; ``partition`` None: chosen by the key.
+    ``timestamp_ms`` is event time in epoch milliseconds; ``partition`` None: the key chooses it.
     """
 
     topic: str
@@ -38,16 +38,16 @@ class ProducerRecord(Generic[K, V]):
     partition: int | None = None
 
 
-#: A record as bytes: what a handler sends to a dead letter topic.
+#: A record as bytes, as a handler sends it to a dead letter topic.
 DeadLetter: TypeAlias = ProducerRecord[bytes | None, bytes | None]
 
 
 @frozen
 class ErrorHandlerContext:
-    """Where a record has failed, and the source record it was made of (KIP-1033, KIP-1034).
+    """The node at which a record failed, and its source record (KIP-1033, KIP-1034).
 
     Within a punctuation there is no source record: ``topic`` is None, ``partition`` and ``offset`` are -1, there are
-    no headers and no bytes.  The same goes for the bytes of a record that a cache or a suppression held back.
+    no headers and no bytes.  A record from a cache or a suppression buffer has no bytes either.
     """
 
     #: The node of the topology that failed (Kafka Streams: ``processorNodeId``).
@@ -62,18 +62,18 @@ class ErrorHandlerContext:
     headers: Headers = ()
     source_raw_key: bytes | None = field(default=None, repr=False)
     source_raw_value: bytes | None = field(default=None, repr=False)
-    #: What of a record could not be written; None where it was not to be written.
+    #: The step at which writing the record failed; None if it failed before.
     origin: FailureOrigin | None = None
-    #: ``errors_dead_letter_queue_topic_name``; empty = none.
+    #: ``errors_dead_letter_queue_topic_name``; empty: none.
     dead_letter_topic: str = ""
 
     def dead_letter(self, error: BaseException, *, topic: str | None = None) -> DeadLetter:
-        """Return the dead letter that ``continue`` sends: the source record, with headers that say what went wrong.
+        """Return the dead letter that ``continue`` sends: the source record, with headers that describe the error.
 
         ``topic`` is by default that of the setting ``errors_dead_letter_queue_topic_name`` (KIP-1034).
 
         Raises:
-            ConfigError: there is no such setting, and no topic is given.
+            ConfigError: no topic is given, and the setting is empty.
         """
         name = topic or self.dead_letter_topic
         if not name:
@@ -89,10 +89,11 @@ class ErrorHandlerContext:
 
 @frozen
 class HandlerResponse:
-    """What is to become of a failed record, and the dead letters to be sent; see ``fail``, ``resume``, ``retry``.
+    """What to do with a failed record, and the dead letters to send; see ``fail``, ``resume``, ``retry``.
 
-    A handler that answers with a text instead (``"fail"``, ``"continue"``) gets what the setting of that text does:
-    with ``errors_dead_letter_queue_topic_name`` what is skipped goes there.  A response sends what it says, no more.
+    A handler may return a str instead (``"fail"``, ``"continue"``), with the effect of the setting of that value:
+    skipped records are sent to ``errors_dead_letter_queue_topic_name``, if set.  A response sends its own dead
+    letters only.
     """
 
     result: Literal["fail", "continue", "retry"]
@@ -100,43 +101,43 @@ class HandlerResponse:
 
     @classmethod
     def fail(cls, dead_letters: Iterable[DeadLetter] = ()) -> "HandlerResponse":
-        """The application ends; nothing after the last commit is kept.
+        """Stop the application; results after the last commit are discarded.
 
-        With ``exactly_once_v2`` its dead letters are not either; runs over files and replays keep none at all.
+        So are the dead letters with ``exactly_once_v2``, and in runs over files and replays.
         """
         return cls("fail", tuple(dead_letters))
 
     @classmethod
     def resume(cls, dead_letters: Iterable[DeadLetter] = ()) -> "HandlerResponse":
-        """The record is dropped and counted; dead letters are written with the outputs, in the same transaction."""
+        """Drop and count the record; dead letters are written with the outputs, in the same transaction."""
         return cls("continue", tuple(dead_letters))
 
     @classmethod
     def retry(cls) -> "HandlerResponse":
-        """What was not acknowledged in time is tried again from the last commit (KIP-1065).
+        """Retry from the last commit what was not acknowledged in time (KIP-1065).
 
-        Only for ``production_handler`` and an error that may pass; anything else fails then.
+        Only for ``production_handler`` and a retriable error; otherwise the application stops.
         """
         return cls("retry")
 
 
-#: An answer about a record that could not be read or processed.
+#: The response for a record that could not be deserialized or processed.
 HandlerAnswer: TypeAlias = HandlerResponse | Literal["fail", "continue"]
-#: An answer about a record that could not be written.
+#: The response for a record that could not be written.
 ProductionAnswer: TypeAlias = HandlerAnswer | Literal["retry"]
 
-#: Asked about a record that the topic's serdes cannot read.
+#: Called for a record that the serdes of its topic cannot read.
 DeserializationHandler: TypeAlias = Callable[
     [ErrorHandlerContext, ConsumerRecord[bytes | None, bytes | None], Exception], HandlerAnswer
 ]
-#: Asked about a record on which a node has failed; None within a punctuation.
+#: Called for a record at which a node failed; the record is None within a punctuation.
 ProcessingHandler: TypeAlias = Callable[[ErrorHandlerContext, Record[Any, Any] | None, Exception], HandlerAnswer]
-#: Asked about a record that could not be written: objects where these did not become bytes, else bytes.
+#: Called for a record that could not be written; it has objects if serializing failed, else bytes.
 ProductionHandler: TypeAlias = Callable[[ErrorHandlerContext, ProducerRecord[Any, Any], Exception], ProductionAnswer]
 
 
 def check_handler(setting: str, handler: Any) -> None:
-    """Refuse what cannot be asked.
+    """Refuse a handler that cannot be called.
 
     Raises:
         ConfigError: it is a class, async, a generator, or does not take three arguments.

@@ -1,6 +1,6 @@
-"""The seam of what is done for each record: compiled where the installation has it, plain elsewhere.
+"""Loops over the records of a block: compiled if the installation has the extension, else plain Python.
 
-Both give the same (``tests/core/test_loops.py``).
+Both have the same results (``tests/core/test_loops.py``).
 """
 
 try:

@@ -1,10 +1,10 @@
-"""Formats of our own, and how their bytes are told from everybody else's.
+"""Binary formats of this library, which begin with a mark.
 
-Keys and values of the user have Kafka's bytes, and so have key-value, window, session and versioned
-stores.  What only the library itself reads has bytes of its own: they begin with a mark, so that what
-Kafka Streams or another version has written under the same name is never read as ours.  The first byte
-of a mark is one with which no text in UTF-8 begins, no time, no small number and no version byte of
-Kafka Streams'.  ``Format.check`` is the one place where a format tells its bytes from others.
+Keys and values of the user have the bytes of Kafka, and so have key-value, window, session and
+versioned stores.  Data that only the library reads begins with a mark, so that data of Kafka Streams
+or of another version under the same name is never read in the wrong format.  No UTF-8 text, timestamp,
+small number or version byte of Kafka Streams begins with the first byte of a mark.  Only
+``Format.check`` compares marks.
 
 Imports errors and serdes only.
 """
@@ -20,32 +20,32 @@ from streams.core.serde_base import Serde, blank, guarded_reader, guarded_writer
 T = TypeVar("T")
 
 _FIRST = 0xF5
-#: What a user can do about foreign bytes in an internal topic.
+#: Advice for foreign bytes in an internal topic.
 REMEDY = (
     "give this application an application id of its own, or delete the internal topics and the committed offsets of "
-    "this one, so that they are made anew from its sources"
+    "this one, so that they are filled again from its sources"
 )
 
 
-def _nobody(data: bytes) -> bool:
+def _never(data: bytes) -> bool:
     return False
 
 
 @frozen
 class Format:
-    """One format of ours.
+    """One binary format of this library.
 
-    ``what`` says what it holds.  ``letter`` and ``version`` make the mark: a new version is a new mark.
-    ``counterpart`` is Kafka Streams' name of what it writes in the same place, and
-    ``is_counterpart`` tells whether bytes without the mark look like that.
+    ``what`` describes the content.  ``letter`` and ``version`` are the mark: a new version has a new mark.
+    ``counterpart`` is what Kafka Streams writes under the same name, and ``is_counterpart`` says whether
+    bytes without the mark look like it.
     """
 
     what: str
     letter: str
     version: int
     counterpart: str = ""
-    is_counterpart: Callable[[bytes], bool] = _nobody
-    #: The first bytes of everything in this format.
+    is_counterpart: Callable[[bytes], bool] = _never
+    #: The first bytes of data in this format.
     mark: bytes = field(init=False)
 
     @mark.default
@@ -54,20 +54,20 @@ class Format:
 
     @property
     def name(self) -> str:
-        """What serdes of this format are called before their parts; it changes with the version."""
+        """The prefix of the names of serdes of this format; it changes with the version."""
         return f"{self.what.replace(' ', '-')}/{self.version}"
 
     def check(self, data: bytes) -> None:
-        """Let bytes of this format pass.
+        """Check that bytes are of this format.
 
         Raises:
-            ForeignFormatError: they are not of this format.
+            ForeignFormatError: the bytes are not of this format.
         """
         if not data.startswith(self.mark):
             self.refuse(data)
 
     def refuse(self, data: bytes) -> NoReturn:
-        """Say that bytes are not of this format, and whose they seem to be."""
+        """Return the error for bytes that are not of this format; it says what seems to have written them."""
         if data[:2] == self.mark[:2]:
             whose = f"they are of version {data[2] if len(data) > 2 else '?'}, which another release of streams wrote"
         elif self.is_counterpart(data):
@@ -81,7 +81,7 @@ class Format:
         )
 
     def first_foreign(self, values: Iterable[bytes | None]) -> tuple[int, ForeignFormatError] | None:
-        """Return where in a column the first value is that is not of this format, and the error; None if all are."""
+        """Return index and error of the first value of a column that is not of this format; None if all are."""
         mark = self.mark
         for row, data in enumerate(values):
             if data is not None and not data.startswith(mark):
@@ -93,7 +93,7 @@ class Format:
 
 
 class MarkedSerde(Serde[T]):
-    """A serde of a format of ours."""
+    """A serde of a format of this library."""
 
     __slots__ = ("format",)
 
@@ -108,13 +108,13 @@ def marked(
     *,
     is_immutable: bool,
 ) -> MarkedSerde[T]:
-    """Return a serde of a format, whose bytes are the mark and what ``write`` gives.
+    """Return a serde of a format, whose bytes are the mark and the result of ``write``.
 
-    ``read`` takes all bytes and the position behind the mark.  ``parts`` are the names of the
-    serdes inside.
+    ``read`` takes all bytes and the position after the mark.  ``parts`` are the names of the
+    inner serdes.
 
     Raises:
-        ForeignFormatError: by ``deserialize``, of bytes without the mark.
+        ForeignFormatError: from ``deserialize``, for bytes without the mark.
     """
     mark, start, name = own.mark, len(own.mark), f"{own.name}:{parts}"
 
@@ -140,5 +140,5 @@ def marked(
 
 
 def format_of(serde: Serde[Any]) -> Format | None:
-    """Return the format of ours that a serde reads, None if its bytes are Kafka's or the user's."""
+    """Return the format of this library that a serde reads, None for bytes of Kafka or of the user."""
     return serde.format if isinstance(serde, MarkedSerde) else None

@@ -1,7 +1,7 @@
-"""Counters of what happened, by task, node and name.
+"""Counters by task, node and name.
 
-A counter has one owner, the thread that runs the task, and is raised without a lock; whoever
-reads sees a recent value.  Names are Kafka Streams' own: ``process-total``, ``dropped-records``,
+A counter has one owner, the thread that runs the task, which increments it without a lock; readers
+see a recent value.  Names are Kafka Streams' own: ``process-total``, ``dropped-records``,
 ``commit-total``, ``punctuate-total``, ``restore-total`` ...  Imports nothing of ours.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from attrs import define, field, frozen
 
-#: Records that were dropped at a node: for all reasons together, and, with the reason behind a colon, for one.
+#: Records dropped at a node: in all, and, with a colon and the reason appended, for one reason.
 DROPPED = "dropped-records"
 
 
@@ -24,12 +24,12 @@ class MetricKey(NamedTuple):
 
 @define(eq=False)
 class Counter:
-    """One number; its owner may raise ``value`` directly."""
+    """One number; its owner may increment ``value`` directly."""
 
     value: int = 0
 
     def add(self, count: int = 1) -> None:
-        """Raise it."""
+        """Increment the counter."""
         self.value += count
 
 
@@ -48,14 +48,14 @@ class Metrics:
     _examples: dict[MetricKey, str] = field(factory=dict)
 
     def counter(self, name: str, *, task: Any = None, node: str | None = None) -> Counter:
-        """Return the counter, made at first use; take it out once and keep it."""
+        """Return the counter, which is made at first use; look it up once and keep it."""
         key = MetricKey(task, node, name)
         found = self._counters.get(key)
-        # setdefault is atomic, should two threads meet here.
+        # setdefault is atomic, in case two threads create the counter.
         return found if found is not None else self._counters.setdefault(key, Counter())
 
     def drop(self, reason: str, count: int = 1, *, task: Any, node: str, example: str = "") -> None:
-        """Count dropped records; ``example`` says what the first of them was, and is kept."""
+        """Count dropped records; the ``example`` of the first one, which describes it, is kept."""
         self.counter(DROPPED, task=task, node=node).value += count
         name = f"{DROPPED}:{reason}"
         self.counter(name, task=task, node=node).value += count
@@ -63,16 +63,16 @@ class Metrics:
             self._examples.setdefault(MetricKey(task, node, name), example)
 
     def examples(self) -> dict[tuple[str, str], str]:
-        """Return what was told of the first record behind a counter, by its name and node."""
+        """Return the example of the first record of each counter, by its name and node."""
         return {(key.name, key.node or ""): text for key, text in reversed(list(self._examples.items()))}
 
     def drops(self) -> "list[Dropped]":
-        """Return what was dropped, by node and reason."""
+        """Return the dropped records by node and reason."""
         counts = [(key.name, key.node or "", count) for key, count in self.snapshot().items()]
         return dropped(counts, self.examples())
 
     def get(self, name: str, *, task: Any = None, node: str | None = None) -> int:
-        """Return the value of exactly this counter; 0 if it was never raised."""
+        """Return the value of this counter; 0 if it was never incremented."""
         found = self._counters.get(MetricKey(task, node, name))
         return 0 if found is None else found.value
 
@@ -85,11 +85,11 @@ class Metrics:
         )
 
     def snapshot(self) -> dict[MetricKey, int]:
-        """Return all values as they are now."""
+        """Return all current values."""
         return {key: counter.value for key, counter in list(self._counters.items())}
 
     def drop_task(self, task: Any) -> None:
-        """Forget the counters of a task that has moved away."""
+        """Remove the counters of a task that moved to another instance."""
         for key in [key for key in list(self._counters) if key.task == task]:
             self._counters.pop(key, None)
             self._examples.pop(key, None)
@@ -97,7 +97,7 @@ class Metrics:
 
 @frozen
 class Dropped:
-    """Records that were dropped at one node for one reason; ``example`` says what the first was, if that is known."""
+    """Records dropped at one node for one reason; ``example`` describes the first, if known."""
 
     node: str
     reason: str
@@ -113,7 +113,7 @@ class Dropped:
 def dropped(
     counters: Iterable[tuple[str, str, int]], examples: Mapping[tuple[str, str], str] | None = None
 ) -> list[Dropped]:
-    """Return what was dropped by node and reason, of counters as (name, node, count) and examples by (name, node)."""
+    """Return dropped records by node and reason, from counters (name, node, count) and examples by (name, node)."""
     found: dict[tuple[str, str], int] = {}
     for name, node, count in counters:
         if count and name.startswith(f"{DROPPED}:"):

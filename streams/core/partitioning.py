@@ -1,6 +1,6 @@
-"""The default partitioner: murmur2 of the key's bytes, as every Kafka client of Java's family has it.
+"""The default partitioner: murmur2 of the bytes of the key, as in Kafka's Java clients.
 
-Keys without bytes are the producer's business.  Imports nothing of ours but its compiled form.
+The producer chooses the partition of records without key.  Imports its compiled form only.
 """
 
 import struct
@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 try:
     from streams.core.compiled_partitioning import partitions_for as _partitions_for
-except ImportError:  # Built where there was no C compiler.
+except ImportError:  # Installed without a C compiler.
 
     def _partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
         return plain_partitions_for(keys, partitions)
@@ -22,9 +22,9 @@ _M: Final = 0x5BD1E995
 _SEED: Final = 0x9747B28C
 _MASK: Final = 0xFFFFFFFF
 
-#: Hashes kept by the process; above it the memo starts anew.
+#: Number of cached hashes; the cache is cleared when it is full.
 _MEMO_LIMIT: Final = 1 << 16
-#: Longer keys are hashed each time, so that the memo's memory stays bounded.
+#: Longer keys are not cached, so that the memory of the cache is bounded.
 _MEMO_KEY_BYTES: Final = 256
 
 #: Readers of n little-endian words, by n.
@@ -57,7 +57,7 @@ def _murmur2(data: bytes) -> int:
 
 
 class _Memo(dict[bytes, int]):
-    """Positive hash by key; computes what it lacks."""
+    """Positive hash by key; computes missing ones."""
 
     __slots__ = ()
 
@@ -83,7 +83,7 @@ def partition_for(key: bytes, partitions: int) -> int:
 
 
 def plain_partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """Return what ``partitions_for`` does, without compiled code."""
+    """Do what ``partitions_for`` does, in plain Python."""
     memo = _memo
     return [memo[key] % partitions for key in keys]
 

@@ -1,6 +1,6 @@
-"""What is done for each record of a block, in plain Python.
+"""Loops over the records of a block, in plain Python.
 
-What ``compiled_loops`` does too must be the same there, to the byte and the error.
+The functions of ``compiled_loops`` have equal results and errors.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ _SUFFIXES = {4: Struct(">qi").pack, 8: Struct(">qq").pack}
 
 
 def windowed(key: Any, window: Window) -> Windowed[Any]:
-    """Return ``Windowed(key, window)``, at half the price of calling the class."""
+    """Return ``Windowed(key, window)``, at half the cost of a call of the class."""
     return _new_tuple(Windowed, (key, window))
 
 
@@ -26,26 +26,26 @@ def session_windowed(key: Any, start_ms: int, end_ms: int) -> Windowed[Any]:
 
 
 def bytes_in(column: Iterable[bytes | None]) -> int:
-    """Return how many bytes a column has in all; None has none."""
+    """Return the total size of a column in bytes; None counts 0."""
     return sum(map(len, filter(None, column)))
 
 
 def head_places(timestamps: Iterable[int], width: int, index: int) -> list[int]:
-    """Return for each record of an input when it is to be taken, lowest head timestamp first, ties by input.
+    """Return the sort key of each record of an input: lowest head timestamp first, ties by input.
 
-    A record behind a higher one waits for it, so the highest timestamp up to it counts: as one number, that times
-    ``width``, the number of inputs, plus ``index``, that of this one.
+    A record is taken after those before it, so the running maximum of the timestamps counts.  The sort key is that
+    maximum times ``width``, the number of inputs, plus ``index``, the number of this input.
     """
     return [time * width + index for time in accumulate(timestamps, max)]
 
 
 def prefixed(prefix: bytes, keys: Iterable[bytes]) -> list[bytes]:
-    """Return each key with the prefix before it."""
+    """Return the prefix plus each key."""
     return list(map(prefix.__add__, keys))
 
 
 def rows_by_number(numbers: Iterable[int]) -> dict[int, list[int]]:
-    """Return for each number, in the order in which they come first, the indexes at which it stands."""
+    """Return the indexes of each number, in the order of their first occurrence."""
     rows: dict[int, list[int]] = {}
     for index, number in enumerate(numbers):
         found = rows.get(number)
@@ -57,12 +57,12 @@ def rows_by_number(numbers: Iterable[int]) -> dict[int, list[int]]:
 
 
 def timed_keys(keys: Sequence[bytes], slots: Sequence[tuple[Any, ...]], second_bytes: int) -> list[bytes]:
-    """Return each key with the times of its slot behind it, big-endian: 8 bytes, then ``second_bytes``, 4 or 8.
+    """Return each key plus the times of its slot, big-endian: 8 bytes, then ``second_bytes``, 4 or 8.
 
-    Slots are (key, time) or (key, time, second); without one it is 0.
+    Slots are (key, time) or (key, time, second); a missing second is 0.
 
     Raises:
-        ValueError: as many keys as slots there are not.
+        ValueError: the lengths differ.
     """
     suffix = _SUFFIXES[second_bytes]
     return [
@@ -71,10 +71,10 @@ def timed_keys(keys: Sequence[bytes], slots: Sequence[tuple[Any, ...]], second_b
 
 
 def timed_values(values: Sequence[bytes | None], times: Sequence[int]) -> list[bytes | None]:
-    """Return each value with its time before it, 8 bytes, big-endian; None stays None.
+    """Return the time, 8 bytes, big-endian, plus each value; None remains None.
 
     Raises:
-        ValueError: as many values as times there are not.
+        ValueError: the lengths differ.
     """
     pack = _pack_time
     return [None if value is None else pack(time_ms) + value for value, time_ms in zip(values, times, strict=True)]

@@ -1,7 +1,7 @@
-"""Records and the blocks in which they travel.
+"""Records, and blocks of records.
 
-Every station of the data path passes blocks: columns of equal length, never an
-object per record.  Imports nothing of ours.
+Every stage of the data path passes blocks: columns of equal length, never an object per record.
+Imports no module of ours.
 """
 
 from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ class Windowed(NamedTuple, Generic[K]):
 
 
 class RecordMetadata(NamedTuple):
-    """Where the record now being processed came from."""
+    """Topic, partition and offset of the record being processed."""
 
     topic: str
     partition: int
@@ -66,7 +66,7 @@ class RecordMetadata(NamedTuple):
 
 
 class RecordContext(NamedTuple):
-    """Origin, event time and headers of a record: what a function that chooses a topic may see."""
+    """Origin, event time and headers of a record, for functions that choose a topic."""
 
     topic: str
     partition: int
@@ -77,7 +77,7 @@ class RecordContext(NamedTuple):
 
 @define
 class Record(Generic[K, V]):
-    """One record as user code sees it in the Processor API.
+    """One record in the Processor API.
 
     ``timestamp_ms`` is event time in epoch milliseconds; ``headers`` are in order.
     """
@@ -89,7 +89,7 @@ class Record(Generic[K, V]):
 
 
 class ConsumerRecord(NamedTuple, Generic[K, V]):
-    """One record from a topic; key and value are bytes unless the topic was given with its types."""
+    """One record from a topic; key and value are bytes unless the topic is a ``Topic`` with types."""
 
     topic: str
     partition: int
@@ -101,11 +101,11 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
 
 
 class ProducerStamp(NamedTuple):
-    """Who wrote a block, and as which of its records (KIP-98).
+    """Producer id, epoch and sequence of a block (KIP-98).
 
-    ``sequence`` is the number of the block's first record among those that the producer wrote to
-    the partition in this epoch, -1 where it does not number them.  A control block holds one
-    marker, the end of a transaction, instead of records.
+    ``sequence`` numbers the first record of the block among those that the producer wrote to the
+    partition in this epoch; -1 if it is not idempotent.  A control block has one marker, the end of a
+    transaction, instead of records.
     """
 
     producer_id: int
@@ -119,10 +119,9 @@ class ProducerStamp(NamedTuple):
 class Block:
     """Raw records of one topic partition, as columns of equal length.
 
-    ``headers`` is None where no record of the block has any.  ``offsets`` ascend
-    strictly; a ``range`` where they have no holes.  ``producer`` is None for records of
-    producers that are neither idempotent nor transactional.  ``compression`` names the codec
-    that its producer asks for, wherever the block becomes bytes.
+    ``headers`` is None if no record of the block has any.  ``offsets`` ascend strictly; they are a
+    ``range`` if they have no gaps.  ``producer`` is None for producers that are neither idempotent
+    nor transactional.  ``compression`` is the codec of its producer, used when the block is encoded.
     """
 
     keys: Sequence[bytes | None]

@@ -1,7 +1,7 @@
-"""What a serde is: a name and four functions between objects and bytes.
+"""Serdes: a name and four functions between objects and bytes.
 
-The functions are attributes, not methods, so that a caller may take one out and call it with
-no frame of ours in between.  None stands for None on both sides, always.  Imports errors only.
+The functions are attributes, not methods, so that a caller can call one without a further frame.
+None is always mapped to None.  Imports errors only.
 """
 
 import reprlib
@@ -14,10 +14,10 @@ from streams.core.user_code import refuse_unawaited
 
 T = TypeVar("T")
 
-#: What C encoders and decoders raise on bad input; anything else is a bug and passes through.
+#: Errors of C encoders and decoders for invalid input; any other error is a bug and is not caught.
 CODEC_ERRORS = (ValueError, TypeError, OverflowError, RecursionError, LookupError)
 
-#: How to make an equal serde again in another process: a callable and its arguments.
+#: A callable and its arguments, which make an equal serde in another process.
 Recipe: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 
 _short = reprlib.Repr()
@@ -30,21 +30,21 @@ def shown(value: object) -> str:
 
 
 def type_name(value: object) -> str:
-    """Return the name of a value's type as messages show it."""
+    """Return the name of the type of a value, for messages."""
     return type(value).__qualname__
 
 
 class Serde(Generic[T]):
-    """How objects of one type become bytes and objects again.
+    """Serializer and deserializer of one type.
 
     Fields: ``name`` (for messages and metadata), ``is_immutable`` (objects may be shared without
-    a copy), ``key_suffix`` (trailing bytes that the partitioner leaves out: 8 and 16 for windowed
+    a copy), ``key_suffix`` (trailing bytes that the partitioner ignores: 8 and 16 for windowed
     keys, else 0) and the functions ``serialize``, ``deserialize`` and, for whole columns,
     ``serialize_all``, ``deserialize_all``.  All map None to None and raise SerializationError.
-    ``quick`` is there where objects of exactly one type are written by a function in C: (type, function); where
-    that raises an error of its own, ``serialize`` says what is wrong.
+    ``quick`` is (type, function) if a C function writes objects of exactly one type; if that raises an error,
+    ``serialize`` raises the one with a message.
 
-    Make your own from two functions, which never see None:
+    Make your own from two functions, which are never called with None:
 
     >>> upper = Serde("upper", lambda text: text.upper().encode(), bytes.decode, is_immutable=True)
     >>> upper.serialize("a"), upper.serialize(None), upper.deserialize_all([b"A", None])
@@ -112,7 +112,7 @@ B = TypeVar("B")
 
 
 def one_by_one(single: Callable[[A], B]) -> Callable[[Sequence[A]], list[B]]:
-    """Return the block form of a function that works value by value."""
+    """Return the column form of a function of one value."""
 
     def block(column: Sequence[A]) -> list[B]:
         return [single(item) for item in column]
@@ -121,7 +121,7 @@ def one_by_one(single: Callable[[A], B]) -> Callable[[Sequence[A]], list[B]]:
 
 
 def guarded_writer(name: str, encode: Callable[[T], bytes]) -> Callable[[T | None], bytes | None]:
-    """Wrap a user's encoder: None passes, any failure names serde, type and value."""
+    """Wrap an encoder of the user: None is returned as it is, errors name serde, type and value."""
 
     def serialize(value: T | None) -> bytes | None:
         if value is None:
@@ -142,7 +142,7 @@ def guarded_writer(name: str, encode: Callable[[T], bytes]) -> Callable[[T | Non
 
 
 def guarded_reader(name: str, decode: Callable[[bytes], T]) -> Callable[[bytes | None], T | None]:
-    """Wrap a user's decoder: None passes, any failure names serde and bytes."""
+    """Wrap a decoder of the user: None is returned as it is, errors name serde and bytes."""
 
     def deserialize(data: bytes | None) -> T | None:
         if data is None:
@@ -158,12 +158,12 @@ def guarded_reader(name: str, decode: Callable[[bytes], T]) -> Callable[[bytes |
 
 
 def write_error(name: str, value: object, why: object) -> SerializationError:
-    """Say which value a serde cannot write, its type, and why."""
+    """Return the error for a value that a serde cannot write."""
     return SerializationError(f"serde {name!r} cannot write {shown(value)} of type {type_name(value)}: {why}")
 
 
 def read_error(name: str, data: bytes, why: object) -> SerializationError:
-    """Say which bytes a serde cannot read, and why."""
+    """Return the error for bytes that a serde cannot read."""
     return SerializationError(f"serde {name!r} cannot read {len(data)} bytes {shown(data)}: {why}")
 
 
@@ -178,10 +178,10 @@ def assemble(
     convert: Callable[[Any], T],
     decode_all: Callable[[Sequence[bytes | None]], list[T | None]] | None = None,
 ) -> Serde[T]:
-    """Fill a serde for values of one exact immutable type with a fast path for it.
+    """Set the functions of a serde for one immutable type, with a fast path for exactly that type.
 
-    ``encode`` and ``decode`` may be C functions.  ``convert`` takes a value of any other type
-    (a subclass, say) and returns one of the exact type, or raises TypeError with what is expected.
+    ``encode`` and ``decode`` may be C functions.  ``convert`` takes a value of any other type,
+    such as a subclass, and returns one of the exact type, or raises TypeError with the expected type.
     """
 
     def serialize(value: T | None) -> bytes | None:
@@ -211,7 +211,7 @@ def assemble(
             if kinds <= exact_or_none:
                 return [None if value is None else encode(value) for value in values]
         except CODEC_ERRORS:
-            pass  # One by one again, for a message that names the value.
+            pass  # Again one by one, so that the message names the value.
         return [serialize(value) for value in values]
 
     def deserialize_all(column: Sequence[bytes | None]) -> list[T | None]:
@@ -237,7 +237,7 @@ _IN_C = (BuiltinFunctionType, MethodDescriptorType)
 
 
 def blank(kind: type[Serde[Any]] = Serde) -> Serde[Any]:
-    """Return a serde with nothing filled in."""
+    """Return a serde without functions."""
     serde = kind.__new__(kind)
     serde.quick = None
     return serde

@@ -1,7 +1,7 @@
 """Canonical JSON: keys sorted, no spaces, UTF-8; untyped, or typed by a class or type form.
 
 Equal values have equal bytes, because JSON keys are partitioned, looked up and compared as bytes.
-Encoding and decoding is msgspec's; its unions, constraints and tagged structs work.  Imports
+msgspec encodes and decodes; its unions, constraints and tagged structs work.  Imports
 serde_base only.
 """
 
@@ -17,21 +17,21 @@ from streams.core.serde_base import CODEC_ERRORS, Recipe, Serde, blank, read_err
 _encode = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
-#: Containers whose subclasses may be written where they are declared.
+#: Containers whose subclasses are accepted for them.
 _LOOSE = (str, int, float, bytes, dict, list, tuple, set, frozenset, Mapping)
 
 
 def canonical_json(value: Any) -> bytes:
     """Return canonical JSON of a value.
 
-    Dict keys that are not text become text, as in any JSON.
+    Dict keys that are not str are converted to str, as in any JSON.
 
     >>> canonical_json({"b": 1, "a": ["é", None]}).decode()
     '{"a":["é",null],"b":1}'
 
     Raises:
-        TypeError, ValueError, OverflowError, RecursionError: it cannot be JSON; NaN and
-            infinity cannot either.
+        TypeError, ValueError, OverflowError, RecursionError: the value cannot be JSON, for example
+            NaN or infinity.
     """
     data = _encode_any(value)
     if b"null" in data:
@@ -40,9 +40,9 @@ def canonical_json(value: Any) -> bytes:
 
 
 def _refuse_non_finite(value: Any, data: bytes, decode: Callable[[bytes], Any]) -> None:
-    """Raise ValueError if a float in the value was written as null because JSON cannot hold it."""
+    """Raise ValueError if a float in the value was written as null, as JSON has no NaN and no infinity."""
     try:
-        if decode(data) == value:  # The quick way: NaN and infinity would have come back as None.
+        if decode(data) == value:  # Fast path: NaN and infinity would have been read back as None.
             return
     except msgspec.MsgspecError:
         pass
@@ -54,12 +54,12 @@ def _encode_any(value: Any) -> bytes:
     try:
         return _encode(value)
     except TypeError:
-        # msgspec sorts text keys only; with keys as text, builtins sort as well.
+        # msgspec sorts str keys only; with keys as str, builtins sort as well.
         return _encode(msgspec.to_builtins(value, str_keys=True))
 
 
 def _has_non_finite(value: Any) -> bool:
-    """Say whether there is a NaN or an infinity in the value."""
+    """Whether the value has a NaN or an infinity."""
     pending = [msgspec.to_builtins(value, str_keys=True)]
     while pending:
         item = pending.pop()
@@ -81,8 +81,8 @@ def typed_json(
 ) -> Serde[Any]:
     """Return the JSON serde of a type form.
 
-    ``accepted`` are the classes that a value's outermost type may have, None for any; what is
-    inside is trusted, for a full check costs more than the encoding.
+    ``accepted`` are the valid classes of the outermost type of a value, None for any; inner types are
+    not checked, since that would cost more than the encoding.
 
     Raises:
         TypeError, NameError: msgspec cannot decode the form.
@@ -116,7 +116,7 @@ def typed_json(
         except (msgspec.MsgspecError, *CODEC_ERRORS) as error:
             raise read_error(name, data, error) from error
 
-    # What may be written without a look at it, but at its type.
+    # Types whose values need no check.
     exact = accepted[0] if accepted is not None and len(accepted) == 1 and not holds_float else None
 
     def serialize_all(column: Any) -> list[bytes | None]:
@@ -124,7 +124,7 @@ def typed_json(
             try:
                 return list(map(_encode, column))
             except (msgspec.MsgspecError, *CODEC_ERRORS):
-                pass  # One by one again: text for keys, or a message that names the value.
+                pass  # Again one by one: keys as str, or a message that names the value.
         return [serialize(value) for value in column]
 
     def deserialize_all(column: Any) -> list[Any]:
@@ -147,9 +147,9 @@ def typed_json(
 
 
 def _checker(form: Any, accepted: tuple[type, ...]) -> Callable[[Any], None]:
-    """Return a check of a value's outermost type: cheap for the exact type, strict otherwise."""
+    """Return a check of the outermost type of a value: cheap for the exact type, strict otherwise."""
     exact = frozenset(accepted)
-    # A subclass of a class with fields would lose its own fields, so only containers may vary.
+    # A subclass of a class with fields would lose its own fields, so only containers may be subclasses.
     loose = tuple(cls for cls in accepted if cls in _LOOSE or cls.__module__ == "collections.abc")
     expected = f"expected {getattr(form, '__qualname__', None) if type(form) is type else form}"
 
@@ -184,10 +184,10 @@ def _parts(info: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def unreadable_parts(form: Any) -> list[type]:
-    """Return the classes within a type form that JSON cannot be read into.
+    """Return the classes within a type form that JSON cannot be decoded to.
 
     Raises:
-        TypeError, NameError: the form is no type, or names one that is not defined.
+        TypeError, NameError: the form is no type, or names an undefined one.
     """
     return [fact.cls for fact in _parts(inspect.type_info(form)) if isinstance(fact, inspect.CustomType)]
 
@@ -209,7 +209,7 @@ _MUTABLE = (
 
 
 def _is_immutable(fact: inspect.Type) -> bool:
-    """Say whether objects of this type itself, without its parts, cannot be changed."""
+    """Whether objects of this type, apart from their parts, are immutable."""
     if isinstance(fact, inspect.StructType):
         return bool(fact.cls.__struct_config__.frozen)
     if isinstance(fact, inspect.DataclassType):

@@ -1,8 +1,8 @@
-"""Serdes of what lambdas make: the type is that of the first object seen at a node.
+"""Serdes of undeclared types, such as the results of lambdas: the first object at a node pins the type.
 
-Until then the serde is open.  Once pinned it writes exactly the bytes of the declared serde of
-that type, and refuses every other type; its ``type_name`` is kept with the store and in a header
-of internal records, so that a reader can pin before it has seen an object.  Imports core only.
+Until then the serde is open.  Once pinned it writes the bytes of the declared serde of that type
+and refuses all others; its ``type_name`` is saved with the store and in a header of internal
+records, so that a reader can pin the type before the first object.  Imports core only.
 """
 
 import importlib
@@ -18,10 +18,10 @@ from streams.core.serde_base import Serde, one_by_one, shown
 from streams.core.serde_types import JSON, serde_for
 from streams.core.serde_windows import session_windowed, time_windowed_ms
 
-#: Headers of internal records that carry the types of keys and values made by lambdas.
+#: Headers of internal records with the pinned types of keys and values.
 KEY_TYPE_HEADER = "__streams_key_type"
 VALUE_TYPE_HEADER = "__streams_value_type"
-#: Objects whose contents JSON may change; they are written only if they read back equal.
+#: Types whose contents JSON may change; their objects are written only if they are read back equal.
 _CHECKED = (list, dict, tuple, set, frozenset)
 _JSON_KINDS = frozenset((dict, list))
 _PLAIN: dict[str, type] = {
@@ -34,7 +34,7 @@ def _is_checked(kinds: frozenset[type]) -> bool:
 
 
 class PinnedSerde(Serde[Any]):
-    """The serde of a node whose type nobody declared.
+    """The serde of a node whose type is not declared.
 
     Fields: ``node``, for messages, and ``type_name``, None while open.
 
@@ -78,7 +78,7 @@ class PinnedSerde(Serde[Any]):
         return self.type_name is not None
 
     def pin(self, type_name: str) -> None:
-        """Fix the type by a name stored earlier, importing its class; harmless when repeated.
+        """Set the type by a stored name, whose class is imported; idempotent.
 
         Raises:
             SerializationError: another type is pinned already, or the class cannot be found.
@@ -97,7 +97,7 @@ class PinnedSerde(Serde[Any]):
         with self._lock:
             if self.type_name is None:
                 inner, kinds, type_name = self._serde_of(value)
-                # An object that cannot be written fails here and pins nothing.
+                # If the object cannot be written this raises, and the serde remains open.
                 try:
                     self._writer(inner, kinds)(value)
                 except SerializationError as error:
@@ -105,7 +105,7 @@ class PinnedSerde(Serde[Any]):
                 self._settle(inner, kinds, type_name)
 
     def _settle(self, inner: Serde[Any], kinds: frozenset[type], type_name: str) -> None:
-        """Replace the open functions by those of the pinned type."""
+        """Replace the functions of the open serde by those of the pinned type."""
         write = self._writer(inner, kinds)
 
         def serialize(value: Any) -> bytes | None:
@@ -134,14 +134,14 @@ class PinnedSerde(Serde[Any]):
         self.deserialize = inner.deserialize
         self.serialize_all = one_by_one(serialize) if _is_checked(kinds) else serialize_all
         self.deserialize_all = inner.deserialize_all
-        # Last, because other threads go by it.
+        # Last, because other threads read it.
         self.type_name = type_name
 
     def _writer(self, inner: Serde[Any], kinds: frozenset[type]) -> Callable[[Any], bytes | None]:
         """Return a function that writes objects of the pinned type.
 
-        It refuses what would read back as something else: nobody declared that these objects become
-        JSON, so a tuple or a class inside a dict must not quietly come back as a list or a dict.
+        It refuses objects that JSON would change, since JSON was not declared for them: a tuple or a class
+        inside a dict must not silently be read back as a list or a dict.
         """
         write, read = inner.serialize, inner.deserialize
         if not _is_checked(kinds):
@@ -163,7 +163,7 @@ class PinnedSerde(Serde[Any]):
     def _serde_of(self, value: Any) -> tuple[Serde[Any], frozenset[type], str]:
         kind = type(value)
         if kind is Windowed:
-            # Whether its windows are sessions is not known; this form keeps both ends.
+            # The windows may be sessions; this format has both ends.
             inner = session_windowed(PinnedSerde(self.node))
             inner.serialize(value)
             return inner, frozenset((kind,)), f"session_windowed:{inner.inner.type_name}"  # type: ignore[attr-defined]
@@ -224,8 +224,8 @@ class PinnedSerde(Serde[Any]):
             f"{self.type_name}; declare one type for it with key= or value="
         )
 
-    # The open forms.  A caller may have taken one out before the type was known,
-    # so each goes on to the pinned form by itself.
+    # The functions of the open serde.  A caller may have saved one before the type was known,
+    # so each calls the one of the pinned type.
 
     def _serialize_first(self, value: Any) -> bytes | None:
         if value is None:

@@ -1,7 +1,7 @@
 """Serdes with the bytes of Kafka's own: string, long, integer, double, boolean, bytes, UUID, void.
 
-Strict both ways: what they write they read back equal, and nothing is coerced that would
-change on the way (a bool is not an int).  Imports serde_base and errors only.
+Strict in both directions: values are read back equal, and no value is converted to another type
+(a bool is not an int).  Imports serde_base and errors only.
 """
 
 import struct
@@ -35,7 +35,7 @@ def primitive(name: str) -> Serde[Any]:
     """Return the primitive serde of that name.
 
     Raises:
-        KeyError: there is none.
+        KeyError: there is no such serde.
     """
     return PRIMITIVES[name]
 
@@ -61,7 +61,7 @@ def _subclass_of(base: type, what: str) -> Callable[[Any], Any]:
 def _packed(name: str, exact: type, code: str, size: int, convert: Callable[[Any], Any], expected: str) -> Serde[Any]:
     """Return the serde of numbers of ``size`` big-endian bytes, by their ``struct`` code.
 
-    Written out instead of ``assemble``d: counts and sums make these the busiest of all.
+    Not made by ``assemble``: counts and sums call these most often.
     """
     layout = struct.Struct(f">{code}")
     pack, one = layout.pack, layout.unpack
@@ -95,7 +95,7 @@ def _packed(name: str, exact: type, code: str, size: int, convert: Callable[[Any
             if kinds <= exact_or_none:
                 return [None if value is None else pack(value) for value in values]
         except struct.error:
-            pass  # One by one again, for a message that names the value.
+            pass  # Again one by one, so that the message names the value.
         return [serialize(value) for value in values]
 
     def deserialize_all(column: Sequence[bytes | None]) -> list[Any]:
@@ -103,7 +103,7 @@ def _packed(name: str, exact: type, code: str, size: int, convert: Callable[[Any
             if set(map(len, column)) == {size}:  # type: ignore[arg-type]
                 return list(struct.unpack(f">{len(column)}{code}", b"".join(column)))  # type: ignore[arg-type]
         except TypeError:
-            pass  # There is a None among them.
+            pass  # The column has a None.
         return [deserialize(data) for data in column]
 
     serde = blank()
@@ -127,7 +127,7 @@ def _integer(name: str, code: str, size: int) -> Serde[int]:
 
 
 def _to_double(value: Any) -> float:
-    # Type checkers let an int stand for a float; one that a double cannot hold is refused.
+    # Type checkers accept an int as a float; one that is not exact as a double is refused.
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number = float(value)
         if number == value or number != number:
@@ -243,10 +243,10 @@ def _datetime() -> Serde[datetime]:
 
 
 def _null() -> Serde[None]:
-    """Return the serde of what is always None: it writes None only, and reads any bytes as None.
+    """Return the serde of None: it writes None only, and reads any bytes as None.
 
-    Reading is lenient because a topic declared without ``key`` may still have keys that its
-    reader does not care for.
+    Reading accepts any bytes because a topic declared without ``key`` may have keys that its reader
+    ignores.
     """
 
     def serialize(value: None) -> bytes | None:

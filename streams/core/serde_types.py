@@ -1,6 +1,6 @@
-"""From a type expression to its serde.
+"""The serde of a type expression.
 
-``serde_for`` is what ``Topic(key=..., value=...)`` and every ``key=`` and ``value=`` go through.
+``Topic(key=..., value=...)`` and every ``key=`` and ``value=`` use ``serde_for``.
 Imports serde_base, serde_primitives, serde_json and errors only.
 """
 
@@ -33,7 +33,7 @@ _BY_TYPE: dict[Any, Serde[Any]] = {
     Uuid: UUID,
     datetime: DATETIME,
 }
-#: Serdes already made for other forms, so that equal forms share one.
+#: Serdes by form, so that equal forms share one.
 _made: dict[Any, Serde[Any]] = {}
 
 
@@ -45,7 +45,7 @@ def serde_for(form: Any) -> Serde[Any]:
     r"""Return the serde of a type expression; a serde is returned as it is.
 
     ``str``, ``int`` (64 bits), ``float``, ``bool``, ``bytes``, ``UUID`` and ``None`` have the bytes
-    of Kafka's own serdes, everything else is JSON.  ``X | None`` is X with None as tombstone.
+    of Kafka's own serdes, everything else is JSON.  ``X | None`` is X, with None as tombstone.
 
     >>> serde_for(int | None).serialize(1)
     b'\x00\x00\x00\x00\x00\x00\x00\x01'
@@ -53,13 +53,13 @@ def serde_for(form: Any) -> Serde[Any]:
     b'{"a":2,"b":1}'
 
     Raises:
-        TopologyError: the form is no type, or one that JSON cannot be read into.
+        TopologyError: the form is no type, or one that JSON cannot be decoded to.
     """
     if isinstance(form, Serde):
         return form
     try:
         known = _BY_TYPE.get(form) or _made.get(form)
-    except TypeError:  # An unhashable form, such as Literal of a list: made anew.
+    except TypeError:  # An unhashable form, such as Literal of a list, is not cached.
         return _make(form)
     if known is None:
         known = _made[form] = _make(form)
@@ -95,7 +95,11 @@ def _make(form: Any) -> Serde[Any]:
 
 
 def _json_of(form: Any) -> Serde[Any]:
-    """Return the typed JSON serde of a form, or say why there is none."""
+    """Return the typed JSON serde of a form.
+
+    Raises:
+        TopologyError: the form has none.
+    """
     advice = "use a type that JSON can hold (attrs, dataclass, msgspec.Struct, containers of such), or pass a Serde"
     try:
         strange = unreadable_parts(form)
@@ -109,7 +113,7 @@ def _json_of(form: Any) -> Serde[Any]:
 
 
 def form_name(form: Any) -> str:
-    """Return the name of a form's JSON serde: a class by where it lives, so that it can be found again."""
+    """Return the name of the JSON serde of a form: a class with its module, so that it can be imported."""
     if form is tuple:
         return "tuple"
     if isinstance(form, type) and get_origin(form) is None:
@@ -118,7 +122,7 @@ def form_name(form: Any) -> str:
 
 
 def _outermost(form: Any) -> tuple[type, ...] | None:
-    """Return the classes a value of the form may have, None for any."""
+    """Return the valid classes of a value of the form, None for any."""
     origin = get_origin(form)
     if origin is Annotated:
         return _outermost(get_args(form)[0])

@@ -1,6 +1,6 @@
 """Serdes of windowed keys, with Kafka's bytes.
 
-Time-windowed: key, then the window's start; its end is start + size.  Session-windowed: key,
+Time-windowed: key, then the start of the window, whose end is start + size.  Session-windowed: key,
 then end, then start.  Each time is a 64-bit big-endian integer.  Imports core only.
 """
 
@@ -21,7 +21,7 @@ K = TypeVar("K")
 #: The end of a window that never ends (Java's Long.MAX_VALUE).
 MAX_TIMESTAMP = (1 << 63) - 1
 
-# A named tuple's own constructor costs several times as much.
+# The constructor of a named tuple costs several times as much.
 _tuple = tuple.__new__
 
 _ONE = struct.Struct(">q")
@@ -38,7 +38,7 @@ def time_windowed(key: Any, size: timedelta) -> Serde[Windowed[Any]]:
     >>> time_windowed(str, timedelta(seconds=1)).deserialize(b"a" + bytes(8))
     Windowed(key='a', window=Window(start_ms=0, end_ms=1000))
 
-    Size 0 is that of sliding windows around records of the same time, ``timedelta.max`` that of
+    Size 0 is that of sliding windows with records of equal timestamps, ``timedelta.max`` that of
     unlimited windows.
 
     Raises:
@@ -60,7 +60,7 @@ def session_windowed(key: Any) -> Serde[Windowed[Any]]:
 def time_windowed_ms(inner: Serde[K], size_ms: int) -> Serde[Windowed[K]]:
     """Return the serde of time-windowed keys over a serde of keys; size in milliseconds.
 
-    Size 0 is that of sliding windows around records of the same time.
+    Size 0 is that of sliding windows with records of equal timestamps.
 
     Raises:
         ValueError: the size is negative.
@@ -105,7 +105,7 @@ class WindowedSerde(Serde[Windowed[K]]):
 
 
 def shown_windows(size_ms: int | None) -> str:
-    """Return what windows are called in messages."""
+    """Return the name of windows in messages."""
     if size_ms is None:
         return "session windows"
     if size_ms >= MAX_TIMESTAMP:
@@ -129,7 +129,7 @@ def _windowed(
             return None
         if not isinstance(value, Windowed):
             raise write_error(name, value, "expected Windowed(key, Window(start_ms, end_ms))")
-        # Taken from the serde each time: that of a pinned one changes with its first object.
+        # Read from the serde at each call: the functions of a pinned serde change with its first object.
         key = inner.serialize(value[0])
         if key is None:
             raise write_error(name, value, "the key of a windowed key must not be None")

@@ -1,8 +1,8 @@
-"""Serdes: the front door of everything that turns objects into bytes and back.
+"""Serdes: the public names of serialization.
 
-``serde_base`` says what a serde is, ``serde_primitives`` has Kafka's own, ``serde_json`` canonical
-JSON, ``serde_types`` the way from a type expression to a serde, ``serde_windows`` windowed keys and
-``serde_pinned`` the types that nobody declared.
+``serde_base`` defines a serde, ``serde_primitives`` has those of Kafka, ``serde_json`` canonical JSON,
+``serde_types`` finds the serde of a type expression, ``serde_windows`` has windowed keys and
+``serde_pinned`` undeclared types.
 """
 
 from streams.core.serde_base import Serde

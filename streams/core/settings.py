@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, TypedDict
 from streams.core.handlers import DeserializationHandler, ProcessingHandler, ProductionHandler
 from streams.core.timestamps import Extractor, ExtractorName, TimestampFunction
 
-#: A duration: milliseconds, or what has a unit of its own.
+#: A duration: milliseconds or a ``timedelta``.
 Milliseconds: TypeAlias = int | timedelta
 
 

@@ -1,8 +1,8 @@
-"""Threads, and how they wait for each other: the only door to ``threading`` for whoever starts any.
+"""Threads and signals: the only module that starts threads of the package.
 
-The runtime and the clients start their threads through ``Threads``.  In a process these are the
-machine's; in a simulation they are coroutines that one scheduler runs on virtual time, so that the
-code which is simulated is the code which runs.  Imports nothing of ours.
+The runtime and the clients start their threads through ``Threads``.  In production these are threads
+of the operating system; in a simulation they are coroutines of one scheduler on virtual time, so that
+the simulated code is the production code.  Imports no module of ours.
 """
 
 import threading
@@ -13,62 +13,62 @@ T = TypeVar("T")
 
 
 class ThreadKilled(BaseException):
-    """Ends a thread from outside, as the death of its process does: nothing that it still does has an effect."""
+    """Ends a thread of a simulated process that is killed: what it does afterwards has no effect."""
 
 
-#: What user code is left with through no fault of its own.  All else that it raises is its failure: also
-#: ``SystemExit`` and ``asyncio.CancelledError``, which are no ``Exception`` and would end a thread without a word.
+#: Errors raised in user code that are not its failure.  All others are, also ``SystemExit`` and
+#: ``asyncio.CancelledError``, which are no ``Exception`` and would end a thread silently.
 INTERRUPTIONS = (KeyboardInterrupt, ThreadKilled)
 
 
 class Signal(Protocol):
-    """A flag that can be waited for."""
+    """A flag to wait for."""
 
     def set(self) -> None:
-        """Raise the flag and end all waiting."""
+        """Set the flag and wake all waiting threads."""
         ...
 
     def is_set(self) -> bool:
-        """Whether the flag is up."""
+        """Whether the flag is set."""
         ...
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the flag is up, at most the timeout (None = for ever); return whether it is."""
+        """Wait until the flag is set, for at most the timeout (None: no limit); return whether it is set."""
         ...
 
 
 class Worker(Protocol):
-    """A thread that was started."""
+    """A started thread."""
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether the thread is running."""
         ...
 
     @property
     def is_current(self) -> bool:
-        """Whether it is the one that asks."""
+        """Whether the caller runs in this thread."""
         ...
 
     def join(self, timeout_ms: int | None = None) -> bool:
-        """Wait for its end, at most the timeout (None = for ever); return whether it has ended."""
+        """Wait for the end of the thread, for at most the timeout (None: no limit); return whether it has ended."""
         ...
 
 
 class Threads(Protocol):
-    """Starts threads and makes what they wait for."""
+    """Starts threads and makes signals."""
 
     def start(self, name: str, target: Callable[[], None]) -> Worker:
-        """Run a function in a thread of its own, which does not keep the process alive."""
+        """Run a function in a new daemon thread."""
         ...
 
     def signal(self) -> Signal:
-        """Return a new flag, not raised."""
+        """Return a new flag that is not set."""
         ...
 
 
 class SystemSignal:
-    """A flag between the machine's threads."""
+    """A flag between threads of the operating system."""
 
     __slots__ = ("_event",)
 
@@ -76,20 +76,20 @@ class SystemSignal:
         self._event = threading.Event()
 
     def set(self) -> None:
-        """Raise the flag and end all waiting."""
+        """Set the flag and wake all waiting threads."""
         self._event.set()
 
     def is_set(self) -> bool:
-        """Whether the flag is up."""
+        """Whether the flag is set."""
         return self._event.is_set()
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the flag is up."""
+        """Wait until the flag is set."""
         return self._event.wait(None if timeout_ms is None else timeout_ms / 1000)
 
 
 class SystemWorker:
-    """One of the machine's threads."""
+    """A thread of the operating system."""
 
     __slots__ = ("_thread",)
 
@@ -98,22 +98,22 @@ class SystemWorker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether the thread is running."""
         return self._thread.is_alive()
 
     @property
     def is_current(self) -> bool:
-        """Whether it is the one that asks."""
+        """Whether the caller runs in this thread."""
         return self._thread is threading.current_thread()
 
     def join(self, timeout_ms: int | None = None) -> bool:
-        """Wait for its end."""
+        """Wait for the end of the thread."""
         self._thread.join(None if timeout_ms is None else timeout_ms / 1000)
         return not self._thread.is_alive()
 
 
 class SystemThreads:
-    """The machine's threads."""
+    """Threads of the operating system."""
 
     def start(self, name: str, target: Callable[[], None]) -> Worker:
         """Run a function in a daemon thread."""
@@ -127,7 +127,7 @@ class SystemThreads:
 
 
 class Answer(Generic[T]):
-    """What one thread asked another to find out: a value or an error, which can be waited for."""
+    """The result, a value or an error, of a call that one thread requests from another."""
 
     __slots__ = ("_done", "_error", "_value")
 
@@ -137,16 +137,16 @@ class Answer(Generic[T]):
         self._value: T | None = None
 
     def settle(self, find: Callable[[], T]) -> None:
-        """Find the value, or keep the error, and end all waiting."""
+        """Call the function, save its value or error, and wake the waiting thread."""
         try:
             self._value = find()
         except Exception as error:  # noqa: BLE001
-            # Whoever asked gets it from result().
+            # result() raises it in the thread that requested the call.
             self._error = error
         self._done.set()
 
     def refuse(self, error: BaseException) -> None:
-        """Say that there will be no value."""
+        """Set an error instead of a value."""
         self._error = error
         self._done.set()
 
@@ -154,8 +154,8 @@ class Answer(Generic[T]):
         """Wait and return the value.
 
         Raises:
-            TimeoutError: it is not there in time.
-            Exception: what went wrong where it was to be found.
+            TimeoutError: there is no result within the timeout.
+            Exception: the error of the call.
         """
         if not self._done.wait(timeout_ms):
             raise TimeoutError(f"no answer within {timeout_ms} ms")

@@ -1,9 +1,9 @@
-"""Event time of input records: where it comes from, and what becomes of an invalid one.
+"""Event time of input records: extractors, and policies for invalid timestamps.
 
-Between a partition's block and the queue of its task.  An extractor is asked for a whole block
-first; where it cannot answer (None), record by record, so that the records before a bad one are
-still processed.  A negative time means: drop the record, and count it.  Policies as in Kafka
-Streams' TimestampExtractor family.  Imports clock, records and errors.
+Between the block of a partition and the queue of its task.  An extractor is called for a whole block
+first; if that returns None, for record by record, so that the records before an invalid one are
+processed.  A negative time means: drop and count the record.  Policies are those of Kafka Streams'
+``TimestampExtractor`` classes.  Imports clock, records and errors.
 """
 
 import operator
@@ -29,16 +29,16 @@ _MAX_MS = (1 << 63) - 1
 
 
 class Extractor(Protocol):
-    """Gives records their event time."""
+    """Returns the event time of records."""
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
-        """Return the times of a block, or None if it must go record by record; never raises."""
+        """Return the times of a block, or None if ``one`` must be called for each record; never raises."""
         ...
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
         """Return the time of one record; negative: drop it.
 
-        ``partition_time_ms`` is the highest time taken from its partition, -1 at first.
+        ``partition_time_ms`` is the highest time of its partition so far, -1 before the first record.
 
         Raises:
             InvalidTimestampError: there is no valid time, and the policy is to fail.
@@ -53,8 +53,8 @@ def to_milliseconds(time: object) -> int:
     1000
 
     Raises:
-        TypeError: it is neither.
-        OverflowError: it does not fit 64 bits.
+        TypeError: the value is neither.
+        OverflowError: the time does not fit 64 bits.
     """
     if isinstance(time, datetime):
         since = time - (_EPOCH_NAIVE if time.tzinfo is None else _EPOCH)
@@ -77,7 +77,7 @@ def _all_valid(timestamps: Sequence[int]) -> Sequence[int] | None:
 
 @frozen
 class FailOnInvalid:
-    """The record's own timestamp; a negative one is an error.  The default."""
+    """The timestamp of the record; a negative one is an error.  The default."""
 
     topic: str
 
@@ -97,7 +97,7 @@ class FailOnInvalid:
 
 @frozen
 class LogAndSkipInvalid:
-    """The record's own timestamp; a record with a negative one is dropped, which the reader of its source says."""
+    """The timestamp of the record; a record with a negative one is dropped, and the source logs that."""
 
     topic: str
 
@@ -112,7 +112,7 @@ class LogAndSkipInvalid:
 
 @frozen
 class UsePartitionTime:
-    """The record's own timestamp; where it is negative, the partition time."""
+    """The timestamp of the record, or the partition time if it is negative."""
 
     topic: str
 
@@ -149,16 +149,16 @@ class WallClock:
 
 @frozen
 class FromValue:
-    """Event time out of the value, by ``Topic(timestamp=...)``.
+    """Event time from the value, by ``Topic(timestamp=...)``.
 
-    A tombstone has no value to ask, so it keeps its record's timestamp, which must be valid.
+    A tombstone has no value and keeps the timestamp of its record, which must be valid.
     """
 
     topic: str
     function: Callable[[Any], "int | datetime"]
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
-        """Return the times of all values, or None after any failure or for a tombstone."""
+        """Return the times of all values, or None after an error or for a tombstone."""
         if NoneType in set(map(type, values)):
             return None
         try:
@@ -167,7 +167,7 @@ class FromValue:
                 return times
             return list(map(to_milliseconds, times))
         except Exception:
-            return None  # Asked again record by record, where the failure has its place.
+            return None  # ``one`` is then called for each record, and raises the error for the record that has it.
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
         """Return the time of the value."""
@@ -175,7 +175,7 @@ class FromValue:
             if timestamp_ms < 0:
                 raise InvalidTimestampError(
                     f"topic {self.topic!r}: a tombstone has the invalid timestamp {timestamp_ms}, "
-                    "and no value to take its time from"
+                    "and no value from which to take its time"
                 )
             return timestamp_ms
         try:
@@ -186,17 +186,17 @@ class FromValue:
 
 @frozen
 class Custom:
-    """A user's own function of key, value, record timestamp and partition time."""
+    """A function of the user, of key, value, record timestamp and partition time."""
 
     topic: str
     function: TimestampFunction
 
     def block(self, values: Sequence[Any], timestamps: Sequence[int]) -> Sequence[int] | None:
-        """Return None: the partition time moves from record to record."""
+        """Return None: the partition time changes with each record."""
         return None
 
     def one(self, key: Any, value: Any, timestamp_ms: int, partition_time_ms: int) -> int:
-        """Return what the function gives."""
+        """Return the result of the function."""
         try:
             return to_milliseconds(self.function(key, value, timestamp_ms, partition_time_ms))
         except Exception as error:
@@ -217,10 +217,10 @@ def extractor_for(
     policy: ExtractorName | TimestampFunction | Extractor = "fail_on_invalid",
     clock: Clock,
 ) -> Extractor:
-    """Return the extractor of a topic: from the value if it declares so, else by policy.
+    """Return the extractor of a topic: by its declaration, else by policy.
 
     Raises:
-        ValueError: there is no policy of that name.
+        ValueError: there is no such policy.
     """
     if from_value is not None:
         return FromValue(topic, from_value)

@@ -1,6 +1,6 @@
-"""Topics as users declare them: the one place for name, types, serdes and event time.
+"""Declarations of topics: name, types, serdes and event time.
 
-Between user code and the graph; a topic is a value that may serve as dict key, by identity.
+Between user code and the graph.  A topic is compared, and hashed as dict key, by identity.
 Imports serdes and errors.
 """
 
@@ -32,7 +32,7 @@ def check_topic_name(name: str) -> str:
     """Return the name if Kafka allows it for a topic.
 
     Raises:
-        TopologyError: it is empty, too long, ``.``, ``..`` or has other characters than
+        TopologyError: the name is empty, too long, ``.``, ``..`` or has other characters than
             letters, digits, dot, underscore and hyphen.
     """
     if not isinstance(name, str):
@@ -52,7 +52,7 @@ def check_topic_name(name: str) -> str:
 
 
 class Sink(Generic[K_contra, V_contra]):
-    """What records are written to: a topic, seen from the writing side.
+    """A topic as the output of a stream.
 
     Contravariant, so that a stream of ints may go to a topic of floats.
     """
@@ -76,9 +76,9 @@ class Sink(Generic[K_contra, V_contra]):
 
 
 class Source(Generic[K_co, V_co]):
-    """What records are read from: a topic, seen from the reading side.
+    """A topic as an input.
 
-    Covariant, so that checkers accept what a caller makes of the values besides (None of tombstones, say).
+    Covariant, so that a topic of ints is also a source of ints or None, as for tombstones.
     """
 
     __slots__ = ()
@@ -87,19 +87,19 @@ class Source(Generic[K_co, V_co]):
 class Topic(Sink[K, V | None], Source[K, V]):
     """A topic with the types of its keys and values.
 
-    As a sink it takes tombstones too: values that are None.
+    As a sink it accepts tombstones too: values that are None.
 
     ``key`` and ``value`` take any type expression or a Serde; without ``key`` it is None.
-    ``timestamp`` takes event time out of a value: a datetime (naive = UTC) or epoch milliseconds.
-    ``key_from`` gives the rows of plain files their key.  ``partitions`` fixes their number,
-    otherwise it is that of the run or of the existing topic.
+    ``timestamp`` is a function from a value to its event time: a datetime (naive = UTC) or epoch
+    milliseconds.  ``key_from`` is a function from a row of a plain file to its key.  ``partitions`` is
+    the number of partitions, by default that of the run or of the existing topic.
 
     >>> orders = Topic("orders", key=str, value=dict[str, int], timestamp=lambda order: order["at"])
     >>> orders
     Topic('orders', key=string, value=json:dict[str, int])
 
     Raises:
-        TopologyError: Kafka does not allow the name, a type has no serde, or there is no partition.
+        TopologyError: Kafka does not allow the name, a type has no serde, or ``partitions`` is below 1.
     """
 
     __slots__ = ("key_from", "timestamp")
@@ -198,10 +198,10 @@ TopicLike: TypeAlias = Topic[Any, Any] | str
 
 
 def topic_name(topic: TopicLike, what: str, error: type[StreamsError] = TopologyError) -> str:
-    """Return the name of a topic that is given as ``Topic`` or by name; ``what`` names who asks.
+    """Return the name of a topic that is given as ``Topic`` or by name; ``what`` names the caller in messages.
 
     Raises:
-        StreamsError: it is neither; of the class ``error``.
+        StreamsError: the argument is neither; of the class ``error``.
     """
     if isinstance(topic, Topic):
         return topic.name
@@ -211,7 +211,7 @@ def topic_name(topic: TopicLike, what: str, error: type[StreamsError] = Topology
 
 
 def topic_names(topics: TopicLike | Iterable[TopicLike], what: str, error: type[StreamsError]) -> list[str]:
-    """Return the names of topics; a single one may be given as it is.
+    """Return the names of topics; a single one needs no list.
 
     Raises:
         StreamsError: one is neither a ``Topic`` nor a name; of the class ``error``.
@@ -224,10 +224,10 @@ def topic_names(topics: TopicLike | Iterable[TopicLike], what: str, error: type[
 
 
 def typed_topic(topic: Any, what: str) -> Topic[Any, Any]:
-    """Return a topic that must be given as ``Topic``, for its types say how values become bytes.
+    """Return a topic that must be given as ``Topic``, whose types determine the serdes.
 
     Raises:
-        TopologyError: it is something else.
+        TopologyError: the argument is no ``Topic``.
     """
     if isinstance(topic, Topic):
         return topic
@@ -236,7 +236,7 @@ def typed_topic(topic: Any, what: str) -> Topic[Any, Any]:
 
 
 def meant(topic: str, known: Iterable[str]) -> str:
-    """Return the part of a message that says which topic was meant, or which there are."""
+    """Return the part of a message with the nearest topic, or with all topics."""
     names = sorted(known)
     close = difflib.get_close_matches(topic, names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names) or 'none'}"

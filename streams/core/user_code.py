@@ -1,8 +1,7 @@
-"""User code: which line of a traceback is the user's, and which functions nobody here would run to their end.
+"""User code: its line in a traceback, and checks for functions that are async or generators.
 
-A coroutine that is not awaited and a generator that is not iterated do nothing, and say nothing.
-Both are refused where a function is given, or where that cannot be told (a lambda that returns one)
-when it is returned.  Imports errors only.
+A coroutine that is not awaited and a generator that is not iterated silently do nothing.  Both are
+refused when a function is given, or, for a lambda that returns one, when it is returned.  Imports errors only.
 """
 
 import functools
@@ -16,7 +15,7 @@ from typing import Any
 
 from streams.core.errors import StreamsError, TopologyError, UnawaitedError
 
-#: Where code is that is not the user's: this package, libraries, Python itself.
+#: Directories of code that is not the user's: this package, libraries, Python itself.
 _NOT_THE_USERS = (
     str(Path(__file__).parent.parent),
     *(sysconfig.get_path(kind) for kind in ("purelib", "platlib", "stdlib", "platstdlib")),
@@ -35,7 +34,7 @@ _RETURNED = {
 
 
 def last_frame_outside(trace: TracebackType | None) -> traceback.FrameSummary | None:
-    """Return the innermost frame that is the user's, None if there is none."""
+    """Return the innermost frame of user code, None if there is none."""
     for frame in reversed(traceback.extract_tb(trace)):
         if not frame.filename.startswith(("<", *_NOT_THE_USERS)):
             return frame
@@ -43,7 +42,7 @@ def last_frame_outside(trace: TracebackType | None) -> traceback.FrameSummary | 
 
 
 def place_in_user_code(error: BaseException) -> str:
-    """Return where in the user's code an error came up: file, line, function and text; empty if nowhere."""
+    """Return the place in user code at which an error was raised: file, line, function and text; empty if none."""
     frame = last_frame_outside(error.__traceback__)
     if frame is None:
         return ""
@@ -52,7 +51,7 @@ def place_in_user_code(error: BaseException) -> str:
 
 
 def located(function: Any) -> str:
-    """Return a function's name and where it is defined, for messages."""
+    """Return the name of a function and its file and line, for messages."""
     inner = _inner(function)
     name = getattr(inner, "__qualname__", None) or repr(function)
     code = getattr(inspect.unwrap(inner) if callable(inner) else inner, "__code__", None)
@@ -66,8 +65,8 @@ def refuse_unawaited(
 ) -> None:
     """Refuse an async function, an async generator or, unless it ``may_yield``, a generator.
 
-    Looks into partial functions, bound methods, cached functions and objects that are called.
-    ``what`` names the argument in the message; what is no function at all passes.
+    Partial functions, bound methods, cached functions and callable objects are unwrapped.  ``what``
+    names the argument in the message; objects that are not callable are not checked.
 
     Raises:
         StreamsError: of the class ``error``.
@@ -97,16 +96,16 @@ def refuse_unawaited_methods(
 
 
 def refuse_result(result: object, what: str) -> None:
-    """Refuse what a function gave back where nobody looks at it: a coroutine or a generator, not begun.
+    """Refuse a result that would be ignored although it has to be run: a coroutine or a new generator.
 
     Raises:
-        UnawaitedError: it is one.
+        UnawaitedError: the result is one.
     """
     found = _RETURNED.get(type(result))
     if found is not None:
         close = getattr(result, "close", None)
         if close is not None:
-            close()  # Python would warn of it as well, later and without a place.
+            close()  # Python would also warn, but later and without the place.
         kind, verb = found
         raise UnawaitedError(
             f"{what} returned {kind} ({getattr(result, '__qualname__', '?')}), which nothing here {verb}: "
@@ -117,16 +116,16 @@ def refuse_result(result: object, what: str) -> None:
 def first_result_checked(
     function: Callable[..., Any], what: str, install: Callable[[Callable[..., Any]], None], *, may_yield: bool
 ) -> Callable[..., Any]:
-    """Return the function with a look at its first result, after which it is installed as it is.
+    """Return a function that checks its first result and then installs the original one.
 
-    So the hot path costs nothing.  A generator passes where one ``may_yield``, as a value does.
+    So later calls cost nothing.  With ``may_yield`` a generator is accepted, as a value is.
     """
 
     def first(*arguments: Any) -> Any:
         try:
             result = function(*arguments)
         except BaseException as error:
-            # Stack traces travel with dead letters: that of a first record has no frame more than others have.
+            # Dead letters have stack traces: that of the first record must have the same frames as others.
             if error.__traceback__ is not None:
                 error.__traceback__ = error.__traceback__.tb_next
             raise
@@ -139,7 +138,7 @@ def first_result_checked(
 
 
 def _inner(function: Any) -> Any:
-    """Return what is called in the end."""
+    """Return the unwrapped function."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func
@@ -150,7 +149,7 @@ def _inner(function: Any) -> Any:
         elif inspect.isroutine(function) or inspect.isclass(function) or not callable(function):
             return function
         elif inspect.iscoroutinefunction(function):
-            return function  # Marked as one, though it is an object.
+            return function  # A callable object that is marked as a coroutine function.
         else:
             call: object = type(function).__call__
             if not isinstance(call, FunctionType | functools.partialmethod):

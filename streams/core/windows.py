@@ -1,7 +1,7 @@
-"""Windows as values: which of them hold a time.
+"""Windows as values: which windows contain a time.
 
-Pure arithmetic on epoch milliseconds; what is late, kept or emitted is the operators' business.
-Durations are ``timedelta``, cut to whole milliseconds.  Imports nothing of ours.
+Pure arithmetic on epoch milliseconds; operators decide what is late, stored or emitted.  Durations
+are ``timedelta``, rounded down to milliseconds.  Imports no module of ours.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ from typing import TypeAlias
 from attrs import field, frozen
 from attrs.validators import ge
 
-#: End of a window that never ends (Java's Long.MAX_VALUE).
+#: End of an unlimited window (Long.MAX_VALUE of Java).
 UNLIMITED_MS = (1 << 63) - 1
 
 _MS = timedelta(milliseconds=1)
@@ -32,7 +32,7 @@ def _not_negative(value_ms: int, name: str) -> int:
 
 @frozen
 class TimeWindows:
-    """Windows of equal size; tumbling if they advance by it, hopping if by less.
+    """Windows of equal size; tumbling if they advance by the size, hopping if by less.
 
     Starts are multiples of ``advance_ms``, ends are exclusive.  ``grace_ms`` is measured in
     stream time (KIP-328).
@@ -67,7 +67,7 @@ class TimeWindows:
         return cls(size_ms, advance_ms, _milliseconds(grace, "grace"))
 
     def windows_for(self, timestamp_ms: int) -> list[int]:
-        """Return the starts of all windows that hold a time, ascending; none is negative."""
+        """Return the starts of all windows that contain a time, ascending; none is negative."""
         advance_ms = self.advance_ms
         if advance_ms == self.size_ms:
             return [timestamp_ms - timestamp_ms % advance_ms] if timestamp_ms >= 0 else []
@@ -97,7 +97,7 @@ class SlidingWindows:
 
     @property
     def size_ms(self) -> int:
-        """Distance from start to end of a window's key, in milliseconds."""
+        """End minus start of a window, in milliseconds."""
         return self.difference_ms
 
 
@@ -124,7 +124,7 @@ class SessionWindows:
 
 @frozen
 class UnlimitedWindows:
-    """One window from ``start_ms`` on, without end; earlier records belong to none."""
+    """One window from ``start_ms``, without end; earlier records are in no window."""
 
     start_ms: int = field(default=0, validator=ge(0))
 
@@ -143,7 +143,7 @@ class UnlimitedWindows:
         return cls(_not_negative(start, "window start"))
 
     def windows_for(self, timestamp_ms: int) -> list[int]:
-        """Return the start of the window if it holds the time."""
+        """Return the start of the window if it contains the time."""
         return [self.start_ms] if timestamp_ms >= self.start_ms else []
 
     @property
@@ -159,10 +159,10 @@ class UnlimitedWindows:
 
 @frozen
 class JoinWindows:
-    """How far the other record of a join may lie before and after this one; both inclusive.
+    """The maximum time of the other record of a join before and after this one; both inclusive.
 
     A record at t joins those of the other side from ``t - before_ms`` to ``t + after_ms``.  One of
-    the two may be negative, as long as the window is not.
+    the two may be negative if the length of the window is not.
     """
 
     before_ms: int
@@ -192,7 +192,7 @@ class JoinWindows:
         JoinWindows(before_ms=0, after_ms=5000, grace_ms=0)
 
         Raises:
-            ValueError: the difference or the grace is negative, the window is, or a side is missing.
+            ValueError: the difference, the grace or the length of the window is negative, or a side is missing.
         """
         if difference is None and (before is None or after is None):
             raise ValueError("join window needs a difference, or both before and after")
@@ -209,7 +209,7 @@ class JoinWindows:
         return self.before_ms + self.after_ms
 
 
-#: Windows that are fixed before any record comes: those with ``windows_for``.
+#: Windows that do not depend on records: those with ``windows_for``.
 FixedWindows: TypeAlias = TimeWindows | UnlimitedWindows
-#: All windows that ``windowed_by`` takes.
+#: All windows that ``windowed_by`` accepts.
 Windows: TypeAlias = TimeWindows | SlidingWindows | SessionWindows | UnlimitedWindows

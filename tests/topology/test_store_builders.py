@@ -18,5 +18,5 @@ def test_windows_longer_than_they_are_retained_are_refused():
 
 def test_cache_before_versions_is_refused():
     """As in Kafka Streams (KIP-889): it would let only the last version of a commit through."""
-    with pytest.raises(TopologyError, match="'prices' cannot be cached"):
+    with pytest.raises(TopologyError, match="'prices' cannot have a cache"):
         versioned_store(str, int, "prices", history=SECOND, has_caching=True)
