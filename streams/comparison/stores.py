@@ -27,7 +27,7 @@ from streams.core.errors import StreamsError
 from streams.replay.calls import StoreRef, plain, reader, store_key_reader
 from streams.replay.run import ReplayResult
 from streams.replay.storage import ExtentReader
-from streams.state.specs import StoreKind, StoreSpec
+from streams.state.specs import StoreSpec
 
 #: How many entries of a store are read with another type, to see whether they can be.
 _TRIED = 10_000
@@ -107,7 +107,7 @@ def _rows(result: ReplayResult, name: str) -> Iterator[_Entry]:
     """Yield the entries of a store over all its partitions, sorted by raw key."""
     session = result.session
     spec = session.topology.stores.get(name)
-    is_versioned = spec is not None and spec.kind is StoreKind.VERSIONED
+    is_versioned = spec is not None and spec.kind.has_versions
     refs = [found[name] for _, found in sorted(session.state.stores.items()) if name in found]
     if name in session.state.global_stores:
         refs = [session.state.global_stores[name]]

@@ -29,7 +29,7 @@ from streams.runtime.plan import ApplicationPlan
 from streams.runtime.topic_configs import changelog_config
 from streams.state.notes import StoreNote
 from streams.state.opening import is_on_disk
-from streams.state.specs import StoreKind, StoreSpec
+from streams.state.specs import StoreSpec
 from streams.topology.graph import SinkNode, SourceNode, Topology
 
 _JOINS = (
@@ -286,7 +286,7 @@ class _Check:
         before = len(self.findings)
         one, two = self.old.topology.stores[name], self.new.topology.stores[name]
         if one.kind.family is not two.kind.family:
-            says = f"is a store of kind {one.kind.value} in OLD and {two.kind.value} in NEW: its entries cannot be read"
+            says = f"is a store of kind {one.kind.name} in OLD and {two.kind.name} in NEW: its entries cannot be read"
             self._add(Level.CANNOT, f"store {name}", says, _ANEW)
         else:
             self._layout(name, one, two)
@@ -412,7 +412,7 @@ class _Check:
             return
         was, now = changelog_config(one), changelog_config(two)
         changed = [setting for setting in _LOSING if was.get(setting) != now.get(setting)]
-        if one.kind is StoreKind.VERSIONED and two.kind is not one.kind:
+        if one.kind.has_versions and two.kind != one.kind:
             says = "was versioned: of a key that was updated out of order an older value may come back"
             self._add(Level.BUT, f"store {name}", says)
         if two.retention_ms < one.retention_ms:

@@ -14,7 +14,7 @@ from streams.core.errors import TopologyError
 from streams.dsl.logical import LogicalGraph
 from streams.dsl.names import check_name
 from streams.dsl.serde_variables import SerdeVariable
-from streams.state.specs import StoreKind, StoreSpec
+from streams.state import TIMESTAMPED_KEY_VALUE, VERSIONED, StoreKind, StoreSpec
 from streams.topology.processors import UNSET
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class Materialized:
     @property
     def is_versioned(self) -> bool:
         """Whether the store keeps old versions."""
-        return self.kind is StoreKind.VERSIONED
+        return self.kind.has_versions
 
     def spec(self) -> StoreSpec:
         """Return the spec of the store; every call returns the same object."""
@@ -177,7 +177,7 @@ def key_value(
     """Return the store of a table; without a name of the user it has a generated one."""
     given = dict(options)
     history = given.pop("history", None)
-    kind = StoreKind.TIMESTAMPED_KEY_VALUE if history is None else StoreKind.VERSIONED
+    kind = TIMESTAMPED_KEY_VALUE if history is None else VERSIONED
     materialized = _materialized(graph, wanted, prefix, kind, key, value, given)
     if history is not None:
         materialized.history_ms = to_ms(history, f"history of store {materialized.store!r}")

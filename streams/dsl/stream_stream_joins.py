@@ -20,7 +20,7 @@ from streams.dsl.nodes import LogicalOperator, LogicalStreamStreamJoin
 from streams.dsl.operators import JoinBuffer, JoinKind, StreamSelfJoin, StreamStreamJoin, unmatched_store
 from streams.dsl.ref import StreamRef
 from streams.dsl.serde_variables import SerdeVariable, annotated, overridden
-from streams.state.specs import StoreKind, StoreSpec
+from streams.state import WINDOW, StoreSpec
 
 
 @define
@@ -191,7 +191,7 @@ def _join_store(
     return Materialized(
         f"{base}-store",
         store is not None,
-        StoreKind.WINDOW,
+        WINDOW,
         key,
         value,
         has_caching=False,

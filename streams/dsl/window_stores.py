@@ -7,7 +7,7 @@ from streams.core.windows import SessionWindows, SlidingWindows, Windows
 from streams.dsl.logical import LogicalGraph
 from streams.dsl.materialized import Materialized, windowed
 from streams.dsl.serde_variables import SerdeVariable, session_windowed_variable, time_windowed_variable
-from streams.state.specs import StoreKind
+from streams.state import SESSION, TIMESTAMPED_WINDOW
 
 
 def window_store(
@@ -29,9 +29,9 @@ def window_store(
     Raises:
         TopologyError: the retention is shorter than the windows and their grace.
     """
-    kind = StoreKind.TIMESTAMPED_WINDOW
+    kind = TIMESTAMPED_WINDOW
     if isinstance(windows, SessionWindows):
-        kind, needed_ms, size_ms = StoreKind.SESSION, windows.gap_ms + windows.grace_ms, -1
+        kind, needed_ms, size_ms = SESSION, windows.gap_ms + windows.grace_ms, -1
     elif isinstance(windows, SlidingWindows):
         needed_ms, size_ms = 2 * windows.difference_ms + windows.grace_ms, windows.difference_ms
     else:

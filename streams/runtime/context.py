@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from streams.core.errors import TopologyError, WallClockError
 from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId, Window, Windowed
 from streams.state.cache import Section
-from streams.state.specs import StoreKind
 from streams.topology.operator import Process, PunctuationType, StreamTime
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def _slots(store: Any, window_of: Callable[[int], Window] | None) -> tuple[Calla
     itself knows only the keys within.
     """
     slot_of, key_of = store.slot_of, store.key_of
-    if store.spec.kind not in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION):
+    if not store.spec.kind.family.has_windowed_keys:
         return slot_of, key_of
     hot = store.hot
 
@@ -72,14 +71,14 @@ class TaskNodeContext:
         """
         task = self._task
         if name in task.global_stores:
-            return task.global_stores[name]
+            return task.global_stores[name].view
         if self.node not in task.topology.store_users.get(name, ()):
             connected = ", ".join(map(repr, task.topology.stores_of(self.node))) or "none"
             raise TopologyError(
                 f"node {self.node!r} is not connected to a store {name!r} (connected: {connected}); "
                 "name it in stores= of process() or add_processor(), or declare it as class attribute"
             )
-        return task.stores[name]
+        return task.stores[name].view
 
     def table_forward(self, store: str | None, *, send_old: bool = True) -> TableForward:
         """Return the function that emits a table's changes, through the record cache if there is one."""

@@ -23,7 +23,6 @@ from streams.runtime.plan import ApplicationPlan
 from streams.runtime.restore import Restorer, changelog_position
 from streams.runtime.task import CHANGELOG_POSITION
 from streams.state.lifecycle import Store
-from streams.state.specs import StoreKind
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +160,7 @@ class LossGuard:
                 for key in block.keys:
                     others.pop(key or b"", None)
             # Records of a versioned store are versions; one of them does not end the others.
-            if others and store.spec.kind is not StoreKind.VERSIONED:
+            if others and not store.spec.kind.has_versions:
                 keys = list(others)
                 deleted = Block(keys, [None] * len(keys), list(others.values()), None, range(len(keys)))
                 producer.send_block(partition, deleted)

@@ -130,6 +130,17 @@ class StoreView:
         """Return about how many entries a key-value store has in the partitions of this instance."""
         return sum(self._each("approximate_num_entries"))
 
+    def ask(self, query: str, *arguments: Any, key: Any = None) -> Any:
+        """Return what a method of the store (of its view, if its kind has one) answers.
+
+        The kind of the store says which methods may be asked: of a versioned store ``get_as_of``,
+        for example.  With ``key`` the task of this key answers, as in ``get``; without one the result is a list with
+        the answer of each partition that this instance has.
+
+        >>> view.ask("get_as_of", "ada", 1_700_000_000_000, key="ada")  # doctest: +SKIP
+        """
+        return self._each(query, *arguments) if key is None else self._of_key(key, query, *arguments)
+
     def _keys_between(self, low: Any, high: Any) -> list[Any]:
         times = (0, MAX_TIME) if self._spec.kind.family is Family.WINDOWS else ()
         return self._each("fetch_keys", low, high, *times)
@@ -378,16 +389,14 @@ def _read_tasks(
 
 
 def _read(store: Any, verb: str, arguments: Sequence[Any]) -> Any:
-    method = getattr(store, verb, None)
-    if method is None:
-        spec: StoreSpec = store.spec
-        kind = spec.kind.value.replace("_", " ")
-        reads = {Family.KEYS: "get", Family.WINDOWS: "fetch(key, start)", Family.SESSIONS: "fetch(key)"}
+    spec: StoreSpec = store.spec
+    if verb not in spec.kind.queries:
+        known = ", ".join(sorted(spec.kind.queries)) or "no query"
         raise InvalidStateStoreError(
-            f"store {spec.name!r} is of kind {kind}, which cannot be asked so; use {reads[spec.kind.family]}",
+            f"store {spec.name!r} is of kind {spec.kind.shown}, which does not answer {verb}(); it answers {known}",
             store=spec.name,
         )
-    result = method(*arguments)
+    result = getattr(store.view, verb)(*arguments)
     return list(result) if isinstance(result, Iterator) else result
 
 

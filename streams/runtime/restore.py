@@ -199,7 +199,7 @@ class Restorer:
                 spec = item.store.spec
                 raise StoreError(
                     f"store {spec.name!r} of task {item.task_id} cannot be restored from {partition}, offset "
-                    f"{block.offsets[0]} and on: its records are not those of a store of kind {spec.kind.value} "
+                    f"{block.offsets[0]} and on: its records are not those of a store of kind {spec.kind.name} "
                     f"({type(error).__name__}: {error}); give the store another name, so that it starts empty, or "
                     "start anew with another application id (or state directory)"
                 ) from error

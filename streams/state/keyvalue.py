@@ -5,6 +5,7 @@ then the value; in the changelog the time is the record's timestamp instead (KIP
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -14,6 +15,7 @@ from streams.core.serdes import Serde
 from streams.state.engines import next_prefix
 from streams.state.hot import ABSENT
 from streams.state.lifecycle import Columns, StoreLifecycle, time_of
+from streams.state.specs import Family, StoreKind, TableReads
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -275,3 +277,22 @@ def keyed(
         return keys, values  # type: ignore[return-value]
     rows = [(key, value) for key, value in zip(keys, values, strict=True) if key is not None]
     return [key for key, _ in rows], [value for _, value in rows]
+
+
+def _values(store: TimestampedKeyValueStore[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    return ((key, row.value) for key, row in store.all())
+
+
+#: What interactive queries may call on key-value stores.
+KEY_QUERIES = frozenset(
+    {"all", "approximate_num_entries", "get", "prefix_scan", "range", "reverse_all", "reverse_range"}
+)
+KEY_VALUE = StoreKind("kv", Family.KEYS, KeyValueStore, KEY_QUERIES)
+TIMESTAMPED_KEY_VALUE = StoreKind(
+    "timestamped_kv",
+    Family.KEYS,
+    TimestampedKeyValueStore,
+    KEY_QUERIES,
+    table=TableReads(attrgetter("get_pair"), attrgetter("put_pair")),
+    contents=_values,
+)

@@ -61,8 +61,10 @@ class Store(Protocol):
     time_ms: int
     #: Records refused as too old, since the store was opened.
     expired: int
-    #: What the bytes mean that were there when the store was opened, None if nobody noted it.
+    #: What the bytes mean that were there when the store was opened, None if there was no note.
     noted: StoreNote | None
+    #: What processors and queries get: the store itself, or the view that its kind makes of it.
+    view: Any
 
     def restore(self, block: Block) -> None:
         """Apply changelog records without logging them."""
@@ -134,6 +136,7 @@ class StoreLifecycle:
         "_staged",
         "_value_bytes",
         "_values",
+        "_view",
         "_weighed_at",
         "expired",
         "hot",
@@ -144,6 +147,7 @@ class StoreLifecycle:
 
     def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
         self.spec = spec
+        self._view: Any = None
         self.time_ms = 0
         self.expired = 0
         self._staged = staged
@@ -199,6 +203,15 @@ class StoreLifecycle:
         """Take what the kind itself had beside its entries."""
 
     # What is the same for all.
+
+    @property
+    def view(self) -> Any:
+        """What processors and queries get: the store itself, or the view that its kind makes of it."""
+        return self if self._view is None else self._view
+
+    @view.setter
+    def view(self, view: Any) -> None:
+        self._view = view
 
     def slot_of(self, key: Any) -> Any:
         """Return a hashable stand-in for ``key``, equal only for keys of equal bytes."""

@@ -12,8 +12,9 @@ from typing import Any, Generic, TypeVar
 
 from streams.core.errors import StoreClosedError, StoreError
 from streams.core.records import Block
-from streams.state.keyvalue import KeyRanges
+from streams.state.keyvalue import KEY_QUERIES, KeyRanges
 from streams.state.lifecycle import Columns
+from streams.state.specs import Family, StoreKind
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -170,3 +171,12 @@ class LruStore(KeyRanges[K, V], Generic[K, V]):
             )
         for place in Struct(f">{len(slots)}I").unpack(data):
             self._entries.move_to_end(slots[place])
+
+
+def _by_use(content: Block, carried: Mapping[str, bytes]) -> Sequence[int] | None:
+    """Return the order of use: a store that is restored in it evicts the same entries."""
+    data = carried.get(USE)
+    return None if data is None else Struct(f">{len(content)}I").unpack(data)
+
+
+LRU = StoreKind("lru", Family.KEYS, LruStore, KEY_QUERIES, is_in_memory=True, changelog_order=_by_use)

@@ -15,24 +15,13 @@ from typing import Any
 from attrs import frozen
 
 from streams.core.serdes import PinnedSerde, Serde, WindowedSerde
-from streams.state.segments import segment_interval_ms, versioned_segment_interval_ms
-from streams.state.specs import Family, StoreKind, StoreSpec
+from streams.state.specs import Family, StoreSpec
 
 _FORMAT = 1
 _WORDS = {Family.KEYS: "entries by key", Family.WINDOWS: "windows", Family.SESSIONS: "sessions"}
 #: JSON of any type in a serde's name, and what follows it: classes may move and get new fields, and
 #: what does not fit one cannot be read, which is an error by itself.
 _JSON = re.compile(r"(^|:)(?:class:|json\b|tuple\b).*")
-
-
-def segment_ms(spec: StoreSpec) -> int:
-    """Return the length of the segments in which a store keeps its entries, -1 if it has none."""
-    if spec.kind is StoreKind.VERSIONED:
-        return versioned_segment_interval_ms(spec.history_ms)
-    if spec.kind.family is Family.KEYS:
-        return -1
-    # The reference's memory stores order and expire by time, its persistent ones by segment.
-    return 1 if spec.is_persistent is False else segment_interval_ms(spec.retention_ms)
 
 
 def serde_note(serde: Serde[Any]) -> str | None:
@@ -109,17 +98,18 @@ class Content:
 
 @frozen
 class StoreNote:
-    """What is noted in a store: its content, how it lies there, and whether its changelog has all of it."""
+    """What is noted in a store: its content, its layout, and whether its changelog has all of it."""
 
     content: Content
-    kind: StoreKind
+    #: Name of the kind.
+    kind: str
     segment_ms: int
     is_logged: bool
 
     @classmethod
     def of(cls, spec: StoreSpec, *, is_logged: bool) -> "StoreNote":
         """Return the note of a store as its spec wants it."""
-        return cls(Content.of(spec), spec.kind, segment_ms(spec), is_logged)
+        return cls(Content.of(spec), spec.kind.name, spec.kind.segment_ms(spec), is_logged)
 
     @classmethod
     def read(cls, data: bytes | None) -> "StoreNote | None":
@@ -131,7 +121,7 @@ class StoreNote:
             return None
         content = Content.from_json(read["content"])
         assert content is not None
-        return cls(content, StoreKind(read["kind"]), read["segment_ms"], read["logged"])
+        return cls(content, read["kind"], read["segment_ms"], read["logged"])
 
     def encode(self) -> bytes:
         """Return the bytes for the metadata."""
@@ -143,9 +133,9 @@ class StoreNote:
 
     def layout_difference(self, wanted: "StoreNote") -> str:
         """Say why the other note's store would not find its entries."""
-        if self.kind is not wanted.kind:
-            return f"it was of kind {self.kind.value} and is now {wanted.kind.value}"
-        what = "history" if self.kind is StoreKind.VERSIONED else "retention"
+        if self.kind != wanted.kind:
+            return f"it was of kind {self.kind} and is now {wanted.kind}"
+        what = "history" if self.content.family is Family.KEYS else "retention"
         return f"its {what} has changed, and with it the segments that hold its entries"
 
 
@@ -155,7 +145,7 @@ def _encoded(note: StoreNote) -> bytes:
     row = {
         "format": _FORMAT,
         "content": note.content.to_json(),
-        "kind": note.kind.value,
+        "kind": note.kind,
         "segment_ms": note.segment_ms,
         "logged": note.is_logged,
     }

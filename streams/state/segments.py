@@ -12,6 +12,15 @@ from attrs import define, field
 
 NO_TIME = -1
 MIN_SEGMENT_MS = 60_000
+#: One day: what Kafka Streams keeps of a windowed changelog beyond its store's retention.
+_CHANGELOG_ADDITIONAL_MS = 86_400_000
+#: Kafka's longest time.
+_LONGEST_MS = (1 << 63) - 1
+
+
+def topic_retention_ms(kept_ms: int) -> str:
+    """Return for how long a changelog topic keeps records of a store that keeps them ``kept_ms``, as its setting."""
+    return str(min(kept_ms + _CHANGELOG_ADDITIONAL_MS, _LONGEST_MS))
 
 
 def segment_interval_ms(retention_ms: int) -> int:

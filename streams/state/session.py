@@ -4,16 +4,17 @@ Persistent stores go segment (of the end) by segment, within one by key bytes, e
 stores declared in memory go by end, then key, and then by start from the latest on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import methodcaller
 from typing import Any, Generic, NoReturn, TypeVar
 
 from streams.core.errors import StoreClosedError, StoreError
 from streams.core.records import Window, Windowed
 from streams.state.budget import MemoryBudget
 from streams.state.hot import ABSENT
-from streams.state.specs import StoreSpec
+from streams.state.specs import Family, Row, StoreKind, StoreSpec, TableReads
 from streams.state.staging import StagedEngine
-from streams.state.windowed import WindowedLifecycle
+from streams.state.windowed import WindowedLifecycle, windowed_segment_ms, windowed_topic_config
 from streams.state.windowed_keys import MAX_TIME, SESSION_SUFFIX, latest_start_first, session_parts, session_suffix
 
 K = TypeVar("K")
@@ -264,3 +265,31 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
             f"store {self.spec.name!r}: {method}() is not offered by session stores, as in Kafka Streams; "
             "read forwards and reverse the result"
         )
+
+
+def _row_getter(store: SessionStore[Any, Any]) -> Callable[[Any], Row | None]:
+    fetch = store.fetch_session
+
+    def get(key: Any) -> Row | None:
+        start_ms, end_ms = key.window
+        value = fetch(key.key, start_ms, end_ms)
+        return None if value is None else (value, end_ms)
+
+    return get
+
+
+def _row_putter(store: SessionStore[Any, Any]) -> Callable[[Any, Any, int], None]:
+    return lambda key, value, _: store.put(key, value)
+
+
+SESSION = StoreKind(
+    "session",
+    Family.SESSIONS,
+    SessionStore,
+    {"fetch", "fetch_keys", "fetch_session", "find_sessions", "find_sessions_of_keys"},
+    needs=("retention_ms",),
+    segment_ms=windowed_segment_ms,
+    topic_config=windowed_topic_config,
+    table=TableReads(_row_getter, _row_putter),
+    contents=methodcaller("fetch_keys", None, None),
+)

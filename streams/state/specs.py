@@ -1,48 +1,146 @@
-"""What a state store is, before any task opens it.
+"""What a state store is, before any task opens it: its kind and its spec.
 
-A spec is a value in the topology; each task builds its own instance of the store from it.
-Imports core only.
+A kind is one value that says all that differs between stores of different kinds; the module of a view
+ends with it, and every other part of the library asks it.  A spec is a value in the topology; each task
+opens its own instance of the store from it.  Imports core and the other pure values of this package only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from operator import methodcaller
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
+from streams.core.errors import StoreError
+from streams.core.records import Block
 from streams.core.serdes import Serde
+
+#: A value and the event time of its last change.
+Row = tuple[Any, int]
 
 
 class Family(Enum):
-    """What the entries of stores are; changelogs of one family have one form."""
+    """The key layout of entries, in an engine and in a changelog alike; stores of one family read each other's."""
 
+    #: Serialized keys.
     KEYS = "keys"
+    #: Keys with a window start and a sequence number.
     WINDOWS = "windows"
+    #: Keys with a session's end and start.
     SESSIONS = "sessions"
 
+    @property
+    def has_windowed_keys(self) -> bool:
+        """Whether a table kept in such a store has ``Windowed`` keys."""
+        return self is not Family.KEYS
 
-class StoreKind(Enum):
-    """The typed view that a store offers."""
 
-    KEY_VALUE = "kv"
-    TIMESTAMPED_KEY_VALUE = "timestamped_kv"
-    LRU = "lru"
-    WINDOW = "window"
-    TIMESTAMPED_WINDOW = "timestamped_window"
-    SESSION = "session"
-    VERSIONED = "versioned"
+@frozen
+class TableReads:
+    """How the operators of a table read and write its rows: each field takes an open store.
+
+    ``put`` makes ``put(key, value, timestamp_ms)``, which returns None where the row always becomes the latest, else
+    what ``VersionedStore.put`` returns.  ``get_as_of`` makes ``get(key, timestamp_ms)``; None keeps no history.
+    """
+
+    get: Callable[[Any], Callable[[Any], Row | None]]
+    put: Callable[[Any], Callable[[Any, Any, int], int | None]]
+    get_as_of: Callable[[Any], Callable[[Any, int], Row | None]] | None = None
+
+
+def _names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(names)
+
+
+def _nothing_more(_: "StoreSpec") -> dict[str, str]:
+    return {}
+
+
+def _no_segments(_: "StoreSpec") -> int:
+    return -1
+
+
+@frozen
+class StoreKind:
+    """All that differs between stores of different kinds.
+
+    Kinds are equal if their names are: these are noted in state folders and snapshots.  Functions take the spec or
+    an open store.  A kind of one's own is a view over a store of a built-in kind: ``viewed``.
+    """
+
+    name: str
+    family: Family = field(eq=False)
+    #: Makes the open store, a ``lifecycle.Store``, from spec, staged engine and memory budget.
+    open: Callable[..., Any] = field(eq=False)
+    #: Names of the methods that interactive queries may call on the view.
+    queries: frozenset[str] = field(eq=False, converter=_names)
+    #: Makes what processors and queries get from the open store; None is the store itself.
+    view: Callable[[Any], Any] | None = field(eq=False, default=None)
+    #: Name of the built-in kind under a view, else ``name``: it says how contents are laid out.
+    base: str = field()
+    #: Durations of the spec that must be given, by their fields.
+    needs: tuple[str, ...] = field(eq=False, default=())
+    #: Length of the segments that hold entries, -1 without segments; and the duration it depends on.
+    segment_ms: Callable[["StoreSpec"], int] = field(eq=False, default=_no_segments)
+    #: Settings of the changelog topic beyond compaction.
+    topic_config: Callable[["StoreSpec"], dict[str, str]] = field(eq=False, default=_nothing_more)
+    #: Whether such a store is in memory whatever the default engine is.
+    is_in_memory: bool = field(eq=False, default=False)
+    #: Whether each changelog record is a version that does not replace those before.
+    has_versions: bool = field(eq=False, default=False)
+    #: Whether several values of one key and time may be retained.
+    can_retain_duplicates: bool = field(eq=False, default=False)
+    #: How a table is kept in such a store; None keeps none.
+    table: TableReads | None = field(eq=False, default=None)
+    #: Yields key and value of the whole content.
+    contents: Callable[[Any], Iterator[tuple[Any, Any]]] = field(eq=False, default=methodcaller("all"))
+    #: Returns the order in which a changelog would have a snapshot's entries (with what the snapshot carries), as
+    #: indexes, None for that of the snapshot.  None if that holds for all.
+    changelog_order: Callable[[Block, Mapping[str, bytes]], Sequence[int] | None] | None = field(eq=False, default=None)
+
+    @base.default
+    def _own_name(self) -> str:
+        return self.name
 
     @property
-    def family(self) -> Family:
-        """What the entries are: a store of another kind of the same family reads the same changelog."""
-        if self in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW):
-            return Family.WINDOWS
-        return Family.SESSIONS if self is StoreKind.SESSION else Family.KEYS
+    def shown(self) -> str:
+        """The name in words."""
+        return self.name.replace("_", " ")
+
+    def viewed(self, name: str, view: Callable[[Any], Any], queries: Sequence[str] = ()) -> "StoreKind":
+        """Return a kind of another name whose users get ``view(store)``, ``store`` being of this kind.
+
+        Everything else is as in this kind: serdes, changelog, restore, snapshots.  ``queries`` names the methods of
+        the view that interactive queries may call; they run on the stream thread and must not write.
+
+        Raises:
+            StoreError: the kind is a view already, the name is its own, or the view lacks a query.
+        """
+        if self.base != self.name:
+            raise StoreError(f"kind {name!r}: {self.name!r} is itself a view; make the view over {self.base!r}")
+        if not name or name == self.name:
+            raise StoreError(f"kind {name!r}: give the view a name of its own, other than {self.name!r}")
+        if missing := [query for query in queries if isinstance(view, type) and not hasattr(view, query)]:
+            raise StoreError(f"kind {name!r}: {view.__qualname__} has no method {missing[0]!r} that can be queried")
+        return evolve(self, name=name, view=view, queries=queries, base=self.base)
+
+    def check(self, spec: "StoreSpec") -> None:
+        """Check that a spec has what stores of this kind need.
+
+        Raises:
+            StoreError: it has not.
+        """
+        if any(getattr(spec, need) < 0 for need in self.needs):
+            bound = "both at least 0" if len(self.needs) > 1 else "at least 0"
+            raise StoreError(f"{self.shown} store {spec.name!r}: give {' and '.join(self.needs)}, {bound}")
+        if spec.retain_duplicates and not self.can_retain_duplicates:
+            raise StoreError(f"{self.shown} store {spec.name!r}: only a plain window store can retain duplicates")
 
 
 @frozen
 class StoreSpec:
-    """A store's name, kind, serdes and keeping.
+    """A store's name, kind, serdes and options.
 
     ``retention_ms`` and ``window_size_ms`` belong to window stores (retention to session
     stores too), ``history_ms`` to versioned ones, ``max_entries`` to LRU ones.  ``is_persistent``

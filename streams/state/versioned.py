@@ -5,10 +5,10 @@ lie in the segment in which they *ended*, so that a segment may expire as a whol
 may be written up to the history retention late.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from streams.core.records import Block
@@ -23,9 +23,8 @@ from streams.state.lifecycle import (
     time_bytes,
     time_of,
 )
-from streams.state.notes import segment_ms
-from streams.state.segments import NO_TIME, TimeBounds
-from streams.state.specs import StoreSpec
+from streams.state.segments import NO_TIME, TimeBounds, topic_retention_ms, versioned_segment_interval_ms
+from streams.state.specs import Family, Row, StoreKind, StoreSpec, TableReads
 from streams.state.staging import StagedEngine
 from streams.state.versions import Versions, one_version
 
@@ -63,7 +62,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         self._history_ms = spec.history_ms
         self._bounds = TimeBounds(
             spec.history_ms,
-            segment_ms(spec),
+            spec.kind.segment_ms(spec),
             observed_ms=NO_TIME if observed is None else time_of(observed),
         )
         #: Every version change since the last drain, in order.
@@ -119,6 +118,13 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
             _, valid_from, valid_to, value = versions.find(time_ms)
             return None if value is None else self._record(value, valid_from, valid_to)
         return None
+
+    def latest(self) -> Iterator[tuple[K, V]]:
+        """Yield each key that has a value now, and this value, in order of the key bytes."""
+        self._push()
+        to_key, read = self._keys.read, self._values.read
+        for key, data in self._staged.scan(_LATEST, None, None):
+            yield to_key(key), read(data[_TIME_BYTES:])
 
     def _record(self, data: bytes, from_ms: int, to_ms: int | None) -> VersionedRecord[V]:
         return VersionedRecord(self._values.read(data), from_ms, to_ms)
@@ -354,3 +360,51 @@ def _history(rows: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, int, byte
     if rows[0][0] == _LATEST:
         data = rows[0][1]
         yield time_of(data[:_TIME_BYTES]), _MAX_TIME, data[_TIME_BYTES:]
+
+
+def _row_getter(store: VersionedStore[Any, Any]) -> Callable[[Any], Row | None]:
+    read = store.get
+
+    def get(key: Any) -> Row | None:
+        version = read(key)
+        return None if version is None else (version.value, version.timestamp_ms)
+
+    return get
+
+
+def _row_getter_as_of(store: VersionedStore[Any, Any]) -> Callable[[Any, int], Row | None]:
+    read = store.get_as_of
+
+    def get(key: Any, timestamp_ms: int) -> Row | None:
+        version = read(key, timestamp_ms)
+        return None if version is None else (version.value, version.timestamp_ms)
+
+    return get
+
+
+def _segment_ms(spec: StoreSpec) -> int:
+    return versioned_segment_interval_ms(spec.history_ms)
+
+
+def _topic_config(spec: StoreSpec) -> dict[str, str]:
+    return {"min.compaction.lag.ms": topic_retention_ms(spec.history_ms)}
+
+
+def _by_time(content: Block, _: Mapping[str, bytes]) -> Sequence[int]:
+    """Return the order of times: a version that is restored after later ones could be refused."""
+    return sorted(range(len(content)), key=content.timestamps.__getitem__)
+
+
+VERSIONED = StoreKind(
+    "versioned",
+    Family.KEYS,
+    VersionedStore,
+    {"approximate_num_entries", "get", "get_as_of"},
+    needs=("history_ms",),
+    segment_ms=_segment_ms,
+    topic_config=_topic_config,
+    has_versions=True,
+    table=TableReads(_row_getter, attrgetter("put"), _row_getter_as_of),
+    contents=methodcaller("latest"),
+    changelog_order=_by_time,
+)

@@ -4,8 +4,10 @@ Ranges are inclusive on the window start.  Over several keys persistent stores g
 segment, within one by key bytes and start; stores declared in memory go by start, then key.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
+
+from attrs import evolve
 
 from streams.core.errors import StoreClosedError
 from streams.core.loops import timed_values
@@ -14,9 +16,9 @@ from streams.state.budget import MemoryBudget
 from streams.state.hot import ABSENT
 from streams.state.keyvalue import ValueAndTimestamp, untimed
 from streams.state.lifecycle import Columns, time_of
-from streams.state.specs import StoreSpec
+from streams.state.specs import Family, Row, StoreKind, StoreSpec, TableReads
 from streams.state.staging import StagedEngine
-from streams.state.windowed import WindowedLifecycle
+from streams.state.windowed import WindowedLifecycle, windowed_segment_ms, windowed_topic_config
 from streams.state.windowed_keys import MAX_SEQUENCE, MAX_TIME, WINDOW_SUFFIX, window_parts, window_suffix
 
 K = TypeVar("K")
@@ -341,3 +343,51 @@ class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
     def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
         keys, values = zip(*rows, strict=True)
         return keys, *untimed(values)
+
+
+def _row_getter(store: TimestampedWindowStore[Any, Any]) -> Callable[[Any], Row | None]:
+    fetch = store.fetch_pair
+    return lambda key: fetch(key.key, key.window.start_ms)
+
+
+def _row_putter(store: TimestampedWindowStore[Any, Any]) -> Callable[[Any, Any, int], None]:
+    put = store.put_pair
+    return lambda key, value, timestamp_ms: put(key.key, value, timestamp_ms, key.window.start_ms)
+
+
+def _values(store: TimestampedWindowStore[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    return ((key, row.value) for key, row in store.all())
+
+
+_QUERIES = frozenset(
+    {
+        "all",
+        "backward_all",
+        "backward_fetch_all",
+        "backward_fetch_keys",
+        "backward_fetch_range",
+        "fetch",
+        "fetch_all",
+        "fetch_keys",
+        "fetch_range",
+    }
+)
+WINDOW = StoreKind(
+    "window",
+    Family.WINDOWS,
+    WindowStore,
+    _QUERIES,
+    needs=("retention_ms", "window_size_ms"),
+    segment_ms=windowed_segment_ms,
+    topic_config=windowed_topic_config,
+    can_retain_duplicates=True,
+)
+TIMESTAMPED_WINDOW = evolve(
+    WINDOW,
+    name="timestamped_window",
+    base="timestamped_window",
+    open=TimestampedWindowStore,
+    can_retain_duplicates=False,
+    table=TableReads(_row_getter, _row_putter),
+    contents=_values,
+)

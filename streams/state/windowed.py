@@ -17,8 +17,7 @@ from streams.state.chains import Chain, ChainCache, TimeIndex
 from streams.state.hot import ABSENT
 from streams.state.keyvalue import keyed
 from streams.state.lifecycle import STREAM_TIME, Columns, StoreLifecycle, time_bytes, time_of
-from streams.state.notes import segment_ms
-from streams.state.segments import NO_TIME, TimeBounds
+from streams.state.segments import NO_TIME, TimeBounds, segment_interval_ms, topic_retention_ms
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
 from streams.state.windowed_keys import key_range
@@ -28,6 +27,17 @@ _SMALL = 10_000
 
 #: A raw entry: key bytes, its two times (start, sequence | end, start), engine value.
 RawRow = tuple[bytes, int, int, bytes]
+
+
+def windowed_segment_ms(spec: StoreSpec) -> int:
+    """Return the length of the segments of a window or session store."""
+    # The reference's memory stores order and expire by time, its persistent ones by segment.
+    return 1 if spec.is_persistent is False else segment_interval_ms(spec.retention_ms)
+
+
+def windowed_topic_config(spec: StoreSpec) -> dict[str, str]:
+    """Return the settings of the changelog of a window or session store: also deleted by age."""
+    return {"cleanup.policy": "compact,delete", "retention.ms": topic_retention_ms(spec.retention_ms)}
 
 
 class WindowedLifecycle(StoreLifecycle):
@@ -54,7 +64,7 @@ class WindowedLifecycle(StoreLifecycle):
         #: What is visible and accepted at the observed stream time; operators read it, only the store moves it.
         self.bounds = TimeBounds(
             spec.retention_ms,
-            segment_ms(spec),
+            spec.kind.segment_ms(spec),
             is_exact,
             NO_TIME if observed is None else time_of(observed),
         )

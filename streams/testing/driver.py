@@ -199,14 +199,14 @@ class TopologyTestDriver:
             StreamsError: there is no such store.
         """
         if name in self._globals:
-            return self._globals[name].stores[name]
+            return self._globals[name].stores[name].view
         found = {task.task_id.partition: task.stores[name] for task in self._tasks if name in task.stores}
         if not found:
             known = ", ".join(sorted([*self.topology.stores, *self._globals])) or "none"
             raise StreamsError(f"there is no store {name!r}; the topology has: {known}")
         if partition is None and len(found) > 1:
             raise StreamsError(f"store {name!r} has {len(found)} partitions; name one: store({name!r}, partition=0)")
-        return found[partition or 0]
+        return found[partition or 0].view
 
     def metric(self, name: str, node: str | None = None) -> int:
         """Return a counter such as ``dropped-records``, summed over tasks and nodes or of one node."""

@@ -4,19 +4,32 @@ Each task has its own instance of a ``Processor``.  Only here a ``Record`` objec
 record, for user code.  KIP-478, KIP-820.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final, Generic, Self, TypeVar, overload
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from typing_extensions import TypeForm
 
 from streams.core.errors import ProcessingError, TopologyError
 from streams.core.records import Headers, Record, RecordMetadata, TaskId
 from streams.core.serdes import BYTES, PinnedSerde, Serde, serde_for
 from streams.core.user_code import refuse_result, refuse_unawaited, refuse_unawaited_methods
-from streams.state import KeyValueStore, SessionStore, TimestampedKeyValueStore, VersionedStore, WindowStore
-from streams.state.specs import StoreKind, StoreSpec
+from streams.state import (
+    KEY_VALUE,
+    LRU,
+    SESSION,
+    TIMESTAMPED_KEY_VALUE,
+    VERSIONED,
+    WINDOW,
+    KeyValueStore,
+    SessionStore,
+    StoreKind,
+    StoreSpec,
+    TimestampedKeyValueStore,
+    VersionedStore,
+    WindowStore,
+)
 from streams.topology.operator import Cancellable, NodeContext, Process, PunctuationType
 
 KI = TypeVar("KI", contravariant=True)
@@ -26,6 +39,7 @@ VO = TypeVar("VO")
 K = TypeVar("K")
 V = TypeVar("V")
 S = TypeVar("S")
+T = TypeVar("T")
 P = TypeVar("P", bound="Processor[Any, Any, Any, Any]")
 
 
@@ -245,6 +259,18 @@ class StoreBuilder(Generic[S]):
         """Return the store's spec."""
         return StoreSpec(self.name, self.kind, self.key_serde, self.value_serde, **self.options)
 
+    def viewed(self, kind: str, view: Callable[[S], T], queries: Sequence[str] = ()) -> "StoreBuilder[T]":
+        """Return the declaration of a store of a kind of your own: processors get ``view(store)``.
+
+        ``store`` is the store declared here, with all its options: it is restored, logged and committed as ever.
+        ``kind`` is the name of the new kind, noted in state folders and snapshots; ``queries`` names the methods of
+        the view that ``StoreView.ask`` may call.
+
+        Raises:
+            StoreError: ``kind`` is the name of the built-in kind, the view lacks a query, or this is a view already.
+        """
+        return evolve(self, kind=self.kind.viewed(kind, view, queries))  # type: ignore[return-value]
+
     def __set_name__(self, owner: type, name: str) -> None:
         if not self._names:
             self._names.append(name)
@@ -266,7 +292,7 @@ def key_value_store(
     key: TypeForm[K] | Serde[K], value: TypeForm[V] | Serde[V], name: str | None = None, **options: Any
 ) -> StoreBuilder[KeyValueStore[K, V]]:
     """Declare a key-value store; options are those of ``StoreSpec`` (has_changelog, is_persistent ...)."""
-    return _builder(StoreKind.KEY_VALUE, key, value, name, options)
+    return _builder(KEY_VALUE, key, value, name, options)
 
 
 def lru_store(
@@ -278,14 +304,14 @@ def lru_store(
     **options: Any,
 ) -> StoreBuilder[KeyValueStore[K, V]]:
     """Declare a key-value store in memory with the ``max_entries`` most recently used keys (``Stores.lruMap``)."""
-    return _builder(StoreKind.LRU, key, value, name, {"max_entries": max_entries} | options)
+    return _builder(LRU, key, value, name, {"max_entries": max_entries} | options)
 
 
 def timestamped_key_value_store(
     key: TypeForm[K] | Serde[K], value: TypeForm[V] | Serde[V], name: str | None = None, **options: Any
 ) -> StoreBuilder[TimestampedKeyValueStore[K, V]]:
     """Declare a key-value store whose values carry their timestamps (KIP-258)."""
-    return _builder(StoreKind.TIMESTAMPED_KEY_VALUE, key, value, name, options)
+    return _builder(TIMESTAMPED_KEY_VALUE, key, value, name, options)
 
 
 def window_store(
@@ -305,7 +331,7 @@ def window_store(
     if retention < size:
         raise TopologyError(f"window store {name or ''!r}: retention {retention} is shorter than its windows of {size}")
     sizes = {"window_size_ms": milliseconds(size), "retention_ms": milliseconds(retention)}
-    return _builder(StoreKind.WINDOW, key, value, name, sizes | options)
+    return _builder(WINDOW, key, value, name, sizes | options)
 
 
 def session_store(
@@ -317,7 +343,7 @@ def session_store(
     **options: Any,
 ) -> StoreBuilder[SessionStore[K, V]]:
     """Declare a session store."""
-    return _builder(StoreKind.SESSION, key, value, name, {"retention_ms": milliseconds(retention)} | options)
+    return _builder(SESSION, key, value, name, {"retention_ms": milliseconds(retention)} | options)
 
 
 def versioned_store(
@@ -335,7 +361,7 @@ def versioned_store(
     """
     if options.get("has_caching"):
         raise TopologyError(f"versioned store {name or ''!r} cannot have a cache, which would drop versions")
-    return _builder(StoreKind.VERSIONED, key, value, name, {"history_ms": milliseconds(history)} | options)
+    return _builder(VERSIONED, key, value, name, {"history_ms": milliseconds(history)} | options)
 
 
 @frozen

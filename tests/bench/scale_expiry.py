@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from streams.core.serdes import LONG
-from streams.state import StoreKind, StoreSpec, open_store
+from streams.state import StoreSpec, kinds, open_store
 from tests.bench.harness import machine
 from tests.bench.scale_parts import note
 
@@ -17,7 +17,7 @@ SEGMENT_MS = 60_000
 DYING = 10_000
 _ROUNDS = 5
 SPEC = StoreSpec(
-    "w", StoreKind.TIMESTAMPED_WINDOW, LONG, LONG, retention_ms=2 * SEGMENT_MS, window_size_ms=1000, has_changelog=False
+    "w", kinds.TIMESTAMPED_WINDOW, LONG, LONG, retention_ms=2 * SEGMENT_MS, window_size_ms=1000, has_changelog=False
 )
 
 

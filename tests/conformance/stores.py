@@ -17,7 +17,7 @@ from streams import (
     versioned_store,
     window_store,
 )
-from streams.state import StoreKind, StoreSpec
+from streams.state import StoreSpec, kinds
 from streams.topology.processors import StoreBuilder
 from tests.conformance.functions import KeyValueFunction
 from tests.conformance.store_commands import version
@@ -36,7 +36,7 @@ def declared_store(op: dict[str, Any]) -> StoreBuilder[Any] | StoreSpec:
         case "kv":
             return key_value_store(key, value, name, **options)
         case "lru":
-            return StoreSpec(name, StoreKind.LRU, key, value, max_entries=op["max"], **options)
+            return StoreSpec(name, kinds.LRU, key, value, max_entries=op["max"], **options)
         case "timestamped_kv":
             return timestamped_key_value_store(key, value, name, **options)
         case "window":

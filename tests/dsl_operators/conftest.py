@@ -9,9 +9,8 @@ from attrs import define, field
 
 from streams.core.records import Headers, RecordContext, RecordMetadata, TaskId, Windowed
 from streams.core.serdes import LONG, STRING
-from streams.state import RecordCache, open_store
+from streams.state import RecordCache, StoreSpec, kinds, open_store
 from streams.state.cache import Section
-from streams.state.specs import StoreKind, StoreSpec
 from streams.topology.operator import Process, StreamTime
 
 
@@ -190,7 +189,7 @@ def kv() -> Callable[..., StoreSpec]:
     """Makes the spec of a table's store."""
 
     def make(name: str = "store", value: Any = LONG, **options: Any) -> StoreSpec:
-        return StoreSpec(name, StoreKind.TIMESTAMPED_KEY_VALUE, STRING, value, **options)
+        return StoreSpec(name, kinds.TIMESTAMPED_KEY_VALUE, STRING, value, **options)
 
     return make
 
@@ -200,7 +199,7 @@ def versioned() -> Callable[..., StoreSpec]:
     """Makes the spec of a versioned table's store."""
 
     def make(name: str = "store", value: Any = STRING, history_ms: int = 100) -> StoreSpec:
-        return StoreSpec(name, StoreKind.VERSIONED, STRING, value, history_ms=history_ms)
+        return StoreSpec(name, kinds.VERSIONED, STRING, value, history_ms=history_ms)
 
     return make
 
@@ -211,7 +210,7 @@ def window_store() -> Callable[..., StoreSpec]:
 
     def make(name: str = "store", value: Any = LONG, size_ms: int = 10, retention_ms: int = 1_000_000) -> StoreSpec:
         return StoreSpec(
-            name, StoreKind.TIMESTAMPED_WINDOW, STRING, value, retention_ms=retention_ms, window_size_ms=size_ms
+            name, kinds.TIMESTAMPED_WINDOW, STRING, value, retention_ms=retention_ms, window_size_ms=size_ms
         )
 
     return make
@@ -222,7 +221,7 @@ def session_store() -> Callable[..., StoreSpec]:
     """Makes the spec of a session store."""
 
     def make(name: str = "store", value: Any = LONG, retention_ms: int = 1_000_000) -> StoreSpec:
-        return StoreSpec(name, StoreKind.SESSION, STRING, value, retention_ms=retention_ms)
+        return StoreSpec(name, kinds.SESSION, STRING, value, retention_ms=retention_ms)
 
     return make
 
@@ -234,7 +233,7 @@ def join_store() -> Callable[..., StoreSpec]:
     def make(name: str, retention_ms: int = 1_000_000) -> StoreSpec:
         return StoreSpec(
             name,
-            StoreKind.WINDOW,
+            kinds.WINDOW,
             STRING,
             STRING,
             retention_ms=retention_ms,

@@ -12,13 +12,13 @@ from streams import Consumer, EmbeddedBroker, Producer, TopicPartition
 from streams.core.records import Block, TaskId
 from streams.core.serdes import LONG, STRING
 from streams.runtime.restore import Restorer, changelog_position
-from streams.state import StoreKind, StoreSpec, open_store
+from streams.state import StoreSpec, kinds, open_store
 
 CHANGELOG = TopicPartition("changelog", 0)
 TASK = TaskId(0, 0)
-KV = StoreSpec("sums", StoreKind.KEY_VALUE, STRING, LONG)
-VERSIONED = StoreSpec("sums", StoreKind.VERSIONED, STRING, LONG, history_ms=1_000_000)
-WINDOWS = StoreSpec("sums", StoreKind.WINDOW, STRING, LONG, retention_ms=1_000_000, window_size_ms=10)
+KV = StoreSpec("sums", kinds.KEY_VALUE, STRING, LONG)
+VERSIONED = StoreSpec("sums", kinds.VERSIONED, STRING, LONG, history_ms=1_000_000)
+WINDOWS = StoreSpec("sums", kinds.WINDOW, STRING, LONG, retention_ms=1_000_000, window_size_ms=10)
 TURN = 10
 
 
@@ -94,7 +94,7 @@ def test_below_the_limit_nothing_is_written_before_the_end(broker, tmp_path):
     restoring.crash()
 
 
-@pytest.mark.parametrize("spec", [KV, VERSIONED, WINDOWS], ids=lambda spec: spec.kind.value)
+@pytest.mark.parametrize("spec", [KV, VERSIONED, WINDOWS], ids=lambda spec: spec.kind.name)
 def test_restoring_goes_on_after_any_number_of_turns_as_if_it_had_never_stopped(broker, tmp_path, spec):
     """Keys are updated and deleted again and again, so that a turn left out or done out of order would show."""
     source = open_store(spec, default_engine="in_memory")

@@ -5,7 +5,7 @@ import pytest
 from streams import StreamsBuilder, Topic, UnlimitedWindows
 from streams.bounded import run_bounded
 from streams.runtime.topic_configs import changelog_config
-from streams.state.specs import StoreKind
+from streams.state import kinds
 from streams.testing import TopologyTestDriver
 
 WORDS = Topic("words", key=str, value=int)
@@ -18,7 +18,7 @@ def for_ever(builder: StreamsBuilder) -> None:
 def test_what_is_kept_for_ever_is_kept_for_kafkas_longest_time():
     (spec,) = TopologyTestDriver(for_ever).topology.stores.values()
 
-    assert spec.kind is StoreKind.TIMESTAMPED_WINDOW
+    assert spec.kind is kinds.TIMESTAMPED_WINDOW
     assert changelog_config(spec)["retention.ms"] == str((1 << 63) - 1)
 
 

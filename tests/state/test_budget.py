@@ -7,11 +7,11 @@ import pytest
 from attrs import evolve
 
 from streams.core.serdes import BYTES, LONG, STRING
-from streams.state import MemoryBudget, StoreKind, StoreSpec, open_store
+from streams.state import MemoryBudget, StoreSpec, kinds, open_store
 
 MIB = 1 << 20
-KV = StoreSpec("s", StoreKind.KEY_VALUE, LONG, LONG)
-WINDOWS = StoreSpec("s", StoreKind.TIMESTAMPED_WINDOW, LONG, LONG, retention_ms=1_000_000, window_size_ms=10)
+KV = StoreSpec("s", kinds.KEY_VALUE, LONG, LONG)
+WINDOWS = StoreSpec("s", kinds.TIMESTAMPED_WINDOW, LONG, LONG, retention_ms=1_000_000, window_size_ms=10)
 
 
 def test_shares_are_within_the_whole() -> None:
@@ -37,7 +37,7 @@ def test_each_open_store_has_its_part_of_the_read_caches(tmp_path: Path) -> None
     assert budget.read_entries(100) == alone
 
 
-@pytest.mark.parametrize("spec", [KV, WINDOWS, evolve(WINDOWS, kind=StoreKind.WINDOW)])
+@pytest.mark.parametrize("spec", [KV, WINDOWS, evolve(WINDOWS, kind=kinds.WINDOW)])
 def test_read_cache_takes_what_the_store_may_have_now(spec: StoreSpec, tmp_path: Path) -> None:
     budget = MemoryBudget(MIB)
     store = open_store(spec, tmp_path / "first", default_engine="rocksdb", memory_budget=budget)
@@ -62,9 +62,9 @@ def test_read_cache_takes_what_the_store_may_have_now(spec: StoreSpec, tmp_path:
 
 def put(store: Any, key: int, value: Any) -> None:
     match store.spec.kind:
-        case StoreKind.KEY_VALUE:
+        case kinds.KEY_VALUE:
             store.put(key, value)
-        case StoreKind.WINDOW:
+        case kinds.WINDOW:
             store.put(key, value, 0)
         case _:
             store.put_pair(key, value, 0, 0)

@@ -18,28 +18,28 @@ from hypothesis import strategies as st
 from streams.core.errors import StoreError
 from streams.core.records import Block, Window
 from streams.core.serdes import JSON, LONG, STRING, PinnedSerde
-from streams.state import MemoryBudget, Store, StoreKind, StoreSpec, open_store
+from streams.state import MemoryBudget, Store, StoreSpec, kinds, open_store
 
 ENGINES = ["in_memory", "rocksdb"]
 #: Few and similar keys, whose bytes interleave with the times that follow them.
 KEYS = ["", "a", "a\x00", "ab", "b", "é", "\U0001f600"]
 
-KV = StoreSpec("s", StoreKind.KEY_VALUE, STRING, LONG)
-WINDOW = StoreSpec("s", StoreKind.WINDOW, STRING, LONG, retention_ms=100_000, window_size_ms=10_000)
-SESSION = StoreSpec("s", StoreKind.SESSION, STRING, LONG, retention_ms=100_000)
-VERSIONED = StoreSpec("s", StoreKind.VERSIONED, STRING, LONG, history_ms=20_000)
+KV = StoreSpec("s", kinds.KEY_VALUE, STRING, LONG)
+WINDOW = StoreSpec("s", kinds.WINDOW, STRING, LONG, retention_ms=100_000, window_size_ms=10_000)
+SESSION = StoreSpec("s", kinds.SESSION, STRING, LONG, retention_ms=100_000)
+VERSIONED = StoreSpec("s", kinds.VERSIONED, STRING, LONG, history_ms=20_000)
 SPECS: dict[str, Callable[[], StoreSpec]] = {
     "kv": lambda: KV,
     "kv of mutable values": lambda: evolve(KV, value_serde=JSON),
     "kv of pinned types": lambda: evolve(KV, key_serde=PinnedSerde("k"), value_serde=PinnedSerde("v")),
-    "timestamped kv": lambda: evolve(KV, kind=StoreKind.TIMESTAMPED_KEY_VALUE),
-    "lru": lambda: evolve(KV, kind=StoreKind.LRU, max_entries=3),
+    "timestamped kv": lambda: evolve(KV, kind=kinds.TIMESTAMPED_KEY_VALUE),
+    "lru": lambda: evolve(KV, kind=kinds.LRU, max_entries=3),
     "window": lambda: WINDOW,
     "window in memory": lambda: evolve(WINDOW, is_persistent=False),
     "window with duplicates": lambda: evolve(WINDOW, retain_duplicates=True),
-    "timestamped window": lambda: evolve(WINDOW, kind=StoreKind.TIMESTAMPED_WINDOW),
+    "timestamped window": lambda: evolve(WINDOW, kind=kinds.TIMESTAMPED_WINDOW),
     "timestamped window in memory": lambda: evolve(
-        WINDOW, kind=StoreKind.TIMESTAMPED_WINDOW, is_persistent=False, value_serde=JSON
+        WINDOW, kind=kinds.TIMESTAMPED_WINDOW, is_persistent=False, value_serde=JSON
     ),
     "session": lambda: SESSION,
     "session in memory": lambda: evolve(SESSION, is_persistent=False),
@@ -68,12 +68,12 @@ KV_VERBS = _verbs(
     ("put", keys, values), ("put_if_absent", keys, values), ("delete", keys), ("get", keys), ("range", ends, ends)
 )
 VERBS = {
-    StoreKind.KEY_VALUE: KV_VERBS,
-    StoreKind.TIMESTAMPED_KEY_VALUE: _verbs(
+    kinds.KEY_VALUE: KV_VERBS,
+    kinds.TIMESTAMPED_KEY_VALUE: _verbs(
         ("put_pair", keys, values, times), ("put_pair", keys, values, times), ("get", keys), ("all",)
     ),
-    StoreKind.LRU: _verbs(("put", keys, numbers), ("put", keys, values), ("get", keys), ("get", keys)),
-    StoreKind.WINDOW: _verbs(
+    kinds.LRU: _verbs(("put", keys, numbers), ("put", keys, values), ("get", keys), ("get", keys)),
+    kinds.WINDOW: _verbs(
         ("put", keys, values, times),
         ("put", keys, numbers, times),
         ("fetch", keys, times),
@@ -82,7 +82,7 @@ VERBS = {
         ("all",),
         ("windows_between", bounds),
     ),
-    StoreKind.TIMESTAMPED_WINDOW: _verbs(
+    kinds.TIMESTAMPED_WINDOW: _verbs(
         ("put_pair", keys, values, times, times),
         ("put_pair", keys, numbers, times, times),
         ("fetch", keys, times),
@@ -90,7 +90,7 @@ VERBS = {
         ("fetch_all", bounds),
         ("windows_between", bounds),
     ),
-    StoreKind.SESSION: _verbs(
+    kinds.SESSION: _verbs(
         ("put_at", keys, spans, values),
         ("put_at", keys, spans, numbers),
         ("remove_at", keys, spans),
@@ -99,7 +99,7 @@ VERBS = {
         ("fetch_keys", ends, ends),
         ("sessions_between", bounds),
     ),
-    StoreKind.VERSIONED: _verbs(
+    kinds.VERSIONED: _verbs(
         ("put", keys, values, close_times),
         ("put", keys, values, close_times),
         ("put", keys, numbers, close_times),
@@ -210,7 +210,7 @@ def test_snapshot_is_sorted_by_raw_key_and_knows_what_is_not_committed(
             call(store, verb)
 
         before = snapshot(store)
-        is_versioned = store.spec.kind is StoreKind.VERSIONED
+        is_versioned = store.spec.kind is kinds.VERSIONED
         order = [(key, time) if is_versioned else key for key, _, time, _ in before]
         store.commit({})
 
@@ -229,9 +229,9 @@ def test_snapshot_of_a_store_on_disk_is_read_as_it_is_asked_for(name: str, tmp_p
     for number in range(size):
         value, time = "x" * 300, number % 10 * 10_000
         match spec.kind:
-            case StoreKind.KEY_VALUE:
+            case kinds.KEY_VALUE:
                 store.put(f"{number:09}", value)
-            case StoreKind.VERSIONED:
+            case kinds.VERSIONED:
                 store.put(f"{number:09}", value, number)
             case _:
                 store.put_pair(f"{number:09}", value, time, time)

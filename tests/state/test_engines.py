@@ -7,14 +7,14 @@ from attrs import evolve
 
 from streams.core.errors import StoreError
 from streams.core.serdes import LONG, STRING
-from streams.state import StoreKind, StoreSpec, open_store
+from streams.state import StoreSpec, kinds, open_store
 from streams.state.engines import Engine, EngineBatch, next_prefix
 from streams.state.memory import MemoryEngine
 from streams.state.rocksdb import RocksEngine, RocksMemory
 from streams.state.staging import StagedEngine
 from tests import programs
 
-KV = StoreSpec("counts", StoreKind.KEY_VALUE, STRING, LONG)
+KV = StoreSpec("counts", kinds.KEY_VALUE, STRING, LONG)
 
 
 @pytest.fixture(params=["in_memory", "rocksdb"])
@@ -137,9 +137,9 @@ WRITER = """
 import os, signal, sys
 from pathlib import Path
 from streams.core.serdes import LONG, STRING
-from streams.state import MemoryBudget, StoreKind, StoreSpec, open_store
+from streams.state import MemoryBudget, kinds, StoreSpec, open_store
 store = open_store(
-    StoreSpec("counts", StoreKind.KEY_VALUE, STRING, LONG), Path(sys.argv[1]),
+    StoreSpec("counts", kinds.KEY_VALUE, STRING, LONG), Path(sys.argv[1]),
     default_engine="rocksdb", memory_budget=MemoryBudget(0),
 )
 for number in range(int(sys.argv[2])):
@@ -177,7 +177,7 @@ def test_killed_store_reopens_with_data_and_positions_of_one_commit(tmp_path: Pa
 @pytest.mark.parametrize("engine_name", ["in_memory", "rocksdb"])
 def test_windows_expire_by_whole_segments(tmp_path: Path, engine_name: str) -> None:
     """Retention 100 s, so segments of 60 s: stream time 220 s ends the segment [0, 60)."""
-    spec = StoreSpec("w", StoreKind.WINDOW, STRING, LONG, retention_ms=100_000, window_size_ms=10)
+    spec = StoreSpec("w", kinds.WINDOW, STRING, LONG, retention_ms=100_000, window_size_ms=10)
     store = open_store(spec, tmp_path, default_engine=engine_name)
     refused: list[int] = []
     store.on_expired = lambda: refused.append(1)
@@ -206,7 +206,7 @@ def test_windows_expire_by_whole_segments(tmp_path: Path, engine_name: str) -> N
 
 
 def test_exact_expiry_of_stores_declared_in_memory() -> None:
-    spec = StoreSpec("w", StoreKind.WINDOW, STRING, LONG, retention_ms=100, window_size_ms=10, is_persistent=False)
+    spec = StoreSpec("w", kinds.WINDOW, STRING, LONG, retention_ms=100, window_size_ms=10, is_persistent=False)
     store = open_store(evolve(spec))
     store.put("a", 1, 50)
     store.put("a", 2, 150)

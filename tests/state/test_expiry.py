@@ -8,7 +8,7 @@ import pytest
 from attrs import define, evolve, field
 
 from streams.core.serdes import LONG
-from streams.state import StoreKind, StoreSpec, open_store
+from streams.state import StoreSpec, kinds, open_store
 from streams.state.chains import Chain, ChainCache, TimeIndex
 from streams.state.engines import Engine, EngineBatch
 from streams.state.memory import MemoryEngine
@@ -16,9 +16,9 @@ from streams.state.rocksdb import RocksEngine
 
 SEGMENT_MS = 60_000
 WINDOWS = StoreSpec(
-    "w", StoreKind.TIMESTAMPED_WINDOW, LONG, LONG, retention_ms=2 * SEGMENT_MS, window_size_ms=10, has_changelog=False
+    "w", kinds.TIMESTAMPED_WINDOW, LONG, LONG, retention_ms=2 * SEGMENT_MS, window_size_ms=10, has_changelog=False
 )
-SESSIONS = evolve(WINDOWS, kind=StoreKind.SESSION, window_size_ms=-1)
+SESSIONS = evolve(WINDOWS, kind=kinds.SESSION, window_size_ms=-1)
 
 
 @define(eq=False)
@@ -102,14 +102,14 @@ def test_expiry_is_one_drop_however_much_is_alive(
 
 
 def put(store: Any, key: int, time_ms: int) -> None:
-    if store.spec.kind is StoreKind.SESSION:
+    if store.spec.kind is kinds.SESSION:
         store.put_at(key, time_ms, time_ms, 1)
     else:
         store.put_pair(key, 1, time_ms, time_ms)
 
 
 def read(store: Any, key: int) -> list[int]:
-    if store.spec.kind is StoreKind.SESSION:
+    if store.spec.kind is kinds.SESSION:
         return [row[0] for row in store.sessions_of(key, 0, 1 << 60)]
     return [start for start, _ in store.pairs_in_range(key, 0, 1 << 60)]
 

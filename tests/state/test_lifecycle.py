@@ -9,20 +9,20 @@ from attrs import evolve
 from streams.core.errors import SerializationError, StoreClosedError, StoreError
 from streams.core.records import Block, Window, Windowed
 from streams.core.serdes import JSON, LONG, STRING, PinnedSerde, serde_for
-from streams.state import StoreKind, StoreSpec, ValueAndTimestamp, open_store
+from streams.state import StoreSpec, ValueAndTimestamp, kinds, open_store
 from streams.state.lifecycle import NOTE
 
-KV = StoreSpec("counts", StoreKind.KEY_VALUE, STRING, LONG)
-WINDOWS = StoreSpec("w", StoreKind.TIMESTAMPED_WINDOW, STRING, LONG, retention_ms=100_000, window_size_ms=10)
-SESSIONS = StoreSpec("s", StoreKind.SESSION, STRING, LONG, retention_ms=100_000)
+KV = StoreSpec("counts", kinds.KEY_VALUE, STRING, LONG)
+WINDOWS = StoreSpec("w", kinds.TIMESTAMPED_WINDOW, STRING, LONG, retention_ms=100_000, window_size_ms=10)
+SESSIONS = StoreSpec("s", kinds.SESSION, STRING, LONG, retention_ms=100_000)
 ALL_KINDS = [
     KV,
-    evolve(KV, kind=StoreKind.TIMESTAMPED_KEY_VALUE),
-    evolve(KV, kind=StoreKind.LRU, max_entries=3),
+    evolve(KV, kind=kinds.TIMESTAMPED_KEY_VALUE),
+    evolve(KV, kind=kinds.LRU, max_entries=3),
     WINDOWS,
-    evolve(WINDOWS, kind=StoreKind.WINDOW),
+    evolve(WINDOWS, kind=kinds.WINDOW),
     SESSIONS,
-    evolve(KV, kind=StoreKind.VERSIONED, history_ms=1000),
+    evolve(KV, kind=kinds.VERSIONED, history_ms=1000),
 ]
 
 
@@ -36,7 +36,7 @@ def long(number: int) -> bytes:
 
 
 def test_changelog_has_the_last_value_per_key_in_order_of_last_change() -> None:
-    store = open_store(evolve(KV, kind=StoreKind.TIMESTAMPED_KEY_VALUE))
+    store = open_store(evolve(KV, kind=kinds.TIMESTAMPED_KEY_VALUE))
     store.put_pair("a", 1, 10)
     store.put_pair("b", 2, 20)
     store.put_pair("a", 3, 5)
@@ -64,7 +64,7 @@ def test_window_changelog_key_is_key_start_and_sequence() -> None:
 
 
 def test_duplicates_have_ascending_sequences_also_after_a_restore() -> None:
-    spec = evolve(WINDOWS, kind=StoreKind.WINDOW, retain_duplicates=True)
+    spec = evolve(WINDOWS, kind=kinds.WINDOW, retain_duplicates=True)
     store = open_store(spec)
     store.put("k", 1, 10)
     store.put("k", 2, 10)
@@ -85,7 +85,7 @@ def test_session_changelog_key_is_key_end_and_start() -> None:
 
 
 def test_versioned_changelog_keeps_every_version() -> None:
-    store = open_store(evolve(KV, kind=StoreKind.VERSIONED, history_ms=1000))
+    store = open_store(evolve(KV, kind=kinds.VERSIONED, history_ms=1000))
     for value, time in ((1, 10), (3, 30), (2, 20), (None, 40)):
         store.put("k", value, time)
 
@@ -107,7 +107,7 @@ def test_store_without_changelog_drains_nothing() -> None:
 
 
 def test_restored_timestamped_value_takes_the_record_time() -> None:
-    store = open_store(evolve(KV, kind=StoreKind.TIMESTAMPED_KEY_VALUE))
+    store = open_store(evolve(KV, kind=kinds.TIMESTAMPED_KEY_VALUE))
     store.restore(Block([b"a"], [long(5)], [77]))
 
     assert store.get("a") == ValueAndTimestamp(5, 77)
@@ -135,17 +135,17 @@ def test_metadata_is_of_the_last_commit_and_merges() -> None:
     assert store.metadata() == {"a": b"2", "b": b"1", NOTE: store.note().encode()}
 
 
-@pytest.mark.parametrize("spec", ALL_KINDS, ids=lambda spec: spec.kind.value)
+@pytest.mark.parametrize("spec", ALL_KINDS, ids=lambda spec: spec.kind.name)
 def test_closed_store_says_so(spec: StoreSpec) -> None:
     store = open_store(spec)
     store.close()
     store.close()
 
     uses = {
-        StoreKind.SESSION: lambda: store.fetch("a"),
-        StoreKind.VERSIONED: lambda: store.get("a"),
-        StoreKind.WINDOW: lambda: store.fetch("a", 1),
-        StoreKind.TIMESTAMPED_WINDOW: lambda: store.fetch("a", 1),
+        kinds.SESSION: lambda: store.fetch("a"),
+        kinds.VERSIONED: lambda: store.get("a"),
+        kinds.WINDOW: lambda: store.fetch("a", 1),
+        kinds.TIMESTAMPED_WINDOW: lambda: store.fetch("a", 1),
     }
     with pytest.raises(StoreClosedError, match=spec.name):
         uses.get(spec.kind, lambda: store.get("a"))()
@@ -286,7 +286,7 @@ def test_snapshot_gives_the_content_sorted_by_key() -> None:
 
 
 def test_lru_store_forgets_the_least_recently_used_and_logs_it() -> None:
-    store = open_store(evolve(KV, kind=StoreKind.LRU, max_entries=2))
+    store = open_store(evolve(KV, kind=kinds.LRU, max_entries=2))
     store.put("a", 1)
     store.put("b", 2)
     store.get("a")
@@ -297,7 +297,7 @@ def test_lru_store_forgets_the_least_recently_used_and_logs_it() -> None:
 
 
 def test_reads_over_many_keys_of_an_lru_store_go_by_key_and_use_none() -> None:
-    store = open_store(evolve(KV, kind=StoreKind.LRU, max_entries=3))
+    store = open_store(evolve(KV, kind=kinds.LRU, max_entries=3))
     for number, key in enumerate(["c", "ab", "b"]):
         store.put(key, number)
 
@@ -313,7 +313,7 @@ def test_reads_over_many_keys_of_an_lru_store_go_by_key_and_use_none() -> None:
 
 def test_one_window_of_retained_duplicates_is_found_on_disk_only() -> None:
     """Kafka Streams' memory store looks for the key without its sequence number."""
-    spec = evolve(WINDOWS, kind=StoreKind.WINDOW, retain_duplicates=True)
+    spec = evolve(WINDOWS, kind=kinds.WINDOW, retain_duplicates=True)
     for is_persistent, found in ((False, None), (None, 2)):
         store = open_store(evolve(spec, is_persistent=is_persistent))
         store.put("a", 1, 0)
@@ -324,7 +324,7 @@ def test_one_window_of_retained_duplicates_is_found_on_disk_only() -> None:
 
 def test_nothing_put_where_duplicates_are_retained_moves_the_time_in_memory_only() -> None:
     """Kafka Streams' memory store takes the time of a null first, its RocksDB store leaves the null out."""
-    spec = evolve(WINDOWS, kind=StoreKind.WINDOW, retain_duplicates=True)
+    spec = evolve(WINDOWS, kind=kinds.WINDOW, retain_duplicates=True)
     for is_persistent, left in ((False, []), (None, [(0, 1)])):
         store = open_store(evolve(spec, is_persistent=is_persistent))
         store.put("a", 1, 0)

@@ -9,16 +9,16 @@ from attrs import evolve, frozen
 
 from streams import session_windowed, time_windowed
 from streams.core.serdes import BYTES, DOUBLE, LONG, STRING, PinnedSerde, Serde, serde_for
-from streams.state import Content, StoreKind, StoreNote, StoreSpec, open_store
+from streams.state import Content, StoreNote, StoreSpec, kinds, open_store
 from streams.state.engines import EngineBatch
 from streams.state.lifecycle import NOTE
 from streams.state.memory import MemoryEngine
 from streams.state.notes import serde_note
 
-KV = StoreSpec("kv", StoreKind.KEY_VALUE, STRING, LONG)
-WINDOWS = StoreSpec("w", StoreKind.WINDOW, STRING, LONG, retention_ms=600_000, window_size_ms=60_000)
-SESSIONS = StoreSpec("s", StoreKind.SESSION, STRING, LONG, retention_ms=600_000)
-VERSIONED = evolve(KV, kind=StoreKind.VERSIONED, history_ms=600_000)
+KV = StoreSpec("kv", kinds.KEY_VALUE, STRING, LONG)
+WINDOWS = StoreSpec("w", kinds.WINDOW, STRING, LONG, retention_ms=600_000, window_size_ms=60_000)
+SESSIONS = StoreSpec("s", kinds.SESSION, STRING, LONG, retention_ms=600_000)
+VERSIONED = evolve(KV, kind=kinds.VERSIONED, history_ms=600_000)
 
 
 @frozen
@@ -64,9 +64,9 @@ def test_entries_of_another_meaning_are_told(one: StoreSpec, two: StoreSpec, say
     ("one", "two"),
     [
         (KV, VERSIONED),
-        (KV, evolve(KV, kind=StoreKind.TIMESTAMPED_KEY_VALUE)),
-        (KV, evolve(KV, kind=StoreKind.LRU, max_entries=7)),
-        (WINDOWS, evolve(WINDOWS, kind=StoreKind.TIMESTAMPED_WINDOW, retention_ms=60_000_000)),
+        (KV, evolve(KV, kind=kinds.TIMESTAMPED_KEY_VALUE)),
+        (KV, evolve(KV, kind=kinds.LRU, max_entries=7)),
+        (WINDOWS, evolve(WINDOWS, kind=kinds.TIMESTAMPED_WINDOW, retention_ms=60_000_000)),
         (WINDOWS, evolve(WINDOWS, has_caching=False, has_changelog=False, is_persistent=False)),
         (KV, evolve(KV, value_serde=PinnedSerde("node"))),
         (KV, evolve(KV, value_serde=PinnedSerde("node", "long"))),
@@ -101,7 +101,7 @@ def test_serdes_are_noted_by_what_they_read(serde: Serde[Any], note: str | None)
     ("one", "two"),
     [
         (KV, VERSIONED),
-        (KV, evolve(KV, kind=StoreKind.TIMESTAMPED_KEY_VALUE)),
+        (KV, evolve(KV, kind=kinds.TIMESTAMPED_KEY_VALUE)),
         (WINDOWS, evolve(WINDOWS, retention_ms=900_000)),
         (SESSIONS, evolve(SESSIONS, retention_ms=900_000)),
         (VERSIONED, evolve(VERSIONED, history_ms=3_600_000)),

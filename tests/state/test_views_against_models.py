@@ -22,10 +22,10 @@ from streams.state import (
     NOT_PUT,
     VALID_TO_UNDEFINED,
     MemoryBudget,
-    StoreKind,
     StoreSpec,
     ValueAndTimestamp,
     WindowStore,
+    kinds,
     open_store,
 )
 
@@ -163,7 +163,7 @@ def kv_actual(store: Any, op: tuple[Any, ...]) -> Any:
 @given(kv_ops)
 def test_key_value_store_is_a_map_ordered_by_key_bytes(serde: Serde[Any], engine: str, ops: list[Any]) -> None:
     model: dict[str, Any] = {}
-    for harness in harnesses(StoreSpec("s", StoreKind.KEY_VALUE, STRING, serde), engine):
+    for harness in harnesses(StoreSpec("s", kinds.KEY_VALUE, STRING, serde), engine):
         for op in ops:
             if op[0] in ("drain", "commit", "reopen", "restore"):
                 harness.upkeep(op[0])
@@ -183,7 +183,7 @@ def test_key_value_store_is_a_map_ordered_by_key_bytes(serde: Serde[Any], engine
 @given(kv_ops)
 def test_timestamped_store_keeps_the_time_of_each_value(engine: str, ops: list[Any]) -> None:
     model: dict[str, Any] = {}
-    for harness in harnesses(StoreSpec("s", StoreKind.TIMESTAMPED_KEY_VALUE, STRING, JSON), engine):
+    for harness in harnesses(StoreSpec("s", kinds.TIMESTAMPED_KEY_VALUE, STRING, JSON), engine):
         for time_ms, op in enumerate(ops):
             if op[0] in ("drain", "commit", "reopen", "restore"):
                 harness.upkeep(op[0])
@@ -308,7 +308,7 @@ def run_windows(spec: StoreSpec, engine: str, ops: list[Any]) -> None:
         assert list(harness.store.all()) == windowed(model.read(None, None, 0, 1 << 40))
 
 
-WINDOW_SPEC = StoreSpec("s", StoreKind.WINDOW, STRING, LONG, retention_ms=RETENTION_MS, window_size_ms=WINDOW_MS)
+WINDOW_SPEC = StoreSpec("s", kinds.WINDOW, STRING, LONG, retention_ms=RETENTION_MS, window_size_ms=WINDOW_MS)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -337,7 +337,7 @@ def test_window_store_that_retains_duplicates_keeps_them_in_order(engine: str, o
 @given(window_ops)
 def test_timestamped_window_store_keeps_the_time_of_each_value(engine: str, ops: list[Any]) -> None:
     model = WindowModel(is_exact=False, retains=False)
-    for harness in harnesses(evolve(WINDOW_SPEC, kind=StoreKind.TIMESTAMPED_WINDOW), engine):
+    for harness in harnesses(evolve(WINDOW_SPEC, kind=kinds.TIMESTAMPED_WINDOW), engine):
         for time_ms, op in enumerate(ops):
             if op[0] in ("drain", "commit", "reopen", "restore"):
                 harness.upkeep(op[0])
@@ -457,7 +457,7 @@ def run_sessions(spec: StoreSpec, engine: str, ops: list[Any]) -> None:
             assert list(copy.fetch_keys(None, None)) == model.read(None, None, 0, 1 << 40)
 
 
-SESSION_SPEC = StoreSpec("s", StoreKind.SESSION, STRING, LONG, retention_ms=RETENTION_MS, has_changelog=False)
+SESSION_SPEC = StoreSpec("s", kinds.SESSION, STRING, LONG, retention_ms=RETENTION_MS, has_changelog=False)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -543,7 +543,7 @@ def check_versioned_op(store: Any, model: VersionedModel, op: tuple[Any, ...]) -
 @settings(max_examples=150, deadline=None)
 @given(versioned_ops)
 def test_versioned_store_knows_what_was_valid_when(engine: str, ops: list[Any]) -> None:
-    spec = StoreSpec("s", StoreKind.VERSIONED, STRING, LONG, history_ms=HISTORY_MS)
+    spec = StoreSpec("s", kinds.VERSIONED, STRING, LONG, history_ms=HISTORY_MS)
     model = VersionedModel()
     for harness in harnesses(spec, engine):
         for op in ops:

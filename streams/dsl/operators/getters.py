@@ -11,9 +11,7 @@ from typing import Any, Protocol, TypeAlias
 from attrs import frozen
 
 from streams.dsl.operators.joining import JoinKind, two_value_joiner
-from streams.state.session import SessionStore
-from streams.state.versioned import VersionedStore
-from streams.state.window import TimestampedWindowStore
+from streams.state import TableReads
 from streams.topology.operator import NodeContext
 
 #: A value and the event time of its last change.
@@ -53,19 +51,8 @@ def open_rows(context: NodeContext, name: str) -> tuple[Getter, Callable[[Any, A
     ``put`` answers None where the row always becomes the latest, else the versioned store's code.
     """
     store = context.store(name)
-    if isinstance(store, VersionedStore):
-        return _versioned_getter(store), store.put
-    return store.get_pair, store.put_pair
-
-
-def _versioned_getter(store: "VersionedStore[Any, Any]") -> Getter:
-    read = store.get
-
-    def get(key: Any) -> Pair | None:
-        version = read(key)
-        return None if version is None else (version.value, version.timestamp_ms)
-
-    return get
+    table = store.spec.kind.table
+    return table.get(store), table.put(store)
 
 
 @frozen
@@ -82,47 +69,14 @@ class StoreValues:
     def getter(self, context: NodeContext) -> Getter:
         """Open for reads of the current row."""
         store = context.store(self.store)
-        if isinstance(store, VersionedStore):
-            return _versioned_getter(store)
-        if isinstance(store, SessionStore):
-            return _session_getter(store)
-        if isinstance(store, TimestampedWindowStore):
-            return _window_getter(store)
-        get_pair: Getter = store.get_pair
-        return get_pair
+        get: Getter = store.spec.kind.table.get(store)
+        return get
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
         """Open a versioned store for reads as of a time."""
         store = context.store(self.store)
-        if not isinstance(store, VersionedStore):
-            return None
-        read = store.get_as_of
-
-        def get(key: Any, timestamp_ms: int) -> Pair | None:
-            version = read(key, timestamp_ms)
-            return None if version is None else (version.value, version.timestamp_ms)
-
-        return get
-
-
-def _window_getter(store: "TimestampedWindowStore[Any, Any]") -> Getter:
-    fetch = store.fetch_pair
-
-    def get(key: Any) -> Pair | None:
-        return fetch(key.key, key.window.start_ms)
-
-    return get
-
-
-def _session_getter(store: "SessionStore[Any, Any]") -> Getter:
-    fetch = store.fetch_session
-
-    def get(key: Any) -> Pair | None:
-        start_ms, end_ms = key.window
-        value = fetch(key.key, start_ms, end_ms)
-        return None if value is None else (value, end_ms)
-
-    return get
+        table: TableReads = store.spec.kind.table
+        return None if table.get_as_of is None else table.get_as_of(store)
 
 
 @frozen

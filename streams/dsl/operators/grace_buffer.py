@@ -18,7 +18,7 @@ from streams.core.records import Headers
 from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.emission import release
 from streams.dsl.operators.held import HEADERS, ORIGIN, TIME, VALUES, held_serde, is_buffer_value
-from streams.state.specs import StoreKind, StoreSpec
+from streams.state import KEY_VALUE, StoreSpec
 from streams.topology.operator import NodeContext, Process
 
 WAITING_RECORD = Format("record that waits for its table", "W", 1, "BufferValue", is_buffer_value)
@@ -33,7 +33,7 @@ def grace_store(name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, ha
     """Return the store of waiting stream records; serdes are those of the stream."""
     return StoreSpec(
         name,
-        StoreKind.KEY_VALUE,
+        KEY_VALUE,
         BYTES,
         held_serde(WAITING_RECORD, f"{key_serde.name}:{value_serde.name}", value_serde),
         has_caching=False,

@@ -15,7 +15,7 @@ from streams.core.errors import SerializationError
 from streams.core.marks import Format, marked
 from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.portable import portable
-from streams.state.specs import StoreKind, StoreSpec
+from streams.state import TIMESTAMPED_KEY_VALUE, StoreSpec
 
 HASH_BYTES = 16
 
@@ -143,7 +143,7 @@ def subscription_store(
     """Return the store of subscriptions; ``key_serde`` is that of the left table's keys."""
     return StoreSpec(
         name,
-        StoreKind.TIMESTAMPED_KEY_VALUE,
+        TIMESTAMPED_KEY_VALUE,
         BYTES,
         subscription_serde(key_serde),
         is_persistent=is_persistent,

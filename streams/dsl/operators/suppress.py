@@ -20,7 +20,7 @@ from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.emission import release
 from streams.dsl.operators.getters import Getter, Pair, TableValues, TimeGetter
 from streams.dsl.operators.held import HEADERS, ORIGIN, PLACE, TIME, VALUES, Held, held_serde, is_buffer_value
-from streams.state.specs import StoreKind, StoreSpec
+from streams.state import KEY_VALUE, StoreSpec
 from streams.topology.operator import NodeContext, Process
 
 SUPPRESSED_CHANGE = Format("suppressed change", "S", 1, "BufferValue", is_buffer_value)
@@ -214,7 +214,7 @@ def suppress_store(
     """Return the store of held changes; serdes are those of the table."""
     return StoreSpec(
         name,
-        StoreKind.KEY_VALUE,
+        KEY_VALUE,
         BYTES,
         held_serde(SUPPRESSED_CHANGE, f"{key_serde.name}:{value_serde.name}", value_serde),
         has_caching=False,

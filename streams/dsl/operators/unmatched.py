@@ -18,7 +18,7 @@ from streams.core.marks import Format, marked
 from streams.core.records import NO_TIMESTAMP
 from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.portable import portable
-from streams.state.specs import StoreKind, StoreSpec
+from streams.state import KEY_VALUE, StoreSpec
 from streams.topology.operator import NodeContext, StreamTime
 
 _RIGHT, _LEFT = 0, 1
@@ -44,7 +44,7 @@ def unmatched_store(
     """Return the store of a left or outer join's waiting records; serdes are those of its key and values."""
     return StoreSpec(
         name,
-        StoreKind.KEY_VALUE,
+        KEY_VALUE,
         BYTES,
         _waiting_serde(f"{key_serde.name}:{left_serde.name}:{right_serde.name}", left_serde, right_serde),
         is_persistent=is_persistent,

@@ -5,7 +5,15 @@ from streams.replay.calls.failures import TaskFailure, explained_failure, failur
 from streams.replay.calls.outputs import counts, lanes_of, output_partitions, output_topics, read_output, read_topic
 from streams.replay.calls.plan import Options, Pass, ReplayPlan, explained
 from streams.replay.calls.progress import Heartbeat, Listener, ReplayProgress, Reporter
-from streams.replay.calls.shown import described_spec, key_text, plain, reader, store_key_reader, value_text
+from streams.replay.calls.shown import (
+    described_kind,
+    described_spec,
+    key_text,
+    plain,
+    reader,
+    store_key_reader,
+    value_text,
+)
 from streams.replay.calls.state import (
     MANIFEST,
     Outputs,
@@ -40,6 +48,7 @@ __all__ = [
     "TaskReport",
     "TaskWork",
     "counts",
+    "described_kind",
     "described_spec",
     "explained",
     "explained_failure",

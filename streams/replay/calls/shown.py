@@ -14,8 +14,8 @@ from streams.core.errors import SerializationError, StreamsError
 from streams.core.records import Windowed
 from streams.core.serdes import PinnedSerde, Serde
 from streams.replay.times import time_text
+from streams.state import Family, StoreKind, StoreSpec, built_in_kind
 from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
-from streams.state.specs import StoreKind, StoreSpec
 from streams.state.windowed_keys import MAX_TIME, session_parts, window_parts
 
 #: How many characters of a value are shown.
@@ -100,7 +100,7 @@ def described_spec(name: str, described: Mapping[str, Any], carried: Mapping[str
 
     return StoreSpec(
         name,
-        StoreKind(described["kind"]),
+        described_kind(described),
         serde(described["key"], carried.get(KEY_TYPE)),
         serde(described["value"], carried.get(VALUE_TYPE)),
         retention_ms=described["retention_ms"],
@@ -109,10 +109,16 @@ def described_spec(name: str, described: Mapping[str, Any], carried: Mapping[str
     )
 
 
+def described_kind(described: Mapping[str, Any]) -> StoreKind:
+    """Return the built-in kind of a store as a snapshot describes it; of a view that of the store under it."""
+    return built_in_kind(described.get("base", described["kind"]))
+
+
 def store_key_reader(spec: StoreSpec) -> Callable[[bytes], str]:
     """Return a function from the key of a changelog record to text."""
     read = reader(spec.key_serde)
-    if spec.kind in (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW):
+    family = spec.kind.family
+    if family is Family.WINDOWS:
 
         def window_key(data: bytes) -> str:
             key, start, sequence = window_parts(data)
@@ -121,7 +127,7 @@ def store_key_reader(spec: StoreSpec) -> Callable[[bytes], str]:
             return f"{key_text(read(key))}@[{time_text(start)}, {time_text(end)}){number}"
 
         return window_key
-    if spec.kind is StoreKind.SESSION:
+    if family is Family.SESSIONS:
 
         def session_key(data: bytes) -> str:
             key, end, start = session_parts(data)

@@ -14,9 +14,8 @@ from streams.core.records import TopicPartition
 from streams.replay.calls.work import StoreRef
 from streams.replay.storage import ExtentReader, Place, SegmentWriter
 from streams.runtime.task import Task
-from streams.state.keyvalue import ValueAndTimestamp
 from streams.state.opening import is_on_disk, open_store
-from streams.state.specs import StoreKind, StoreSpec
+from streams.state.specs import StoreSpec
 
 #: State that waits to be written, above which it is.
 MAX_UNCOMMITTED_BYTES = 8 << 20
@@ -45,13 +44,7 @@ def open_contents(spec: StoreSpec, ref: StoreRef, root: Place) -> dict[Any, Any]
     reader = ExtentReader(root)
     store = _filled(open_empty(spec, Path(), "in_memory"), ref, reader)
     try:
-        if spec.kind is StoreKind.SESSION:
-            return dict(store.fetch_keys(None, None))
-        if spec.kind is StoreKind.VERSIONED:
-            raw = dict.fromkeys(key for block in reader.blocks(ref.extents) for key in block.keys)
-            keys = map(spec.key_serde.deserialize, raw)
-            return {key: record.value for key in keys if (record := store.get(key)) is not None}
-        return {key: held.value if type(held) is ValueAndTimestamp else held for key, held in store.all()}
+        return dict(spec.kind.contents(store))
     finally:
         store.close()
 

@@ -9,7 +9,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from struct import Struct
 from typing import Any
 
 from attrs import evolve, frozen
@@ -24,13 +23,11 @@ from streams.core.topic import Topic
 from streams.core.user_code import refuse_unawaited
 from streams.protocol.messages import OffsetAndMetadata, TopicSpec
 from streams.protocol.transport import Cluster
-from streams.replay.calls import StoreRef
+from streams.replay.calls import StoreRef, described_kind
 from streams.replay.errors import HandOverError, SnapshotError
 from streams.replay.handover.cutover import check_cut, check_topics
 from streams.replay.handover.snapshot import Snapshot
 from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
-from streams.state.lru import USE
-from streams.state.specs import StoreKind
 
 #: Field of the offsets' notes that says which snapshot they come from.
 _ORIGIN = "n"
@@ -273,21 +270,15 @@ def _load_changelogs(snapshot: Snapshot, cluster: Cluster, on_step: OnStep) -> i
 def _as_changelog(snapshot: Snapshot, store: str, ref: StoreRef) -> Iterator[Block]:
     """Yield contents in an order in which a changelog could have them.
 
-    By key, as they lie in the snapshot, is one for most kinds.  Versions come in the order of their
-    times, entries of an LRU store as they were used last: whoever restores it then evicts the same.
+    The order of keys, as in the snapshot, is one for most kinds.
     """
-    kind = snapshot.structure["stores"][store]["kind"]
-    blocks = snapshot.rows_of(ref)
-    if kind == StoreKind.VERSIONED.value:
-        whole = _joined(list(blocks))
-        order = sorted(range(len(whole)), key=whole.timestamps.__getitem__)
-    elif kind == StoreKind.LRU.value and USE in ref.carried:
-        whole = _joined(list(blocks))
-        order = list(Struct(f">{len(whole)}I").unpack(ref.carried[USE]))
-    else:
+    blocks, order_of = snapshot.rows_of(ref), described_kind(snapshot.structure["stores"][store]).changelog_order
+    if order_of is None:
         yield from blocks
         return
-    yield _picked(whole, order)
+    whole = _joined(list(blocks))
+    order = order_of(whole, ref.carried)
+    yield whole if order is None else _picked(whole, order)
 
 
 def _with_types(blocks: Iterator[Block], ref: StoreRef) -> Iterator[Block]:

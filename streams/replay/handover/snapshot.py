@@ -485,7 +485,8 @@ def structure_of(topology: Topology, partitions: Mapping[str, int]) -> dict[str,
 
 def _store_structure(spec: StoreSpec) -> dict[str, Any]:
     return {
-        "kind": spec.kind.value,
+        "kind": spec.kind.name,
+        **({} if spec.kind.base == spec.kind.name else {"base": spec.kind.base}),
         "key": spec.key_serde.name,
         "value": spec.value_serde.name,
         "retention_ms": spec.retention_ms,

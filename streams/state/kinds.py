@@ -1,0 +1,37 @@
+"""The built-in kinds of stores, and the one that a name in a snapshot stands for."""
+
+from typing import Final
+
+from streams.core.errors import StoreError
+from streams.state.keyvalue import KEY_VALUE, TIMESTAMPED_KEY_VALUE
+from streams.state.lru import LRU
+from streams.state.session import SESSION
+from streams.state.specs import StoreKind
+from streams.state.versioned import VERSIONED
+from streams.state.window import TIMESTAMPED_WINDOW, WINDOW
+
+BUILT_IN: Final = (KEY_VALUE, TIMESTAMPED_KEY_VALUE, LRU, WINDOW, TIMESTAMPED_WINDOW, SESSION, VERSIONED)
+
+__all__ = [
+    "BUILT_IN",
+    "KEY_VALUE",
+    "LRU",
+    "SESSION",
+    "TIMESTAMPED_KEY_VALUE",
+    "TIMESTAMPED_WINDOW",
+    "VERSIONED",
+    "WINDOW",
+    "built_in_kind",
+]
+
+
+def built_in_kind(name: str) -> StoreKind:
+    """Return the built-in kind of a name.
+
+    Raises:
+        StoreError: there is none.
+    """
+    for kind in BUILT_IN:
+        if kind.name == name:
+            return kind
+    raise StoreError(f"there is no kind of store {name!r}; built in are {', '.join(kind.name for kind in BUILT_IN)}")
