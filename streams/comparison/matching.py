@@ -149,10 +149,11 @@ def functions_of(topology: Topology, store: str) -> tuple[Any, ...]:
     return tuple(fingerprint(node.operator) for node in nodes if isinstance(node, ProcessorNode))
 
 
-def owner_of(topology: Topology, store: str) -> tuple[str, str]:
-    """Return the first node that uses a store, and the kind of its operator."""
-    node = topology.store_users[store][0]
-    return node, _operator_kind(topology, node)
+def owner_of(topology: Topology, store: str) -> tuple[str, Any]:
+    """Return the first node that uses a store, and its operator, None if it has none."""
+    name = topology.store_users[store][0]
+    node = topology.nodes[name]
+    return name, node.operator if isinstance(node, ProcessorNode) else None
 
 
 def stores_below(topology: Topology, topic: str) -> set[str]:

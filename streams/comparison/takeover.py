@@ -31,27 +31,9 @@ from streams.state.notes import StoreNote
 from streams.state.opening import is_on_disk
 from streams.state.specs import StoreSpec
 from streams.topology.graph import SinkNode, SourceNode, Topology
+from streams.topology.operator import StoreNaming
+from streams.topology.processors import ProcessorOperator
 
-_JOINS = (
-    (
-        "-left-shared-join-store",
-        "-outer-shared-join-store",
-        "-outer-other-join-store",
-        "-outer-this-join-store",
-        "-other-join-store",
-        "-this-join-store",
-    ),
-    "store",
-)
-#: Operators whose stores are called by a longer name than the user gives: its ends, and the argument.
-_NAMED_BY = {
-    "JoinBuffer": _JOINS,
-    "StreamStreamJoin": _JOINS,
-    "StreamSelfJoin": _JOINS,
-    "Suppress": (("-store",), "name"),
-    "SubscriptionReceive": (("-subscription-store",), "name"),
-    "StreamTableJoin": (("-store",), "store"),
-}
 #: Settings of a changelog that lose state if they are not changed with the store.
 _LOSING = ("retention.ms", "min.compaction.lag.ms", "cleanup.policy")
 
@@ -247,16 +229,16 @@ class _Check:
 
     def _rename_advice(self, one: str, two: str) -> str:
         """Say how the store gets its old name back."""
-        node, kind = owner_of(self.new.topology, two)
-        if kind == "ProcessorOperator":
+        node, operator = owner_of(self.new.topology, two)
+        if isinstance(operator, ProcessorOperator):
             return f'give the store of {node} the name "{one}"'
-        ends, argument = _NAMED_BY.get(kind, ((), "store"))
-        if not ends:
+        naming = StoreNaming.of(operator)
+        if not naming.ends:
             name = f'name="{self._old_node(one)}", ' if self._keeps_times(one) else ""
             return f'give the operator {node} {name}store="{one}"'
-        end = next((end for end in ends if one.endswith(end)), None)
+        end = next((end for end in naming.ends if one.endswith(end)), None)
         if end is not None and not is_numbered(one):
-            return f'give the operator {node} {argument}="{one.removesuffix(end)}"'
+            return f'give the operator {node} {naming.argument}="{one.removesuffix(end)}"'
         return (
             "it has a number that no argument can bring back: declare what is new after this operator, so that "
             "the number stays, and name the operator from now on"
@@ -505,7 +487,7 @@ class _Check:
             if one != two:
                 why = f"its operator is called {two} in NEW"
                 store = next(name for name in kept if one in self.old.topology.store_users[name])
-                has_store = owner_of(self.old.topology, store)[1] not in _NAMED_BY
+                has_store = not StoreNaming.of(owner_of(self.old.topology, store)[1]).ends
                 do = f'give it name="{one}", store="{store}"' if has_store else f'give it name="{one}"'
             elif self._carrier_is_lost(one, two):
                 why, do = "its offsets are committed by another task in NEW", ""

@@ -130,6 +130,13 @@ class TaskNodeContext:
         if self._section is not None and self._task.cache is not None:
             self._task.cache.flush(self._section)
 
+    def shared(self, key: str, make: Callable[[], Any]) -> Any:
+        """Return what several nodes of the task share under ``key``; ``make()`` makes it at the first call."""
+        shared = self._task.shared
+        if key not in shared:
+            shared[key] = make()
+        return shared[key]
+
     def stream_time(self, name: str = "") -> StreamTime:
         """Return the operator's own stream time, restored from the last commit."""
         return self._task.operator_times.setdefault(f"{self.node}/{name}" if name else self.node, StreamTime())

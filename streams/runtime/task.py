@@ -108,6 +108,8 @@ class Task:
         handlers: Handlers | None = None,
     ) -> None:
         self.task_id = task_id
+        #: What several nodes share, by a key of theirs (``NodeContext.shared``).
+        self.shared: dict[str, Any] = {}
         self.handlers = handlers or Handlers(HandlerSettings(), metrics, outbox)
         #: Its outputs meet those of its siblings in a repartition topic.
         self.regroups = regroups

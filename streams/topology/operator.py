@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
-from attrs import define
+from attrs import define, frozen
 
 from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId, Window
 
@@ -94,6 +94,10 @@ class NodeContext(Protocol):
         """
         ...
 
+    def shared(self, key: str, make: Callable[[], Any]) -> Any:
+        """Return what several nodes of the task share under ``key``; ``make()`` makes it at the first call."""
+        ...
+
     def stream_time(self, name: str = "") -> StreamTime:
         """Return the stream time of the operator, restored from the last commit."""
         ...
@@ -150,6 +154,24 @@ class NodeContext(Protocol):
     def on_close(self, callback: Callable[[], None]) -> None:
         """Register a function to call when the task closes."""
         ...
+
+
+@frozen
+class StoreNaming:
+    """How the name of an operator's store comes about: the ``argument`` that the user gives, and what is added."""
+
+    argument: str = "store"
+    #: Ends that the library adds to the argument; without any it is the whole name.
+    ends: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, operator: Any) -> "StoreNaming":
+        """Return that of an operator: its ``store_naming`` if it has one, else the default."""
+        naming: StoreNaming = getattr(operator, "store_naming", _PLAIN_NAMING)
+        return naming
+
+
+_PLAIN_NAMING = StoreNaming()
 
 
 class Operator(Protocol):

@@ -48,6 +48,11 @@ class BenchContext:
 
         return RecordCache(0).register(store, emit)
 
+    def shared(self, key: str, make: Callable[[], Any]) -> Any:
+        if key not in self.bench.shared:
+            self.bench.shared[key] = make()
+        return self.bench.shared[key]
+
     def stream_time(self, name: str = "") -> StreamTime:
         return self.bench.times.setdefault(f"{self.node}/{name}", StreamTime())
 
@@ -92,6 +97,7 @@ class Workbench:
 
     stores: dict[str, Any] = field(factory=dict)
     times: dict[str, StreamTime] = field(factory=dict)
+    shared: dict[str, Any] = field(factory=dict)
     dropped: Counter[str] = field(factory=Counter)
     cached: set[str] = field(factory=set)
     offset: int = 0
@@ -151,6 +157,7 @@ class Workbench:
             for close in context.closers:
                 close()
         self._contexts.clear()
+        self.shared.clear()
         for name, store in list(self.stores.items()):
             blocks = list(store.snapshot_blocks())
             store.close()

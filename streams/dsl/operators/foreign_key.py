@@ -10,7 +10,7 @@ that of the left row as it is now is stale and dropped.  Bytes and messages: sub
 
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any
+from typing import Any, ClassVar
 
 from attrs import frozen
 
@@ -26,7 +26,7 @@ from streams.dsl.operators.subscriptions import (
     subscriber_key,
     subscriber_prefix,
 )
-from streams.topology.operator import NodeContext, Process
+from streams.topology.operator import NodeContext, Process, StoreNaming
 
 _LATE = "late record of a versioned table"
 _NULL_FOREIGN_KEY = "null foreign key"
@@ -126,6 +126,8 @@ class SubscriptionSend:
 @frozen
 class SubscriptionReceive:
     """Keeps subscriptions beside the right table and passes them on to be answered."""
+
+    store_naming: ClassVar = StoreNaming("name", ("-subscription-store",))
 
     store: str
     key_serde: Serde[Any]

@@ -7,7 +7,7 @@ with the next record that moves stream time (KIP-633).
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from attrs import frozen
 
@@ -16,11 +16,22 @@ from streams.core.serdes import Serde
 from streams.core.windows import JoinWindows
 from streams.dsl.operators.joining import KeyedJoiner, joined_text, reversed_joiner, two_value_joiner
 from streams.dsl.operators.unmatched import Unmatched, shared_unmatched
-from streams.topology.operator import NodeContext, Process
+from streams.topology.operator import NodeContext, Process, StoreNaming
 from streams.topology.template import Template, filled
 
 _NULL = "null key or value"
 _NEVER_MS = 1 << 63
+_JOIN_STORES = StoreNaming(
+    "store",
+    (
+        "-left-shared-join-store",
+        "-outer-shared-join-store",
+        "-outer-other-join-store",
+        "-outer-this-join-store",
+        "-other-join-store",
+        "-this-join-store",
+    ),
+)
 
 _KEEP = """
 -> {k}, {v}, {t}, {h}
@@ -44,6 +55,8 @@ else:
 class JoinBuffer:
     """Forwards a record and then keeps it for the other side of a join."""
 
+    store_naming: ClassVar = _JOIN_STORES
+
     store: str
 
     def template(self, _: Callable[[str], bool]) -> Template:
@@ -64,6 +77,8 @@ class StreamStreamJoin:
     Both sides of a left or outer join name the same ``outer_store``, made by ``unmatched_store``,
     and the serde of their keys.
     """
+
+    store_naming: ClassVar = _JOIN_STORES
 
     name: str
     other_store: str
@@ -189,6 +204,8 @@ class StreamSelfJoin:
 
     ``retention_ms`` is that of the store: before, after and grace together.
     """
+
+    store_naming: ClassVar = _JOIN_STORES
 
     store: str
     windows: JoinWindows

@@ -9,7 +9,7 @@ anew when the task opens the store, says what is next.
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from attrs import define, field, frozen
 
@@ -21,7 +21,7 @@ from streams.dsl.operators.emission import release
 from streams.dsl.operators.getters import Getter, Pair, TableValues, TimeGetter
 from streams.dsl.operators.held import HEADERS, ORIGIN, PLACE, TIME, VALUES, Held, held_serde, is_buffer_value
 from streams.state import KEY_VALUE, StoreSpec
-from streams.topology.operator import NodeContext, Process
+from streams.topology.operator import NodeContext, Process, StoreNaming
 
 SUPPRESSED_CHANGE = Format("suppressed change", "S", 1, "BufferValue", is_buffer_value)
 
@@ -43,6 +43,8 @@ class Suppress:
     then it emits early, or fails if ``shut_down_when_full``.  Until a window closes deletions are
     left out, for nothing was ever emitted.
     """
+
+    store_naming: ClassVar = StoreNaming("name", ("-store",))
 
     store: str
     key_serde: Serde[Any]

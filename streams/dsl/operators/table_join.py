@@ -5,7 +5,7 @@ join has a node per side, which looks up the other table's row, and a node where
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from attrs import frozen
 
@@ -16,7 +16,7 @@ from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.getters import IS_LATEST, NOT_PUT, TableValues, open_rows
 from streams.dsl.operators.grace_buffer import GraceBuffer
 from streams.dsl.operators.joining import JoinKind, KeyedJoiner, joined_text, reversed_joiner, two_value_joiner
-from streams.topology.operator import NodeContext, Process
+from streams.topology.operator import NodeContext, Process, StoreNaming
 from streams.topology.template import Template, filled
 
 _NULL = "null key or value"
@@ -54,6 +54,8 @@ class StreamTableJoin:
     ``buffer_store`` (made by ``grace_store``, whose keys ``key_serde`` writes) until stream time
     is so far ahead, so that the row may come late (KIP-923).
     """
+
+    store_naming: ClassVar = StoreNaming("store", ("-store",))
 
     table: TableValues
     joiner: Callable[..., Any]

@@ -208,19 +208,7 @@ def _behind(seen: tuple[int, int, bytes], side: int) -> Place:
     return (seen[0], b"") if side > seen[1] else (seen[0] + 1, b"")
 
 
-#: Waiting records by the identity of their open store; an entry keeps its store alive.
-_BOUND: dict[int, Unmatched] = {}
-
-
 def shared_unmatched(context: NodeContext, store_name: str, key_serde: Serde[Any]) -> Unmatched:
     """Return the waiting records that both sides of a join in this task share."""
-    store = context.store(store_name)
-    shared = _BOUND.get(id(store))
-    if shared is None:
-        shared = _BOUND[id(store)] = Unmatched(store, key_serde)
-
-        def forget() -> None:
-            _BOUND.pop(id(store), None)
-
-        context.on_close(forget)
+    shared: Unmatched = context.shared(store_name, lambda: Unmatched(context.store(store_name), key_serde))
     return shared
