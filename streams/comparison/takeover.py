@@ -313,7 +313,7 @@ class _Check:
         if not (is_on_disk(one, _engine(self.old)) and is_on_disk(two, _engine(self.new))):
             return None
         was, now = (StoreNote.of(spec, is_logged=spec.has_changelog) for spec in (one, two))
-        return None if was.lies_as(now) else f"has another layout on disk: {was.layout_difference(now)}"
+        return None if was.has_layout_of(now) else f"has another layout on disk: {was.layout_difference(now)}"
 
     def _form(self, name: str, what: str, was: Form, now: Form) -> None:
         """Check that bytes can be read."""

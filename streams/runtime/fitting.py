@@ -31,7 +31,7 @@ def misfit(task_id: TaskId, store: Store) -> str | None:
             "directory: the store is restored from its changelog"
         )
     differences = noted.content.differences(wanted.content)
-    if not differences and noted.lies_as(wanted):
+    if not differences and noted.has_layout_of(wanted):
         return None
     if store.is_empty and not changelog_position(store):
         return "it was left empty by another version of the topology"

@@ -137,7 +137,8 @@ class StoreView:
         for example.  With ``key`` the task of this key answers, as in ``get``; without one the result is a list with
         the answer of each partition that this instance has.
 
-        >>> view.ask("get_as_of", "ada", 1_700_000_000_000, key="ada")  # doctest: +SKIP
+        Raises:
+            InvalidStateStoreError: the kind does not answer this query, or as for ``get``.
         """
         return self._each(query, *arguments) if key is None else self._of_key(key, query, *arguments)
 

@@ -157,8 +157,7 @@ class Task:
                 readers[partition].partition_time_ms = time
         for name, store in self.stores.items():
             # Records that a store refuses as too old are dropped records too.
-            if hasattr(store, "on_expired"):
-                store.on_expired = partial(metrics.drop, TOO_OLD, task=task_id, node=name)
+            store.on_expired = partial(metrics.drop, TOO_OLD, task=task_id, node=name)
         self.program = compiled.bind(self)
         # Bound are children first; all else goes by the order of the graph: what a flush sends on must
         # not reach a node that has been flushed before.

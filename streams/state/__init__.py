@@ -3,7 +3,8 @@
 from streams.state.budget import MemoryBudget
 from streams.state.cache import RecordCache
 from streams.state.directory import StateDirectory
-from streams.state.keyvalue import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from streams.state.entries import ValueAndTimestamp
+from streams.state.keyvalue import KeyValueStore, TimestampedKeyValueStore
 from streams.state.kinds import (
     KEY_VALUE,
     LRU,

@@ -13,7 +13,7 @@ from streams.core.config import SETTINGS
 from streams.state.rocksdb import RocksMemory
 
 #: Of what record caches leave: for RocksDB, for writes that wait for a commit, and for reads.  The rest is what
-#: compactions and the allocators take beside that.
+#: compactions and the allocators take in addition.
 _ROCKSDB_SHARE = 0.3
 _WAITING_SHARE = 0.35
 _READ_SHARE = 0.25

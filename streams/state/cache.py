@@ -1,6 +1,6 @@
-"""The record cache: holds updates back, so that only the last of a key goes on (KIP-63).
+"""The record cache: holds updates back, so that only the last of each key is forwarded (KIP-63).
 
-Between table operators and what follows them; the stores themselves are not behind it.  One
+Between table operators and their downstream nodes; it does not cache the stores themselves.  One
 instance belongs to a task or thread and is bounded by bytes over all its sections, one per
 store of a task.  An entry keeps the value before the first and after the last update since it was
 emitted.  Order as the reference: a flush goes by each key's last update; eviction lets
@@ -15,7 +15,7 @@ from attrs import define, field
 from streams.core.errors import StoreError
 from streams.core.records import Headers
 
-#: What one entry weighs beside its key and value.
+#: Bytes that one entry is taken to need in addition to its key and value.
 _ENTRY_BYTES = 120
 #: What an object of unknown size is taken to weigh.
 _OBJECT_BYTES = 64
@@ -70,10 +70,10 @@ class RecordCache:
         slot_of: Callable[[Any], Any] = lambda key: key,
         origin: Callable[[], Any] = lambda: None,
     ) -> Section:
-        """Say who takes the updates of ``section`` when they are flushed or evicted; return what holds them back.
+        """Return the section that holds updates back; ``emit`` gets them when they are flushed or evicted.
 
-        Who registers the same section shares what it holds, and is the one who takes its updates.  Keys are held
-        by their ``slot_of``, with the ``origin`` of their last update.
+        A later registration of the same section shares its updates, and its ``emit`` replaces the earlier one.
+        Keys are held by their ``slot_of``, with the ``origin`` of their last update.
         """
         into = self._sections.setdefault(section, Section(section, emit, origin))
         into.emit, into.origin = emit, origin
@@ -137,14 +137,14 @@ class RecordCache:
         self.size_bytes -= size
 
     def _flush(self, section: Section) -> None:
-        """Emit everything held; what is put meanwhile is held anew."""
+        """Emit all held updates; those that come meanwhile are held until the next flush."""
         if not section.entries:
             return
         held, section.entries = section.entries, {}
         self._shrink(section, section.size_bytes)
         emit = section.emit
         for key, (old, new, timestamp_ms, headers, context, is_latest, _) in held.items():
-            # Came and went between two flushes: nothing changed for those behind.
+            # Created and deleted between two flushes: nothing changed for downstream nodes.
             if old is not None or new is not None:
                 emit(key, new, old, timestamp_ms, headers, context, is_latest)
 

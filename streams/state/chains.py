@@ -1,4 +1,4 @@
-"""What windowed stores know by heart: all entries of recently used keys, and keys by time.
+"""Read caches of windowed stores: all entries of recently used keys, and keys by time.
 
 Both are derived from hot state, staged writes and engine and may be forgotten at any moment.
 A chain answers "the windows of this key" without serializing a key or opening an iterator; the
@@ -25,7 +25,7 @@ class Chain:
     def set(self, time: Any, entry: Any, *, is_repeated: bool) -> int:
         """Set or remove (None) the entry of a time; return by how much the chain grew.
 
-        ``is_repeated`` adds an entry beside those of the same time.
+        ``is_repeated`` adds an entry to those of the same time.
         """
         times, entries = self.times, self.entries
         if not times or time > times[-1]:
@@ -53,7 +53,7 @@ class Chain:
         return 1
 
     def trim(self, first_time: Any) -> int:
-        """Forget what lies before ``first_time``; return how much that was."""
+        """Forget what lies before ``first_time``; return how many entries that was."""
         times = self.times
         if not times or times[0] >= first_time:
             return 0
@@ -83,7 +83,7 @@ class ChainCache:
     #: Whether a key without a chain has no entries; see ``complete``.
     is_complete: bool = False
     chains: dict[Any, Chain] = field(factory=dict)
-    #: So many entries more, a chain itself being one, have their place.  Who lengthens a chain by itself takes from
+    #: How many more entries fit, a chain itself counting as one.  Code that appends to a chain directly takes from
     #: this, and calls ``make_room`` where it gets below 0.
     room: int = field(init=False)
     _older: dict[Any, Chain] = field(factory=dict)

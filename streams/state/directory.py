@@ -1,4 +1,4 @@
-"""The state directory: ``<state_dir>/<application_id>/<task_id>/<store>``, and who may use it.
+"""The state directory: ``<state_dir>/<application_id>/<task_id>/<store>``, and its locks.
 
 One instance at a time holds an application's directory (a file lock with its process id);
 within the instance one owner at a time holds a task's.  A file in it says that its layout is ours:
@@ -86,9 +86,9 @@ class StateDirectory:
                 "application another state_dir, or delete this one: stores are restored from their changelogs",
                 what="state directory",
             )
-        beside = path.with_name(f"{_FORMAT_FILE}.new")
-        beside.write_text(f"{_FORMAT}\n")
-        beside.replace(path)
+        temporary = path.with_name(f"{_FORMAT_FILE}.new")
+        temporary.write_text(f"{_FORMAT}\n")
+        temporary.replace(path)
 
     def unlock(self) -> None:
         """Give the directory up; harmless when repeated."""
@@ -172,7 +172,7 @@ class StateDirectory:
         """Delete a task's state.
 
         Raises:
-            StateLockedError: somebody holds the task.
+            StateLockedError: another process or thread holds the task.
         """
         if self.is_task_locked(task_id):
             raise StateLockedError(f"state of task {task_id} in {self.path} is in use; close the task first")

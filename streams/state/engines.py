@@ -1,4 +1,4 @@
-"""What lies under every store: a sorted map of bytes, divided in numbered namespaces.
+"""The engine under every store: a sorted map of bytes, divided in numbered namespaces.
 
 Between the staged writes of a store (above) and memory or RocksDB (below).  A namespace is
 a segment of time for the windowed kinds and 0 for the others.  An engine is written only

@@ -1,54 +1,47 @@
 """Key-value views: plain values, and values with the time of their last change.
 
-Key layout: the serialized key, in one namespace.  A timestamped value is its time as 8 bytes,
-then the value; in the changelog the time is the record's timestamp instead (KIP-258).
+Key layout: the serialized key, in one namespace.  The bytes of values: ``state.entries``.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from struct import Struct
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
-from streams.core.loops import timed_values
+from attrs import define
+
 from streams.core.records import Block
 from streams.core.serdes import Serde
+from streams.state.budget import MemoryBudget
 from streams.state.engines import next_prefix
-from streams.state.hot import ABSENT
-from streams.state.lifecycle import Columns, StoreLifecycle, time_of
-from streams.state.specs import Family, StoreKind, TableReads
+from streams.state.entries import Columns, EntryForm, PlainEntries, TimedEntries, ValueAndTimestamp, keyed
+from streams.state.forms import KeyForm
+from streams.state.hot import ABSENT, HotState
+from streams.state.lifecycle import StoreLifecycle
+from streams.state.specs import Family, StoreKind, StoreSpec, TableReads
+from streams.state.staging import StagedEngine
 
 K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R")
 
 _SPACE = 0
-_TIME_BYTES = 8
-_unpack_time = Struct(">q").unpack_from
 
 
-class ValueAndTimestamp(NamedTuple, Generic[V]):
-    """A value and the event time of its last change."""
+class KeyReads(Generic[K, R]):
+    """Reads over many keys (ReadOnlyKeyValueStore); ``R`` is what a user gets for one.
 
-    value: V
-    timestamp_ms: int
-
-
-class KeyRanges(StoreLifecycle, Generic[K, R]):
-    """Reads over many keys; ``R`` is what a user gets for one."""
+    A view says how it scans; everything else follows.
+    """
 
     __slots__ = ()
 
-    def _read(self, data: bytes) -> R:
-        """Return what a user gets for bytes of the engine."""
-        raise NotImplementedError
-
     def range(self, low: K | None, high: K | None) -> Iterator[tuple[K, R]]:
         """Yield the entries from ``low`` to ``high``, both included, in order of the key bytes; None is open."""
-        return self._between(low, high, reverse=False)
+        return self._scan(*self._bounds_of(low, high), reverse=False)
 
     def reverse_range(self, low: K | None, high: K | None) -> Iterator[tuple[K, R]]:
         """Yield what ``range`` does, backwards."""
-        return self._between(low, high, reverse=True)
+        return self._scan(*self._bounds_of(low, high), reverse=True)
 
     def all(self) -> Iterator[tuple[K, R]]:
         """Yield all entries in order of the key bytes."""
@@ -66,37 +59,97 @@ class KeyRanges(StoreLifecycle, Generic[K, R]):
         if serde is None and isinstance(prefix, bytes):
             start: bytes = prefix
         else:
-            start = (serde or self.spec.key_serde).serialize(prefix) or b""
+            start = (serde or self._key_form.serde).serialize(prefix) or b""
         return self._scan(start, next_prefix(start), reverse=False)
 
-    def approximate_num_entries(self) -> int:
-        """Return about how many entries there are; exact in memory."""
-        self._push()
-        return self._staged.count()
+    def _bounds_of(self, low: K | None, high: K | None) -> tuple[bytes | None, bytes | None]:
+        first, last = self._key_form.bound(low), self._key_form.bound(high)
+        return first, None if last is None else last + b"\x00"
 
-    def _between(self, low: K | None, high: K | None, *, reverse: bool) -> Iterator[tuple[K, R]]:
-        first, last = self._keys.bound(low), self._keys.bound(high)
-        return self._scan(first, None if last is None else last + b"\x00", reverse=reverse)
+    @property
+    def _key_form(self) -> KeyForm:
+        raise NotImplementedError
 
     def _scan(self, low: bytes | None, high: bytes | None, *, reverse: bool) -> Iterator[tuple[K, R]]:
-        self._push()
+        """Yield the entries with ``low <= key bytes < high``."""
+        raise NotImplementedError
+
+
+@define(eq=False)
+class KeyLayout:
+    """Entries by serialized key, in one namespace; a ``lifecycle.Layout``."""
+
+    staged: StagedEngine
+    hot: HotState
+    keys: KeyForm
+    entries: EntryForm
+
+    def load(self, slot: Any) -> Any:
+        """Return the entry of a slot that is not dirty, None if there is none."""
+        entry = self.hot.cached(slot)
+        if entry is ABSENT:
+            data = self.staged.get(_SPACE, self.keys.to_bytes(slot))
+            entry = None if data is None else self.entries.from_bytes(data)
+            self.hot.remember(slot, entry)
+        return entry
+
+    def scan(self, low: bytes | None, high: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
+        """Yield key and value of staged entries as a user gets them."""
         if low is not None and high is not None and low >= high:
-            return iter(())
-        return self._decoded(self._staged.scan(_SPACE, low, high, reverse))
-
-    def _snapshot_rows(self) -> Iterator[tuple[bytes, bytes]]:
-        return self._staged.scan(_SPACE, None, None)
-
-    def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[K, R]]:
-        to_key, read = self._keys.read, self._read
-        for key, data in rows:
+            return
+        to_key, read = self.keys.read, self.entries.read
+        for key, data in self.staged.scan(_SPACE, low, high, reverse):
             yield to_key(key), read(data)
 
+    def write(self, slots: Sequence[Any], entries: Sequence[Any], time_ms: int) -> Columns:
+        """Stage dirty entries; return them as changelog records."""
+        keys = self.keys.all_to_bytes(slots)
+        data, values, times = self.entries.columns(entries, [time_ms] * len(keys))
+        self.staged.put_all(_SPACE, keys, data)
+        return keys, values, times
 
-class KeyValueStore(KeyRanges[K, V]):
+    def restore(self, block: Block) -> None:
+        """Stage changelog records."""
+        self.staged.load(_SPACE, *keyed(block.keys, self.entries.restored(block)))
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield key and engine value of all staged entries, sorted by key."""
+        return self.staged.scan(_SPACE, None, None)
+
+    def logged(self, rows: Sequence[tuple[bytes, bytes]], time_ms: int) -> Columns:
+        """Return rows as changelog records."""
+        keys, data = zip(*rows, strict=True)
+        return keys, *self.entries.logged(data, [time_ms] * len(rows))
+
+    def value_of(self, entry: Any) -> Any:
+        """Return the held value of an entry, None if it is deleted."""
+        return self.entries.value_of(entry)
+
+    def metadata(self) -> dict[str, bytes]:
+        """Nothing is kept in addition to the entries."""
+        return {}
+
+    def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
+        """Nothing is kept in addition to the entries."""
+
+    def resize(self, entries: int) -> int:
+        """Leave all clean entries to the hot state."""
+        return entries
+
+    def forget(self) -> None:
+        """Nothing is derived from the entries."""
+
+
+class KeyValueStore(StoreLifecycle, KeyReads[K, V]):
     """A map from keys to values."""
 
     __slots__ = ()
+
+    _layout: KeyLayout
+
+    def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
+        super().__init__(spec, staged, memory)
+        self._layout = KeyLayout(staged, self.hot, self._keys, PlainEntries(self._values))
 
     def get(self, key: K) -> V | None:
         """Return the value of ``key``, None if it has none."""
@@ -104,7 +157,7 @@ class KeyValueStore(KeyRanges[K, V]):
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
         held = hot.dirty.get(slot, ABSENT)
         if held is ABSENT:
-            held = self._load(slot)
+            held = self._layout.load(slot)
         return held if hot.holds_objects else self._values.read(held)  # type: ignore[no-any-return]
 
     def put(self, key: K, value: V | None) -> None:
@@ -135,38 +188,21 @@ class KeyValueStore(KeyRanges[K, V]):
         self.put(key, None)
         return old
 
-    def _load(self, slot: Any) -> Any:
-        held = self.hot.cached(slot)
-        if held is ABSENT:
-            held = self._values.from_bytes(self._staged.get(_SPACE, self._keys.to_bytes(slot)))
-            self.hot.remember(slot, held)
-        return held
+    def approximate_num_entries(self) -> int:
+        """Return about how many entries there are; exact in memory."""
+        self._push()
+        return self._staged.count()
 
-    def _read(self, data: bytes) -> V:
-        return self._values.read(data)  # type: ignore[no-any-return]
+    @property
+    def _key_form(self) -> KeyForm:
+        return self._keys
 
-    def _push(self) -> None:
-        if not self.hot.dirty:
-            return
-        slots, entries = self.hot.take_dirty()
-        try:
-            keys = self._keys.all_to_bytes(slots)
-            values = self._values.all_to_bytes(entries)
-        except Exception as error:
-            self._noted(error)
-            raise
-        self._staged.put_all(_SPACE, keys, values)
-        self._note(keys, values, [self.time_ms] * len(keys))
-
-    def _restore_rows(self, block: Block) -> None:
-        self._staged.load(_SPACE, *keyed(block.keys, block.values))
-
-    def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
-        keys, values = zip(*rows, strict=True)
-        return keys, values, [self.time_ms] * len(rows)
+    def _scan(self, low: bytes | None, high: bytes | None, *, reverse: bool) -> Iterator[tuple[K, V]]:
+        self._push()
+        return self._layout.scan(low, high, reverse)
 
 
-class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
+class TimestampedKeyValueStore(StoreLifecycle, KeyReads[K, ValueAndTimestamp[V]]):
     """A map from keys to values with the time of their last change.
 
     ``get_pair`` and ``put_pair`` are what operators use: plain tuples ``(value, timestamp_ms)``.
@@ -174,13 +210,19 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
 
     __slots__ = ()
 
+    _layout: KeyLayout
+
+    def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
+        super().__init__(spec, staged, memory)
+        self._layout = KeyLayout(staged, self.hot, self._keys, TimedEntries(self._values))
+
     def get_pair(self, key: K) -> tuple[V, int] | None:
         """Return (value, timestamp_ms) of ``key``, None if it has none."""
         hot = self.hot
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
         pair = hot.dirty.get(slot, ABSENT)
         if pair is ABSENT:
-            pair = self._load(slot)
+            pair = self._layout.load(slot)
         if pair is None or pair[0] is None:
             return None
         return pair if hot.holds_objects else (self._values.read(pair[0]), pair[1])
@@ -225,58 +267,20 @@ class TimestampedKeyValueStore(KeyRanges[K, ValueAndTimestamp[V]]):
         self.put_pair(key, None, self.time_ms)
         return old
 
-    def _load(self, slot: Any) -> Any:
-        pair = self.hot.cached(slot)
-        if pair is ABSENT:
-            data = self._staged.get(_SPACE, self._keys.to_bytes(slot))
-            pair = None
-            if data is not None:
-                pair = (self._values.from_bytes(data[_TIME_BYTES:]), time_of(data[:_TIME_BYTES]))
-            self.hot.remember(slot, pair)
-        return pair
+    def approximate_num_entries(self) -> int:
+        """Return about how many entries there are; exact in memory."""
+        self._push()
+        return self._staged.count()
 
-    def _size_of(self, entry: Any) -> int:
-        return super()._size_of(entry[0])
+    @property
+    def _key_form(self) -> KeyForm:
+        return self._keys
 
-    def _read(self, data: bytes) -> ValueAndTimestamp[V]:
-        return ValueAndTimestamp(self._values.read(data[_TIME_BYTES:]), time_of(data[:_TIME_BYTES]))
-
-    def _push(self) -> None:
-        if not self.hot.dirty:
-            return
-        slots, pairs = self.hot.take_dirty()
-        try:
-            keys = self._keys.all_to_bytes(slots)
-            values = self._values.all_to_bytes([pair[0] for pair in pairs])
-        except Exception as error:
-            self._noted(error)
-            raise
-        times = [pair[1] for pair in pairs]
-        self._staged.put_all(_SPACE, keys, timed_values(values, times))
-        self._note(keys, values, times)
-
-    def _restore_rows(self, block: Block) -> None:
-        self._staged.load(_SPACE, *keyed(block.keys, timed_values(block.values, block.timestamps)))
-
-    def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
-        keys, values = zip(*rows, strict=True)
-        return keys, *untimed(values)
-
-
-def untimed(data: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
-    """Return the values and the times that ``timed_values`` joined."""
-    unpack = _unpack_time
-    return [value[_TIME_BYTES:] for value in data], [unpack(value)[0] for value in data]
-
-
-def keyed(
-    keys: Sequence[bytes | None], values: Sequence[bytes | None]
-) -> tuple[Sequence[bytes], Sequence[bytes | None]]:
-    """Leave out records without a key, which a changelog should not have."""
-    if None not in keys:
-        return keys, values  # type: ignore[return-value]
-    rows = [(key, value) for key, value in zip(keys, values, strict=True) if key is not None]
-    return [key for key, _ in rows], [value for _, value in rows]
+    def _scan(
+        self, low: bytes | None, high: bytes | None, *, reverse: bool
+    ) -> Iterator[tuple[K, ValueAndTimestamp[V]]]:
+        self._push()
+        return self._layout.scan(low, high, reverse)
 
 
 def _values(store: TimestampedKeyValueStore[Any, Any]) -> Iterator[tuple[Any, Any]]:

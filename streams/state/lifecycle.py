@@ -5,7 +5,7 @@ together and owns what is the same for all kinds.  The only inheritance of the p
 hooks below are all that differs.  Knows nothing of topics or tasks.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from streams.core.loops import bytes_in
 from streams.core.records import Block, Headers
 from streams.core.serdes import PinnedSerde
 from streams.state.budget import MemoryBudget
+from streams.state.entries import Columns
 from streams.state.forms import KeyForm, ValueForm, pinned_name
 from streams.state.hot import HotState
 from streams.state.notes import StoreNote
@@ -32,7 +33,7 @@ NOTE = "note"
 SNAPSHOT_ROWS = 10_000
 _FIRST_SNAPSHOT_ROWS = 1_000
 _SNAPSHOT_BYTES = 4 * 1024 * 1024
-#: What a dirty entry is taken to weigh beside its value, and what it and its copies for the engine
+#: Bytes that a dirty entry is taken to need in addition to its value, and that it and its copies for the engine
 #: and the changelog do.
 _HELD_ENTRY_BYTES = 350
 _WAITING_ENTRY_BYTES = 650
@@ -40,7 +41,7 @@ _WAITING_ENTRY_BYTES = 650
 _HELD_BYTES, _WAITING_BYTES = 1, 3
 #: The same of values that are held as objects.
 _HELD_OBJECTS, _WAITING_OBJECTS = 3, 5
-#: A change that waits for the changelog, beside its key and value.
+#: Bytes of a change that waits for the changelog, in addition to its key and value.
 CHANGE_BYTES = 200
 #: So many changes need not be looked through for those that others have replaced.
 _FEW_CHANGES = 10_000
@@ -49,8 +50,6 @@ _WEIGHED_EACH = 8
 
 #: One changelog record: key, value, timestamp_ms.
 ChangelogRow = tuple[bytes, bytes | None, int]
-#: The same as columns.
-Columns = tuple[Sequence[bytes], Sequence[bytes | None], Sequence[int]]
 
 
 class Store(Protocol):
@@ -61,6 +60,8 @@ class Store(Protocol):
     time_ms: int
     #: Records refused as too old, since the store was opened.
     expired: int
+    #: Called for each refused record, in addition to the count in ``expired``; None calls nothing.
+    on_expired: Callable[[], None] | None
     #: What the bytes mean that were there when the store was opened, None if there was no note.
     noted: StoreNote | None
     #: What processors and queries get: the store itself, or the view that its kind makes of it.
@@ -109,7 +110,7 @@ class Store(Protocol):
         ...
 
     def carried(self) -> dict[str, bytes]:
-        """Return what a snapshot must keep beside its blocks: pinned types, stream time, order of use."""
+        """Return what a snapshot must keep in addition to its blocks: pinned types, stream time, order of use."""
         ...
 
     def restore_carried(self, carried: Mapping[str, bytes]) -> None:
@@ -118,6 +119,46 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Give up the engine; what was not committed is lost."""
+        ...
+
+
+class Layout(Protocol):
+    """Where entries are in the staged engine, and how they are written."""
+
+    def write(self, slots: Sequence[Any], entries: Sequence[Any], time_ms: int) -> Columns:
+        """Stage dirty entries; return them as changelog records, at ``time_ms`` if they have no time."""
+        ...
+
+    def restore(self, block: Block) -> None:
+        """Stage changelog records."""
+        ...
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield key and engine value of all staged entries, sorted by key."""
+        ...
+
+    def logged(self, rows: Sequence[tuple[bytes, bytes]], time_ms: int) -> Columns:
+        """Return rows as changelog records, at ``time_ms`` if they have no time."""
+        ...
+
+    def value_of(self, entry: Any) -> Any:
+        """Return the held value of an entry, None if it is deleted."""
+        ...
+
+    def metadata(self) -> dict[str, bytes]:
+        """Return what is kept in addition to the entries, in the engine and in snapshots."""
+        ...
+
+    def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
+        """Take what ``metadata`` gave."""
+        ...
+
+    def resize(self, entries: int) -> int:
+        """Take a part of the clean entries that may be cached for caches of its own; return what is left."""
+        ...
+
+    def forget(self) -> None:
+        """Drop what is derived from the entries."""
         ...
 
 
@@ -131,6 +172,7 @@ class StoreLifecycle:
         "_is_closed",
         "_is_logged",
         "_keys",
+        "_layout",
         "_memory",
         "_metadata",
         "_staged",
@@ -141,15 +183,20 @@ class StoreLifecycle:
         "expired",
         "hot",
         "noted",
+        "on_expired",
         "spec",
         "time_ms",
     )
+
+    #: Set by the views that have one.
+    _layout: Layout
 
     def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
         self.spec = spec
         self._view: Any = None
         self.time_ms = 0
         self.expired = 0
+        self.on_expired: Callable[[], None] | None = None
         self._staged = staged
         # Entries that are never replaced are not read one by one either: joins read chains of them.
         self.hot = HotState(0 if spec.retain_duplicates else memory.read_entries(2 * _HELD_ENTRY_BYTES))
@@ -172,37 +219,62 @@ class StoreLifecycle:
         self._keys = KeyForm(spec.name, spec.key_serde, self.hot)
         self._values = ValueForm(spec.name, spec.value_serde, self.hot)
 
-    # Hooks: all that differs between kinds.
+    # Hooks: a view sets ``_layout``, or does by itself what is asked of it.
 
     def _push(self) -> None:
         """Move dirty entries to the staged writes and note them as changes."""
-        raise NotImplementedError
+        if not self.hot.dirty:
+            return
+        slots, entries = self.hot.take_dirty()
+        try:
+            columns = self._layout.write(slots, entries, self.time_ms)
+        except Exception as error:
+            error.add_note(f"while writing store {self.spec.name!r}")
+            raise
+        self._note(*columns)
 
     def _restore_rows(self, block: Block) -> None:
         """Stage changelog records."""
-        raise NotImplementedError
+        self._layout.restore(block)
 
     def _snapshot_rows(self) -> Iterator[Any]:
         """Yield the content, sorted by changelog key, in rows for ``_snapshot_columns``: key and engine value."""
-        raise NotImplementedError
+        return self._layout.rows()
 
     def _snapshot_columns(self, rows: Sequence[Any]) -> Columns:
         """Return rows as changelog records."""
-        raise NotImplementedError
+        return self._layout.logged(rows, self.time_ms)
 
     def _size_of(self, entry: Any) -> int:
-        """Return the size of the value of a dirty entry."""
-        data = self._values.all_to_bytes([entry])[0]
+        """Return the size of the value of a dirty or clean entry."""
+        data = self._values.all_to_bytes([self._layout.value_of(entry)])[0]
         return 0 if data is None else len(data)
 
     def _own_metadata(self) -> dict[str, bytes]:
-        """Return what the kind itself keeps beside its entries."""
-        return {}
+        """Return what the kind keeps in addition to its entries."""
+        return self._layout.metadata()
 
     def _restore_own(self, carried: Mapping[str, bytes]) -> None:
-        """Take what the kind itself had beside its entries."""
+        """Take what ``_own_metadata`` gave."""
+        self._layout.restore_metadata(carried)
+
+    def _set_cache_entries(self, entries: int) -> None:
+        """Bound the clean entries."""
+        left = self._layout.resize(entries)
+        if self.hot.max_clean:
+            self.hot.max_clean = left
+
+    def _forget(self) -> None:
+        """Drop what is derived from the entries."""
+        self._layout.forget()
 
     # What is the same for all.
+
+    def _refuse(self) -> None:
+        """Count a record that is too old."""
+        self.expired += 1
+        if self.on_expired is not None:
+            self.on_expired()
 
     @property
     def view(self) -> Any:
@@ -250,7 +322,7 @@ class StoreLifecycle:
             return (), (), ()
         if len(changes) == 1:
             return changes[0]
-        # Of entries that are retained beside each other none replaces another.
+        # Of retained duplicates none replaces another.
         return _joined(changes) if self.spec.retain_duplicates else _latest(changes)
 
     def _note(self, keys: Sequence[bytes], values: Sequence[bytes | None], times: Sequence[int]) -> None:
@@ -327,10 +399,6 @@ class StoreLifecycle:
         """Take the part of the memory that is the store's now: it has two generations of entries to be read."""
         self._set_cache_entries(self._memory.read_entries(2 * self._held_entry_bytes))
 
-    def _set_cache_entries(self, entries: int) -> None:
-        if self.hot.max_clean:
-            self.hot.max_clean = entries
-
     def snapshot_blocks(self) -> Iterator[Block]:
         """Yield the whole content as changelog records, sorted by raw key, versions of a key by time."""
         self._push()
@@ -342,7 +410,7 @@ class StoreLifecycle:
             count = max(1, min(SNAPSHOT_ROWS, _SNAPSHOT_BYTES * len(some) // max(size, 1)))
 
     def carried(self) -> dict[str, bytes]:
-        """Return what a snapshot must keep beside its blocks."""
+        """Return what a snapshot must keep in addition to its blocks."""
         return {**self._pinned(), **self._own_metadata()}
 
     def restore_carried(self, carried: Mapping[str, bytes]) -> None:
@@ -358,6 +426,7 @@ class StoreLifecycle:
             return
         self._is_closed = True
         self.hot.close(self.spec.name)
+        self._forget()
         self._memory.dismiss()
         self._staged.engine.close()
 
@@ -394,10 +463,6 @@ class StoreLifecycle:
         pinned: Headers = tuple(self._pinned().items())
         headers = [pinned] * len(keys) if pinned else None
         return Block(keys, values, times, headers, range(len(keys)))
-
-    def _noted(self, error: Exception) -> None:
-        """Say in a serialization error which store it was for."""
-        error.add_note(f"while writing store {self.spec.name!r}")
 
 
 def _joined(changes: Sequence[Columns]) -> Columns:

@@ -8,12 +8,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from struct import Struct
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from streams.core.errors import StoreClosedError, StoreError
 from streams.core.records import Block
-from streams.state.keyvalue import KEY_QUERIES, KeyRanges
-from streams.state.lifecycle import Columns
+from streams.state.entries import Columns
+from streams.state.forms import KeyForm
+from streams.state.keyvalue import KEY_QUERIES, KeyReads
+from streams.state.lifecycle import StoreLifecycle
 from streams.state.specs import Family, StoreKind
 
 K = TypeVar("K")
@@ -23,10 +25,10 @@ V = TypeVar("V")
 USE = "use"
 
 
-class LruStore(KeyRanges[K, V], Generic[K, V]):
+class LruStore(StoreLifecycle, KeyReads[K, V]):
     """A map that remembers the ``max_entries`` most recently used entries.
 
-    Reads over many keys use none of them.  Changes are noted beside the entries.
+    Reads over many keys use none of them.  Changes since the last push are noted separately.
     """
 
     __slots__ = ("_changed", "_entries")
@@ -88,10 +90,9 @@ class LruStore(KeyRanges[K, V], Generic[K, V]):
         """Whether the store has no entry."""
         return not len(self._entries)
 
-    def close(self) -> None:
-        """Forget everything."""
-        super().close()
-        self._entries.clear()
+    @property
+    def _key_form(self) -> KeyForm:
+        return self._keys
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -135,6 +136,20 @@ class LruStore(KeyRanges[K, V], Generic[K, V]):
         values = self._values.all_to_bytes(list(changed.values()))
         self._note(keys, values, [self.time_ms] * len(keys))
 
+    def _set_cache_entries(self, entries: int) -> None:
+        if self.hot.max_clean:
+            self.hot.max_clean = entries
+
+    def _forget(self) -> None:
+        self._entries.clear()
+
+    def _own_metadata(self) -> dict[str, bytes]:
+        return {}
+
+    def _size_of(self, entry: Any) -> int:
+        data = self._values.all_to_bytes([entry])[0]
+        return 0 if data is None else len(data)
+
     def _restore_rows(self, block: Block) -> None:
         for key, value in zip(block.keys, block.values, strict=True):
             if key is not None:
@@ -154,7 +169,7 @@ class LruStore(KeyRanges[K, V], Generic[K, V]):
         return self._keys.all_to_bytes(list(self._entries))
 
     def carried(self) -> dict[str, bytes]:
-        """Return what a snapshot must keep beside its blocks: also the order of use, by places in the order of keys."""
+        """Return what a snapshot must keep in addition to its blocks: also the order of use, as indexes of keys."""
         keys = self._key_bytes()
         place = {key: number for number, key in enumerate(sorted(keys))}
         return {**super().carried(), USE: Struct(f">{len(keys)}I").pack(*map(place.__getitem__, keys))}

@@ -17,7 +17,7 @@ V = TypeVar("V")
 #: Overhead of one entry: two bytes objects and a dict slot.
 ENTRY_OVERHEAD_BYTES = 150
 
-#: Above this share of unsorted keys, sorting anew is cheaper than inserting one by one.
+#: Above this share of unsorted keys, sorting all keys is cheaper than inserting one by one.
 _RESORT_SHARE = 8
 
 

@@ -1,9 +1,9 @@
-"""What a store's bytes mean, noted beside them, so that no later topology reads them as something else.
+"""What a store's bytes mean, noted with them, so that no later topology reads them as something else.
 
 A note has two parts.  The content (family, serdes, window size) is what keys and values mean, in
-a folder and in a changelog alike: where it differs there is no way to go on.  The layout (kind,
+a folder and in a changelog alike: where it differs the store cannot be used.  The layout (kind,
 length of segments) is how a folder holds them: where only that differs, the changelog can fill the
-folder anew.  Between specs and the lifecycle that keeps the note.  Pure; imports core.
+folder again.  Between specs and the lifecycle that keeps the note.  Pure; imports core.
 """
 
 import json
@@ -41,7 +41,7 @@ def serde_note(serde: Serde[Any]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _shortened(name: str) -> str | None:
-    # A serde around one whose type nobody declared was named before that was known.
+    # A serde around one of an undeclared type was named before that type was known.
     return None if "pinned" in name.split(":") else _JSON.sub(r"\1json", name)
 
 
@@ -127,12 +127,12 @@ class StoreNote:
         """Return the bytes for the metadata."""
         return _encoded(self)
 
-    def lies_as(self, wanted: "StoreNote") -> bool:
-        """Whether entries lie where a store with the other note looks for them."""
+    def has_layout_of(self, wanted: "StoreNote") -> bool:
+        """Whether entries are where a store with the other note looks for them."""
         return (self.kind, self.segment_ms) == (wanted.kind, wanted.segment_ms)
 
     def layout_difference(self, wanted: "StoreNote") -> str:
-        """Say why the other note's store would not find its entries."""
+        """Return why the store of the other note would not find its entries."""
         if self.kind != wanted.kind:
             return f"it was of kind {self.kind} and is now {wanted.kind}"
         what = "history" if self.content.family is Family.KEYS else "retention"

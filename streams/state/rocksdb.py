@@ -64,7 +64,7 @@ class RocksMemory:
         size = max(max_bytes, _LEAST_BYTES)
         cache: Any = rocksdict.Cache(size)
         write_bytes = size // _WRITE_BUFFER_SHARE
-        # It does not stall writers: one would wait for ever for memtables of others, which nobody flushes.
+        # It does not stall writers: one would wait for ever for memtables of others, which are never flushed.
         manager = rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(write_bytes, False, cache)
         of_one = min(max(write_bytes // _WRITE_BUFFERS, _LEAST_WRITE_BUFFER_BYTES), _MOST_WRITE_BUFFER_BYTES)
         return cls(of_one, cache, manager)
@@ -94,7 +94,7 @@ def _options(rocksdict: Any, memory: RocksMemory, *, is_bulk: bool) -> Any:
     options.set_max_open_files(256)
     options.set_manifest_preallocation_size(64 * 1024)
     # A thousand databases are opened at a start, each within milliseconds: no threads for the files of one, and no
-    # statistics written beside.
+    # statistics written in between.
     options.set_max_file_opening_threads(1)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
@@ -103,7 +103,7 @@ def _options(rocksdict: Any, memory: RocksMemory, *, is_bulk: bool) -> Any:
     table.set_bloom_filter(10, False)
     table.set_block_cache(memory.cache)
     # Indexes and filters count as part of the cache.  They are in parts: the filter of a large file as a whole
-    # is larger than a shard of the cache, and would be read anew for each key.
+    # is larger than a shard of the cache, and would be read again for each key.
     table.set_cache_index_and_filter_blocks(True)
     table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
     table.set_partition_filters(True)
@@ -295,7 +295,7 @@ class RocksEngine:
         return sum(int(self._db.property_int_value(name) or 0) for name in names)
 
     def set_bulk(self, is_bulk: bool) -> None:
-        """Open the database anew, with other memtables: reads go through all that one has."""
+        """Open the database again, with other memtables: reads go through all of them."""
         if is_bulk is not self._is_bulk:
             self.close()
             self._db = _opened(self._rocksdict, self.path, self._memory, is_bulk=is_bulk)

@@ -2,7 +2,7 @@
 
 A store keeps entries in segments of equal length and forgets whole segments.  Persistent
 stores of the reference use long segments (half the retention, at least a minute), in which
-entries lie by key; its memory stores order by time first, which is a segment per millisecond.
+entries are sorted by key; its memory stores order by time first, which is a segment per millisecond.
 Pure: imports nothing of ours.
 """
 
@@ -72,7 +72,7 @@ class TimeBounds:
         self.accepted_from_ms = self.first_live * self.interval_ms if self.first_live > 0 else NO_TIME
 
     def observe(self, time_ms: int) -> bool:
-        """Move the observed stream time forward; tell whether segments expire by that."""
+        """Move the observed stream time forward; return whether segments expire by that."""
         if time_ms <= self.observed_ms:
             return False
         self.observed_ms = time_ms
@@ -83,7 +83,7 @@ class TimeBounds:
         return True
 
     def segment(self, time_ms: int) -> int:
-        """Return the segment of a time; times before 0 lie in the first."""
+        """Return the segment of a time; times before 0 are in the first."""
         return time_ms // self.interval_ms if time_ms > 0 else 0
 
     def segments(self, times: Iterable[int]) -> list[int]:

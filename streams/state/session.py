@@ -11,11 +11,13 @@ from typing import Any, Generic, NoReturn, TypeVar
 from streams.core.errors import StoreClosedError, StoreError
 from streams.core.records import Window, Windowed
 from streams.state.budget import MemoryBudget
+from streams.state.entries import PlainEntries
 from streams.state.hot import ABSENT
+from streams.state.lifecycle import StoreLifecycle
 from streams.state.specs import Family, Row, StoreKind, StoreSpec, TableReads
 from streams.state.staging import StagedEngine
-from streams.state.windowed import WindowedLifecycle, windowed_segment_ms, windowed_topic_config
-from streams.state.windowed_keys import MAX_TIME, SESSION_SUFFIX, latest_start_first, session_parts, session_suffix
+from streams.state.windowed import WindowedLayout, windowed_segment_ms, windowed_topic_config
+from streams.state.windowed_keys import MAX_TIME, SESSION_SUFFIX
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -26,21 +28,27 @@ _FEW = 8
 _END_OF_TIME = (MAX_TIME + 1,)
 
 
-class SessionStore(WindowedLifecycle, Generic[K, V]):
+class SessionStore(StoreLifecycle, Generic[K, V]):
     """Aggregates by key and session."""
 
     #: Dirty sessions that neither staged writes nor engine have.  A session that grows is a new one each time: what
     #: comes and goes between two commits leaves no trace in staged writes, engine and changelog.
-    __slots__ = ("_unborn",)
-
-    _suffix_bytes = SESSION_SUFFIX
-    _suffix = staticmethod(session_suffix)
-    _parts = staticmethod(session_parts)
-    _rank = staticmethod(latest_start_first)
+    __slots__ = ("_chains", "_unborn", "_windows", "bounds")
 
     def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
         super().__init__(spec, staged, memory)
+        entries = PlainEntries(self._values)
+        self._windows = self._layout = WindowedLayout(
+            spec, SESSION_SUFFIX, staged, self.hot, self._keys, entries, self._push, self._refuse, self._metadata
+        )
+        self._resize_caches()
+        self.bounds, self._chains = self._windows.bounds, self._windows.chains
         self._unborn: set[tuple[Any, int, int]] = set()
+
+    @property
+    def observed_stream_time_ms(self) -> int:
+        """Highest session end put so far, -1 at first."""
+        return self.bounds.observed_ms
 
     def put(self, session: Windowed[K], value: V | None) -> None:
         """Set the aggregate of a session; None removes it."""
@@ -58,7 +66,7 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
         held = value if type(value) is hot.value_type else self._values.hold(value)
         if end_ms > bounds.observed_ms:
-            self._observe(end_ms)
+            self._windows.observe(end_ms)
         if end_ms < bounds.accepted_from_ms:
             self._refuse()
             return
@@ -69,7 +77,7 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         if (
             chain is None
             or held is None
-            or self._index is not None
+            or self._windows.index is not None
             or end_ms < bounds.visible_from_ms
             or (chain.times and time <= chain.times[-1])
         ):
@@ -94,13 +102,13 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
         # The reference's memory store does not take the time of a removal.
         if end_ms > bounds.observed_ms and not bounds.is_exact:
-            self._observe(end_ms)
+            self._windows.observe(end_ms)
         if end_ms < bounds.accepted_from_ms:
             return
         slot = (key_slot, end_ms, start_ms)
         chain = self._chains.chains.get(key_slot)
         is_last = chain is not None and bool(chain.times) and chain.times[-1] == (end_ms, start_ms)
-        if chain is None or not is_last or slot not in self._unborn or self._index is not None:
+        if chain is None or not is_last or slot not in self._unborn or self._windows.index is not None:
             self._set(slot, None)
             return
         # The usual case: a session that has come since the last commit, and is the last of its key.
@@ -114,7 +122,7 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         """Do what ``find_sessions`` does, for operators: (start, end, value) by end, then start."""
         hot = self.hot
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
-        chain = self._chains.chains.get(slot) or self._chain(slot)
+        chain = self._chains.chains.get(slot) or self._windows.chain(slot)
         times = chain.times
         if not times:
             return []
@@ -185,7 +193,7 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         the usual retention one is still open when it gets out of sight.
         """
         keys, to_value = self._keys, self._values.to_value
-        for end_ms, slots in self._between(max(from_end_ms, self.bounds.accepted_from_ms), to_end_ms):
+        for end_ms, slots in self._windows.between(max(from_end_ms, self.bounds.accepted_from_ms), to_end_ms):
             for slot in sorted(slots, key=lambda slot: (slot[2], keys.to_bytes(slot[0]))):
                 held = self._held(slot)
                 if held is not None:
@@ -199,7 +207,7 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
 
     def _held(self, slot: tuple[Any, int, int]) -> Any:
         held = self.hot.dirty.get(slot, ABSENT)
-        return self._load(slot) if held is ABSENT else held
+        return self._windows.load(slot) if held is ABSENT else held
 
     def _set(self, slot: tuple[Any, int, int], held: Any) -> None:
         key_slot, end_ms, start_ms = slot
@@ -216,8 +224,8 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
             # A chain has all that can be seen of its key: what makes it longer was not there.
             if grown > 0 and not was_dirty and end_ms >= self.bounds.visible_from_ms:
                 self._unborn.add(slot)
-            if self._index is not None:
-                self._index.set(end_ms, slot, is_present=held is not None)
+            if self._windows.index is not None:
+                self._windows.index.set(end_ms, slot, is_present=held is not None)
 
     def _push(self) -> None:
         self._unborn.clear()
@@ -228,14 +236,14 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         rows = self._rows_of(slot, earliest_end_ms, latest_start_ms)
         if self.bounds.is_exact:
             rows.sort(key=lambda row: (row[0][0], -row[0][1]))
-        shown, found = self._shown, self._keys.to_key(slot)
+        shown, found = self._values.to_value, self._keys.to_key(slot)
         return iter([(Windowed(found, Window(time[1], time[0])), shown(entry)) for time, entry in rows])
 
     def _rows_of(self, slot: Any, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[tuple[int, int], Any]]:
         """Return ((end, start), entry) of a key's sessions."""
         if self._is_closed:
             raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
-        chain = self._chain(slot)
+        chain = self._windows.chain(slot)
         visible_from = self.bounds.visible_from_ms
         chain.trim((visible_from,))
         rows = chain.between((max(earliest_end_ms, visible_from),), _END_OF_TIME, reverse=False)
@@ -245,19 +253,13 @@ class SessionStore(WindowedLifecycle, Generic[K, V]):
         self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
         first_ms = max(earliest_end_ms, self.bounds.visible_from_ms)
-        rows = self._raw(self._keys.bound(low), self._keys.bound(high), first_ms, MAX_TIME, False)
-        to_key, read = self._keys.read, self._read
+        rows = self._windows.raw(self._keys.bound(low), self._keys.bound(high), first_ms, MAX_TIME, False)
+        to_key, read = self._keys.read, self._values.read
         return (
             (Windowed(to_key(key), Window(start, end)), read(data))
             for key, end, start, data in rows
             if end >= first_ms and start <= latest_start_ms
         )
-
-    def _chain_time(self, time_ms: int, other: int) -> Any:
-        return time_ms, other
-
-    def _chain_start(self, time_ms: int) -> Any:
-        return (time_ms,)
 
     def _refuse_backward(self, method: str) -> NoReturn:
         # The session stores that Kafka Streams gives to processors have no backward reads.

@@ -1,7 +1,7 @@
 """The versioned view: values by key and time (KIP-889, KIP-914).
 
-The latest value of a key lies in a namespace of its own as timestamp and value; older versions
-lie in the segment in which they *ended*, so that a segment may expire as a whole.  A version
+The latest value of a key is in a namespace of its own as timestamp and value; older versions
+are in the segment in which they *ended*, so that a segment may expire as a whole.  A version
 may be written up to the history retention late.
 """
 
@@ -13,12 +13,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from streams.core.records import Block
 from streams.state.budget import MemoryBudget
+from streams.state.entries import Columns
 from streams.state.hot import ABSENT
 from streams.state.lifecycle import (
     CHANGE_BYTES,
     STREAM_TIME,
     ChangelogRow,
-    Columns,
     StoreLifecycle,
     time_bytes,
     time_of,
@@ -54,7 +54,7 @@ class VersionedRecord(NamedTuple, Generic[V]):
 class VersionedStore(StoreLifecycle, Generic[K, V]):
     """Values by key and time."""
 
-    __slots__ = ("_bounds", "_history_ms", "_log", "on_expired")
+    __slots__ = ("_bounds", "_history_ms", "_log")
 
     def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
         super().__init__(spec, staged, memory)
@@ -67,8 +67,6 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         )
         #: Every version change since the last drain, in order.
         self._log: list[ChangelogRow] = []
-        #: Called for each refused record, beside the count in ``expired``.
-        self.on_expired: Any = None
 
     @property
     def observed_stream_time_ms(self) -> int:
@@ -260,11 +258,6 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
             for segment in list(self._staged.namespaces.irange(0, self._bounds.first_live, (True, False))):
                 self._staged.drop(segment)
 
-    def _refuse(self) -> None:
-        self.expired += 1
-        if self.on_expired is not None:
-            self.on_expired()
-
     def _own_metadata(self) -> dict[str, bytes]:
         return {STREAM_TIME: time_bytes(self._bounds.observed_ms)}
 
@@ -272,6 +265,13 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         observed = carried.get(STREAM_TIME)
         if observed is not None:
             self._observe(time_of(observed))
+
+    def _set_cache_entries(self, entries: int) -> None:
+        if self.hot.max_clean:
+            self.hot.max_clean = entries
+
+    def _forget(self) -> None:
+        """Nothing is derived from the entries."""
 
     def _size_of(self, entry: Any) -> int:
         return len(entry[1])

@@ -63,7 +63,7 @@ class Versions:
             if from_ms <= time_ms:
                 return index, from_ms, valid_to, value
             valid_to = from_ms
-        raise AssertionError("the time lies before the segment's oldest version")
+        raise AssertionError("the time is before the segment's oldest version")
 
     def insert_as_latest(self, from_ms: int, to_ms: int, value: bytes | None) -> None:
         """Add the newest version; a gap before it becomes a tombstone."""

@@ -4,46 +4,34 @@ Ranges are inclusive on the window start.  Over several keys persistent stores g
 segment, within one by key bytes and start; stores declared in memory go by start, then key.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from attrs import evolve
 
 from streams.core.errors import StoreClosedError
-from streams.core.loops import timed_values
-from streams.core.records import Block, Window, Windowed
+from streams.core.records import Window, Windowed
 from streams.state.budget import MemoryBudget
+from streams.state.entries import PlainEntries, TimedEntries, ValueAndTimestamp
 from streams.state.hot import ABSENT
-from streams.state.keyvalue import ValueAndTimestamp, untimed
-from streams.state.lifecycle import Columns, time_of
+from streams.state.lifecycle import StoreLifecycle
 from streams.state.specs import Family, Row, StoreKind, StoreSpec, TableReads
 from streams.state.staging import StagedEngine
-from streams.state.windowed import WindowedLifecycle, windowed_segment_ms, windowed_topic_config
-from streams.state.windowed_keys import MAX_SEQUENCE, MAX_TIME, WINDOW_SUFFIX, window_parts, window_suffix
+from streams.state.windowed import WindowedLayout, windowed_segment_ms, windowed_topic_config
+from streams.state.windowed_keys import MAX_SEQUENCE, MAX_TIME, WINDOW_SUFFIX
 
 K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R")
 
-#: Metadata entry of the last sequence number of a store that retains duplicates.
-SEQUENCE = "sequence"
-_TIME_BYTES = 8
 
+class WindowReads(Generic[K, R]):
+    """Reads over many windows (ReadOnlyWindowStore); ``R`` is what a user gets for one."""
 
-class WindowRanges(WindowedLifecycle, Generic[K, R]):
-    """Reads over many windows; ``R`` is what a user gets for one."""
+    __slots__ = ()
 
-    __slots__ = ("_retains", "_sequence")
-
-    _suffix_bytes = WINDOW_SUFFIX
-    _suffix = staticmethod(window_suffix)
-    _parts = staticmethod(window_parts)
-    _rank = staticmethod(window_parts)
-
-    def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
-        super().__init__(spec, staged, memory)
-        self._retains = spec.retain_duplicates
-        self._sequence = int.from_bytes(self._metadata.get(SEQUENCE, b""), "big")
+    _windows: WindowedLayout
+    _is_closed: bool
 
     def fetch_range(self, key: K, from_ms: int, to_ms: int) -> Iterator[tuple[int, R]]:
         """Yield (start, value) of the key's windows that start in the range."""
@@ -80,23 +68,27 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
         return self._of_many(None, None, 0, MAX_TIME, reverse=True)
 
     def _of_key(self, key: K, from_ms: int, to_ms: int, *, reverse: bool) -> Iterator[tuple[int, R]]:
-        shown = self._shown
+        shown = self._windows.entries.shown
         return iter([(start, shown(entry)) for start, entry in self._entries_of(key, from_ms, to_ms, reverse)])
 
     def _entries_of(self, key: K, from_ms: int, to_ms: int, reverse: bool) -> list[tuple[int, Any]]:
+        windows = self._windows
         if self._is_closed:
-            raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
-        chain = self._chain(self._keys.slot(key))
-        visible_from = self.bounds.visible_from_ms
-        chain.trim(visible_from)
-        return chain.between(max(from_ms, visible_from), to_ms, reverse=reverse)
+            raise StoreClosedError(
+                f"store {windows.spec.name!r} was closed when its task was given up; ask for it again"
+            )
+        chain = windows.chain(windows.keys.slot(key))
+        visible_from_ms = windows.bounds.visible_from_ms
+        chain.trim(visible_from_ms)
+        return chain.between(max(from_ms, visible_from_ms), to_ms, reverse=reverse)
 
     def _of_many(
         self, low: K | None, high: K | None, from_ms: int, to_ms: int, *, reverse: bool
     ) -> Iterator[tuple[Windowed[K], R]]:
-        first_ms = max(from_ms, self.bounds.visible_from_ms)
-        rows = self._raw(self._keys.bound(low), self._keys.bound(high), first_ms, to_ms, reverse)
-        to_key, read, window = self._keys.read, self._read, self._window
+        windows = self._windows
+        first_ms = max(from_ms, windows.bounds.visible_from_ms)
+        rows = windows.raw(windows.keys.bound(low), windows.keys.bound(high), first_ms, to_ms, reverse)
+        to_key, read, window = windows.keys.read, windows.entries.read, self._window
         return (
             (Windowed(to_key(key), window(start)), read(data))
             for key, start, _, data in rows
@@ -104,7 +96,7 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
         )
 
     def _window(self, start_ms: int) -> Window:
-        return Window(start_ms, min(start_ms + self.spec.window_size_ms, MAX_TIME))
+        return Window(start_ms, min(start_ms + self._windows.spec.window_size_ms, MAX_TIME))
 
     def windows_between(self, from_ms: int, to_ms: int) -> Iterator[tuple[int, K, Any]]:
         """Yield (start, key, entry) of all windows that start in the range, by start, then key bytes.
@@ -112,8 +104,8 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
         ``entry`` is the value, or (value, timestamp_ms) in a timestamped store.  For emission
         on close: calls should go forward in time, each then costs what it yields.
         """
-        keys = self._keys
-        for start, slots in self._between(max(from_ms, self.bounds.visible_from_ms), to_ms):
+        keys = self._windows.keys
+        for start, slots in self._windows.between(max(from_ms, self._windows.bounds.visible_from_ms), to_ms):
             for slot in sorted(slots, key=lambda slot: (keys.to_bytes(slot[0]), slot[2])):
                 entry = self._entry_at(slot[0], start, slot[2])
                 if entry is not None:
@@ -123,59 +115,26 @@ class WindowRanges(WindowedLifecycle, Generic[K, R]):
         """Return value, or pair, of a slot of the time index."""
         raise NotImplementedError
 
-    def _put(self, key_slot: Any, start_ms: int, entry: Any, is_delete: bool) -> None:
-        """Put where time moves, duplicates are retained, or chains or index must follow."""
-        has_no_effect = is_delete and self._retains
-        # But for its time, which the reference's memory store takes.
-        if has_no_effect and not self.bounds.is_exact:
-            return
-        if start_ms > self.bounds.observed_ms:
-            self._observe(start_ms)
-        if start_ms < self.bounds.accepted_from_ms:
-            self._refuse()
-            return
-        if has_no_effect:
-            return
-        sequence = 0
-        if self._retains:
-            sequence = self._sequence = (self._sequence + 1) & MAX_SEQUENCE
-        slot = (key_slot, start_ms, sequence) if self._retains else (key_slot, start_ms)
-        dirty = self.hot.dirty
-        if slot in dirty:
-            del dirty[slot]
-        dirty[slot] = entry
-        if self.hot.is_followed:
-            self._chains.set(key_slot, start_ms, None if is_delete else entry, is_repeated=self._retains)
-            if self._index is not None:
-                self._index.set(start_ms, (key_slot, start_ms, sequence), is_present=not is_delete)
 
-    def _chain_time(self, time_ms: int, other: int) -> Any:
-        return time_ms
-
-    def _chain_start(self, time_ms: int) -> Any:
-        return time_ms
-
-    def _restored(self, other: int) -> None:
-        if other > self._sequence:
-            self._sequence = other
-
-    def _own_metadata(self) -> dict[str, bytes]:
-        own = super()._own_metadata()
-        if self._retains:
-            own[SEQUENCE] = self._sequence.to_bytes(4, "big")
-        return own
-
-    def _restore_own(self, carried: Mapping[str, bytes]) -> None:
-        super()._restore_own(carried)
-        if SEQUENCE in carried:
-            # Not the highest of the entries: it starts again from 0 at its end.
-            self._sequence = int.from_bytes(carried[SEQUENCE], "big")
-
-
-class WindowStore(WindowRanges[K, V]):
+class WindowStore(StoreLifecycle, WindowReads[K, V]):
     """Values by key and window start; with ``retain_duplicates`` several of each."""
 
-    __slots__ = ()
+    __slots__ = ("_chains", "_retains", "_windows", "bounds")
+
+    def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
+        super().__init__(spec, staged, memory)
+        entries = PlainEntries(self._values)
+        self._windows = self._layout = WindowedLayout(
+            spec, WINDOW_SUFFIX, staged, self.hot, self._keys, entries, self._push, self._refuse, self._metadata
+        )
+        self._resize_caches()
+        self.bounds, self._chains = self._windows.bounds, self._windows.chains
+        self._retains = spec.retain_duplicates
+
+    @property
+    def observed_stream_time_ms(self) -> int:
+        """Highest window start put so far, -1 at first."""
+        return self.bounds.observed_ms
 
     def fetch(self, key: K, start_ms: int) -> V | None:
         """Return the value of the window that starts at ``start_ms``, None if there is none.
@@ -186,10 +145,10 @@ class WindowStore(WindowRanges[K, V]):
             return None
         hot = self.hot
         key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
-        slot = (key_slot, start_ms, self._sequence) if self._retains else (key_slot, start_ms)
+        slot = (key_slot, start_ms, self._windows.sequence) if self._retains else (key_slot, start_ms)
         held = hot.dirty.get(slot, ABSENT)
         if held is ABSENT:
-            held = self._load(slot)
+            held = self._windows.load(slot)
         return held if hot.holds_objects else self._values.read(held)  # type: ignore[no-any-return]
 
     def put(self, key: K, value: V | None, start_ms: int) -> None:
@@ -197,21 +156,21 @@ class WindowStore(WindowRanges[K, V]):
         hot = self.hot
         key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
         held = value if type(value) is hot.value_type else self._values.hold(value)
-        self._put(key_slot, start_ms, held, value is None)
+        self._windows.put(key_slot, start_ms, held, value is None)
 
     def append(self, key: K, value: V | None, start_ms: int) -> None:
         """Do what ``put`` does, for joins: fast where duplicates are retained and the entries of the key are known."""
-        hot, bounds, chains = self.hot, self.bounds, self._chains
+        hot, bounds, windows, chains = self.hot, self.bounds, self._windows, self._chains
         chain = chains.chains.get(key) if type(key) is hot.key_type else None
-        if chain is None or type(value) is not hot.value_type or not self._retains or self._index is not None:
+        if chain is None or type(value) is not hot.value_type or not self._retains or windows.index is not None:
             self.put(key, value, start_ms)
             return
         if start_ms > bounds.observed_ms:
-            self._observe(start_ms)
+            windows.observe(start_ms)
         if start_ms < bounds.accepted_from_ms:
             self._refuse()
             return
-        sequence = self._sequence = (self._sequence + 1) & MAX_SEQUENCE
+        sequence = windows.sequence = (windows.sequence + 1) & MAX_SEQUENCE
         hot.dirty[key, start_ms, sequence] = value
         times = chain.times
         if not times or start_ms >= times[-1]:
@@ -231,7 +190,7 @@ class WindowStore(WindowRanges[K, V]):
         if chain is None:
             if chains.is_complete:
                 return ()
-            chain = self._chain(slot)
+            chain = self._windows.chain(slot)
         times = chain.times
         if not times:
             return ()
@@ -252,17 +211,31 @@ class WindowStore(WindowRanges[K, V]):
         slot = (key_slot, start_ms, sequence) if self._retains else (key_slot, start_ms)
         held = self.hot.dirty.get(slot, ABSENT)
         if held is ABSENT:
-            held = self._load(slot)
+            held = self._windows.load(slot)
         return None if held is None else self._values.to_value(held)
 
 
-class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
+class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]]):
     """Values with the time of their last change, by key and window start.
 
     ``fetch_pair`` and ``put_pair`` are what operators use: plain tuples ``(value, timestamp_ms)``.
     """
 
-    __slots__ = ()
+    __slots__ = ("_windows", "bounds")
+
+    def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
+        super().__init__(spec, staged, memory)
+        entries = TimedEntries(self._values)
+        self._windows = self._layout = WindowedLayout(
+            spec, WINDOW_SUFFIX, staged, self.hot, self._keys, entries, self._push, self._refuse, self._metadata
+        )
+        self._resize_caches()
+        self.bounds = self._windows.bounds
+
+    @property
+    def observed_stream_time_ms(self) -> int:
+        """Highest window start put so far, -1 at first."""
+        return self.bounds.observed_ms
 
     def fetch_pair(self, key: K, start_ms: int) -> tuple[V, int] | None:
         """Return (value, timestamp_ms) of the window that starts at ``start_ms``, None if there is none."""
@@ -272,7 +245,7 @@ class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
         slot = (key if type(key) is hot.key_type else self._keys.slot(key), start_ms)
         pair = hot.dirty.get(slot, ABSENT)
         if pair is ABSENT:
-            pair = self._load(slot)
+            pair = self._windows.load(slot)
         if pair is None or pair[0] is None:
             return None
         return pair if hot.holds_objects else (self._values.read(pair[0]), pair[1])
@@ -288,7 +261,7 @@ class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
             del dirty[slot]
             dirty[slot] = (held, timestamp_ms)
             return
-        self._put(slot[0], start_ms, (held, timestamp_ms), value is None)
+        self._windows.put(slot[0], start_ms, (held, timestamp_ms), value is None)
 
     def pairs_in_range(self, key: K, from_ms: int, to_ms: int) -> list[tuple[int, tuple[V, int]]]:
         """Return (start, (value, timestamp_ms)) of the key's windows that start in the range."""
@@ -313,36 +286,10 @@ class TimestampedWindowStore(WindowRanges[K, ValueAndTimestamp[V]]):
     def _entry_at(self, key_slot: Any, start_ms: int, sequence: int) -> Any:
         pair = self.hot.dirty.get((key_slot, start_ms), ABSENT)
         if pair is ABSENT:
-            pair = self._load((key_slot, start_ms))
+            pair = self._windows.load((key_slot, start_ms))
         if pair is None or pair[0] is None:
             return None
         return (self._values.to_value(pair[0]), pair[1])
-
-    def _size_of(self, entry: Any) -> int:
-        return super()._size_of(entry[0])
-
-    def _entry(self, data: bytes) -> Any:
-        return self._values.from_bytes(data[_TIME_BYTES:]), time_of(data[:_TIME_BYTES])
-
-    def _read(self, data: bytes) -> ValueAndTimestamp[V]:
-        return ValueAndTimestamp(self._values.read(data[_TIME_BYTES:]), time_of(data[:_TIME_BYTES]))
-
-    def _shown(self, entry: Any) -> ValueAndTimestamp[V]:
-        return ValueAndTimestamp(self._values.to_value(entry[0]), entry[1])
-
-    def _value_columns(
-        self, slots: list[Any], entries: list[Any]
-    ) -> tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[int]]:
-        values = self._values.all_to_bytes([pair[0] for pair in entries])
-        times = [pair[1] for pair in entries]
-        return timed_values(values, times), values, times
-
-    def _restored_values(self, block: Block) -> Sequence[bytes | None]:
-        return timed_values(block.values, block.timestamps)
-
-    def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
-        keys, values = zip(*rows, strict=True)
-        return keys, *untimed(values)
 
 
 def _row_getter(store: TimestampedWindowStore[Any, Any]) -> Callable[[Any], Row | None]:

@@ -1,6 +1,6 @@
 """What window and session stores share: segments under staged writes, chains, time index.
 
-An entry has a key, a *segment time* (window start, session end) and a suffix of times behind its
+An entry has a key, a *segment time* (window start, session end) and a suffix of times after its
 key bytes.  Reads are restricted by the observed stream time less the retention, writes to dead
 segments are refused, and whole segments expire; nothing is ever scanned to be deleted.
 """
@@ -10,19 +10,21 @@ from heapq import merge
 from itertools import chain, islice
 from typing import Any
 
+from attrs import define, field
+
 from streams.core.loops import rows_by_number, timed_keys
 from streams.core.records import Block
-from streams.state.budget import MemoryBudget
 from streams.state.chains import Chain, ChainCache, TimeIndex
-from streams.state.hot import ABSENT
-from streams.state.keyvalue import keyed
-from streams.state.lifecycle import STREAM_TIME, Columns, StoreLifecycle, time_bytes, time_of
+from streams.state.entries import Columns, EntryForm, keyed
+from streams.state.forms import KeyForm
+from streams.state.hot import ABSENT, HotState
+from streams.state.lifecycle import STREAM_TIME, time_bytes, time_of
 from streams.state.segments import NO_TIME, TimeBounds, segment_interval_ms, topic_retention_ms
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
-from streams.state.windowed_keys import key_range
+from streams.state.windowed_keys import MAX_SEQUENCE, Suffix, key_range
 
-#: A store of at most so many entries is learnt by heart at its first range read.
+#: A store of at most so many entries has all of them in chains from its first range read on.
 _SMALL = 10_000
 
 #: A raw entry: key bytes, its two times (start, sequence | end, start), engine value.
@@ -40,201 +42,214 @@ def windowed_topic_config(spec: StoreSpec) -> dict[str, str]:
     return {"cleanup.policy": "compact,delete", "retention.ms": topic_retention_ms(spec.retention_ms)}
 
 
-class WindowedLifecycle(StoreLifecycle):
-    """Segments, expiry and ranges of a windowed store."""
+#: Metadata entry of the last sequence number of a store that retains duplicates.
+SEQUENCE = "sequence"
 
-    __slots__ = (
-        "_chains",
-        "_index",
-        "bounds",
-        "on_expired",
-    )
 
-    #: Length of the times behind the key, how to make and how to split them.
-    _suffix_bytes: int
-    _suffix: Callable[[int, int], bytes]
-    _parts: Callable[[bytes], tuple[bytes, int, int]]
-    #: By what entries of the same segment are ordered in a store declared in memory.
-    _rank: Callable[[bytes], tuple[bytes, int, int]]
+@define(eq=False)
+class WindowedLayout:
+    """Entries by key and times, in segments that expire; a ``lifecycle.Layout``.
 
-    def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
-        super().__init__(spec, staged, memory)
-        is_exact = spec.is_persistent is False
-        observed = self._metadata.get(STREAM_TIME)
-        #: What is visible and accepted at the observed stream time; operators read it, only the store moves it.
+    ``push`` stages the dirty entries of the store, ``refuse`` counts a record that is too old.
+    """
+
+    spec: StoreSpec
+    suffix: Suffix
+    staged: StagedEngine
+    hot: HotState
+    keys: KeyForm
+    entries: EntryForm
+    push: Callable[[], None]
+    refuse: Callable[[], None]
+    #: Metadata of the last commit.
+    known: Mapping[str, bytes]
+    #: What is visible and accepted at the observed stream time.
+    bounds: TimeBounds = field(init=False)
+    #: Chains and index are updated with each write after the first read that uses them: ``hot.is_followed``.
+    chains: ChainCache = field(init=False)
+    index: TimeIndex | None = None
+    #: Of a store that retains duplicates: the last number given to an entry.
+    sequence: int = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        observed = self.known.get(STREAM_TIME)
         self.bounds = TimeBounds(
-            spec.retention_ms,
-            spec.kind.segment_ms(spec),
-            is_exact,
+            self.spec.retention_ms,
+            self.spec.kind.segment_ms(self.spec),
+            self.spec.is_persistent is False,
             NO_TIME if observed is None else time_of(observed),
         )
-        # Chains and index are updated with each write after the first read that uses them: ``hot.is_followed``.
-        self._chains = ChainCache(0, lambda: self._chain_start(self.bounds.visible_from_ms))
-        self._resize_caches()
-        self._index: TimeIndex | None = None
-        #: Called for each refused record, beside the count in ``expired``.
-        self.on_expired: Callable[[], None] | None = None
-
-    @property
-    def observed_stream_time_ms(self) -> int:
-        """Highest window start (session end) put so far, -1 at first."""
-        return self.bounds.observed_ms
-
-    # Hooks of the two kinds of values.
-
-    def _entry(self, data: bytes) -> Any:
-        """Return the held form of an engine value."""
-        return self._values.from_bytes(data)
-
-    def _read(self, data: bytes) -> Any:
-        """Return what a user gets for an engine value."""
-        return self._values.serde.deserialize(data)
-
-    def _shown(self, entry: Any) -> Any:
-        """Return what a user gets for a held entry."""
-        return self._values.to_value(entry)
-
-    def _value_columns(
-        self, slots: list[Any], entries: list[Any]
-    ) -> tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[int]]:
-        """Return engine values, changelog values and changelog times of entries."""
-        values = self._values.all_to_bytes(entries)
-        return values, values, [slot[1] for slot in slots]
+        self.chains = ChainCache(0, lambda: self.suffix.chain_start(self.bounds.visible_from_ms))
+        self.sequence = int.from_bytes(self.known.get(SEQUENCE, b""), "big")
 
     # Time.
 
-    def _observe(self, time_ms: int) -> None:
+    def observe(self, time_ms: int) -> None:
         """Advance the stream time and drop the segments that expire."""
         if self.bounds.observe(time_ms):
-            for segment in list(self._staged.namespaces.irange(None, self.bounds.first_live, (True, False))):
-                self._staged.drop(segment)
+            for segment in list(self.staged.namespaces.irange(None, self.bounds.first_live, (True, False))):
+                self.staged.drop(segment)
 
-    def _refuse(self) -> None:
-        self.expired += 1
-        if self.on_expired is not None:
-            self.on_expired()
+    def metadata(self) -> dict[str, bytes]:
+        """Return the observed stream time, and the last sequence number if duplicates are retained."""
+        own = {STREAM_TIME: time_bytes(self.bounds.observed_ms)}
+        if self.spec.retain_duplicates:
+            own[SEQUENCE] = self.sequence.to_bytes(4, "big")
+        return own
 
-    def _own_metadata(self) -> dict[str, bytes]:
-        return {STREAM_TIME: time_bytes(self.bounds.observed_ms)}
-
-    def _restore_own(self, carried: Mapping[str, bytes]) -> None:
+    def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
+        """Take what ``metadata`` gave."""
         observed = carried.get(STREAM_TIME)
         if observed is not None:
-            self._observe(time_of(observed))
-            self._forget()
+            self.observe(time_of(observed))
+            self.forget()
+        if SEQUENCE in carried:
+            # Not the highest of the entries: after the highest number it starts again from 0.
+            self.sequence = int.from_bytes(carried[SEQUENCE], "big")
 
-    def _set_cache_entries(self, entries: int) -> None:
-        # Either the one or the other is what a store's readers use; who uses both halves its memory.
+    def resize(self, entries: int) -> int:
+        """Take a part of the clean entries for chains."""
+        # The readers of a store use either the one or the other; with both each has half of the memory.
         chains = entries if not self.hot.max_clean else entries // 2
-        super()._set_cache_entries(entries - chains)
-        self._chains.resize(2 * chains)
+        self.chains.resize(2 * chains)
+        return entries - chains
+
+    def value_of(self, entry: Any) -> Any:
+        """Return the held value of an entry, None if it is deleted."""
+        return self.entries.value_of(entry)
 
     # Points.
 
-    def _load(self, slot: Any) -> Any:
+    def load(self, slot: Any) -> Any:
         """Return the entry of (key, time, other) that is not dirty, None if there is none."""
         entry = self.hot.cached(slot)
         if entry is ABSENT:
-            key = self._keys.to_bytes(slot[0]) + self._suffix(slot[1], slot[2] if len(slot) == 3 else 0)
-            data = self._staged.get(self.bounds.segment(slot[1]), key)
-            entry = None if data is None else self._entry(data)
+            key = self.keys.to_bytes(slot[0]) + self.suffix.pack(slot[1], slot[2] if len(slot) == 3 else 0)
+            data = self.staged.get(self.bounds.segment(slot[1]), key)
+            entry = None if data is None else self.entries.from_bytes(data)
             self.hot.remember(slot, entry)
         return entry
+
+    # Writes.
+
+    def put(self, key_slot: Any, start_ms: int, entry: Any, is_delete: bool) -> None:
+        """Put an entry of a window store where time moves, duplicates are retained, or chains or index follow."""
+        retains, bounds, hot = self.spec.retain_duplicates, self.bounds, self.hot
+        has_no_effect = is_delete and retains
+        # But for its time, which the reference's memory store takes.
+        if has_no_effect and not bounds.is_exact:
+            return
+        if start_ms > bounds.observed_ms:
+            self.observe(start_ms)
+        if start_ms < bounds.accepted_from_ms:
+            self.refuse()
+            return
+        if has_no_effect:
+            return
+        sequence = 0
+        if retains:
+            sequence = self.sequence = (self.sequence + 1) & MAX_SEQUENCE
+        slot = (key_slot, start_ms, sequence) if retains else (key_slot, start_ms)
+        dirty = hot.dirty
+        if slot in dirty:
+            del dirty[slot]
+        dirty[slot] = entry
+        if hot.is_followed:
+            self.chains.set(key_slot, start_ms, None if is_delete else entry, is_repeated=retains)
+            if self.index is not None:
+                self.index.set(start_ms, (key_slot, start_ms, sequence), is_present=not is_delete)
 
     # Ranges.
 
     def _segments(self, first_ms: int, last_ms: int, reverse: bool) -> list[int]:
         segment = self.bounds.segment
-        return list(self._staged.namespaces.irange(segment(first_ms), segment(last_ms), reverse=reverse))
+        return list(self.staged.namespaces.irange(segment(first_ms), segment(last_ms), reverse=reverse))
 
-    def _raw(
+    def raw(
         self, low: bytes | None, high: bytes | None, first_ms: int, last_ms: int, reverse: bool
     ) -> Iterator[RawRow]:
         """Return entries of the keys from ``low`` to ``high``, segment by segment.
 
         ``first_ms`` and ``last_ms`` choose segments; the caller filters by time.
         """
-        self._push()
+        self.push()
         if (low is not None and high is not None and low > high) or first_ms > last_ms:
             return iter(())
-        first, last = key_range(low, high, self._suffix_bytes)
+        first, last = key_range(low, high, self.suffix.size)
         scans: list[Iterable[tuple[bytes, bytes]]] = [
-            self._staged.scan(segment, first, last, reverse) for segment in self._segments(first_ms, last_ms, reverse)
+            self.staged.scan(segment, first, last, reverse) for segment in self._segments(first_ms, last_ms, reverse)
         ]
         if self.bounds.is_exact:
             # By key, then times: the bytes of both together go otherwise where a key is the beginning of another.
-            rank = self._rank
+            rank = self.suffix.rank
             scans = [sorted(scan, key=lambda row: rank(row[0]), reverse=reverse) for scan in scans]
         return self._of_keys(chain.from_iterable(scans), low, high)
 
     def _of_keys(self, rows: Iterable[tuple[bytes, bytes]], low: bytes | None, high: bytes | None) -> Iterator[RawRow]:
-        parts = self._parts
+        parts = self.suffix.parts
         for data, value in rows:
             key, time_ms, other = parts(data)
             if (low is None or key >= low) and (high is None or key <= high):
                 yield key, time_ms, other, value
 
-    def _chain(self, slot: Any) -> Chain:
+    def chain(self, slot: Any) -> Chain:
         """Return all live entries of a key, in order of time."""
         if not self.hot.is_followed:
             self._follow()
-        known = self._chains.find(slot)
+        known = self.chains.find(slot)
         if known is not None:
             return known
         known = Chain()
-        if not self._chains.is_complete:
-            key = self._keys.to_bytes(slot)
+        if not self.chains.is_complete:
+            key = self.keys.to_bytes(slot)
             rows = self._raw_of(key)
-            known.times = [self._chain_time(row[1], row[2]) for row in rows]
-            known.entries = [self._entry(row[3]) for row in rows]
-        self._chains.keep(slot, known)
+            known.times = [self.suffix.chain_time(row[1], row[2]) for row in rows]
+            known.entries = [self.entries.from_bytes(row[3]) for row in rows]
+        self.chains.keep(slot, known)
         return known
 
     def _follow(self) -> None:
         """Update chains with each write from now on; those of a small store are complete at once."""
         first_ms = max(self.bounds.visible_from_ms, 0)
-        small = min(_SMALL, self._chains.max_entries)
-        rows = list(islice(self._raw(None, None, first_ms, max(first_ms, self.bounds.observed_ms), False), small + 1))
+        small = min(_SMALL, self.chains.max_entries)
+        rows = list(islice(self.raw(None, None, first_ms, max(first_ms, self.bounds.observed_ms), False), small + 1))
         self.hot.set_followed(True)
         if len(rows) <= small:
-            self._chains.complete()
-            from_bytes = self._keys.from_bytes
+            self.chains.complete()
+            from_bytes = self.keys.from_bytes
             for key, time_ms, other, data in rows:
-                self._chains.set(from_bytes(key), self._chain_time(time_ms, other), self._entry(data), is_repeated=True)
+                self.chains.set(
+                    from_bytes(key),
+                    self.suffix.chain_time(time_ms, other),
+                    self.entries.from_bytes(data),
+                    is_repeated=True,
+                )
 
     def _raw_of(self, key: bytes) -> list[RawRow]:
         """Return all visible entries of one key, in order of segment and times."""
-        self._push()
+        self.push()
         first_ms = max(self.bounds.visible_from_ms, 0)
-        low, high = key + self._suffix(first_ms, 0), key + b"\x80"
+        low, high = key + self.suffix.pack(first_ms, 0), key + b"\x80"
         rows: list[RawRow] = []
-        for segment in self._staged.namespaces.irange(self.bounds.segment(first_ms)):
-            for data, value in self._staged.scan(segment, low, high):
-                found, time_ms, other = self._parts(data)
+        for segment in self.staged.namespaces.irange(self.bounds.segment(first_ms)):
+            for data, value in self.staged.scan(segment, low, high):
+                found, time_ms, other = self.suffix.parts(data)
                 if found == key:
                     rows.append((found, time_ms, other, value))
         return rows
 
-    def _chain_time(self, time_ms: int, other: int) -> Any:
-        """Return the time by which a chain orders an entry."""
-        raise NotImplementedError
-
-    def _chain_start(self, time_ms: int) -> Any:
-        """Return the lowest time of entries at ``time_ms`` in chains."""
-        raise NotImplementedError
-
-    def _between(self, first_ms: int, last_ms: int) -> Iterator[tuple[int, list[Any]]]:
+    def between(self, first_ms: int, last_ms: int) -> Iterator[tuple[int, list[Any]]]:
         """Yield (time, slots) of entries, in order of time; the index is made at the first call.
 
-        It forgets what lies before ``first_ms``; a later call that goes back makes it anew.
+        It forgets what is before ``first_ms``; a later call that goes back makes another one.
         """
-        index = self._index
+        index = self.index
         if index is None or first_ms < index.floor_ms:
-            index = self._index = TimeIndex(first_ms)
+            index = self.index = TimeIndex(first_ms)
             self.hot.set_followed(True)
-            from_bytes = self._keys.from_bytes
+            from_bytes = self.keys.from_bytes
             last_segment_ms = max(first_ms, self.bounds.observed_ms)
-            for key, time_ms, other, _ in self._raw(None, None, first_ms, last_segment_ms, False):
+            for key, time_ms, other, _ in self.raw(None, None, first_ms, last_segment_ms, False):
                 index.set(time_ms, (from_bytes(key), time_ms, other), is_present=True)
         else:
             index.raise_floor(first_ms)
@@ -242,19 +257,14 @@ class WindowedLifecycle(StoreLifecycle):
 
     # Lifecycle.
 
-    def _push(self) -> None:
-        if not self.hot.dirty:
-            return
-        slots, entries = self.hot.take_dirty()
-        try:
-            keys = self._keys.all_to_bytes([slot[0] for slot in slots])
-            values, logged, times = self._value_columns(slots, entries)
-        except Exception as error:
-            self._noted(error)
-            raise
-        keys = timed_keys(keys, slots, self._suffix_bytes - 8)
-        self._stage(keys, values, [slot[1] for slot in slots], self._staged.put_all)
-        self._note(keys, logged, times)
+    def write(self, slots: Sequence[Any], entries: Sequence[Any], _: int) -> Columns:
+        """Stage dirty entries; return them as changelog records."""
+        keys = self.keys.all_to_bytes([slot[0] for slot in slots])
+        times = [slot[1] for slot in slots]
+        data, values, logged_times = self.entries.columns(entries, times)
+        keys = timed_keys(keys, slots, self.suffix.size - 8)
+        self._stage(keys, data, times, self.staged.put_all)
+        return keys, values, logged_times
 
     def _stage(
         self,
@@ -273,43 +283,35 @@ class WindowedLifecycle(StoreLifecycle):
             if number >= bounds.first_live:
                 write(number, [keys[row] for row in rows], [values[row] for row in rows])
 
-    def _restored_values(self, block: Block) -> Sequence[bytes | None]:
-        """Return the engine values of changelog records."""
-        return block.values
-
-    def _restored(self, other: int) -> None:
-        """Note the highest second time of restored keys."""
-
-    def _restore_rows(self, block: Block) -> None:
-        keys, values = keyed(block.keys, self._restored_values(block))
+    def restore(self, block: Block) -> None:
+        """Stage changelog records."""
+        keys, data = keyed(block.keys, self.entries.restored(block))
         if not keys:
             return
-        parts = [self._parts(key) for key in keys]
+        parts = [self.suffix.parts(key) for key in keys]
         times = [part[1] for part in parts]
-        self._observe(max(times))
-        self._restored(max(part[2] for part in parts))
-        self._stage(keys, values, times, self._staged.load)
-        self._forget()
+        self.observe(max(times))
+        if self.spec.retain_duplicates:
+            self.sequence = max(self.sequence, max(part[2] for part in parts))
+        self._stage(keys, data, times, self.staged.load)
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Forget chains and index, until a read wants them again."""
-        self._chains.forget()
-        self._index = None
+        self.chains.forget()
+        self.index = None
         self.hot.set_followed(False)
 
-    def _snapshot_rows(self) -> Iterator[tuple[bytes, bytes]]:
-        segments = [self._staged.scan(number, None, None) for number in self._staged.namespaces]
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield key and engine value of all staged entries, sorted by key."""
+        segments = [self.staged.scan(number, None, None) for number in self.staged.namespaces]
         if self.bounds.is_exact:
-            # A segment for each millisecond; they are in memory anyhow.
+            # A segment for each millisecond; all of them are in memory.
             return iter(sorted(chain.from_iterable(segments)))
         return merge(*segments)
 
-    def _snapshot_columns(self, rows: Sequence[tuple[bytes, bytes]]) -> Columns:
-        keys, values = zip(*rows, strict=True)
-        parts = self._parts
-        return keys, values, [parts(key)[1] for key in keys]
-
-    def close(self) -> None:
-        """Give up the engine; what was not committed is lost."""
-        super().close()
-        self._forget()
+    def logged(self, rows: Sequence[tuple[bytes, bytes]], _: int) -> Columns:
+        """Return rows as changelog records."""
+        keys, data = zip(*rows, strict=True)
+        parts = self.suffix.parts
+        return keys, *self.entries.logged(data, [parts(key)[1] for key in keys])

@@ -4,31 +4,31 @@ Window: key, start as 8 bytes, sequence as 4.  Session: key, end, start, 8 bytes
 Pure: imports nothing of ours.
 """
 
+from collections.abc import Callable
 from struct import Struct
+from typing import Any
 
-WINDOW_SUFFIX = 12
-SESSION_SUFFIX = 16
+from attrs import frozen
+
+_WINDOW_BYTES = 12
+_SESSION_BYTES = 16
 MAX_TIME = (1 << 63) - 1
 MAX_SEQUENCE = (1 << 31) - 1
 
 _window = Struct(">qi")
 _session = Struct(">qq")
-#: Bytes of (start, sequence).
-window_suffix = _window.pack
-#: Bytes of (end, start).
-session_suffix = _session.pack
 
 
 def window_parts(data: bytes) -> tuple[bytes, int, int]:
     """Return (key, start, sequence) of a window store's key."""
-    split = len(data) - WINDOW_SUFFIX
+    split = len(data) - _WINDOW_BYTES
     start, sequence = _window.unpack_from(data, split)
     return data[:split], start, sequence
 
 
 def session_parts(data: bytes) -> tuple[bytes, int, int]:
     """Return (key, end, start) of a session store's key."""
-    split = len(data) - SESSION_SUFFIX
+    split = len(data) - _SESSION_BYTES
     end, start = _session.unpack_from(data, split)
     return data[:split], end, start
 
@@ -52,3 +52,39 @@ def key_range(low: bytes | None, high: bytes | None, suffix: int) -> tuple[bytes
     top = b"\x80"
     bound = max(high[:length] + top for length in range(len(high) + 1)) if high else top
     return low, bound
+
+
+def _start_only(start_ms: int, _: int) -> int:
+    return start_ms
+
+
+def _end_then_start(end_ms: int, start_ms: int) -> tuple[int, int]:
+    return end_ms, start_ms
+
+
+def _itself(time_ms: int) -> int:
+    return time_ms
+
+
+def _any_start(end_ms: int) -> tuple[int]:
+    return (end_ms,)
+
+
+@frozen
+class Suffix:
+    """The two times after the key in a windowed store's key: (start, sequence), or (end, start) of a session."""
+
+    #: Bytes of both.
+    size: int
+    #: Makes the bytes of both, and splits the bytes of a whole key into (key, first, second).
+    pack: Callable[[int, int], bytes]
+    parts: Callable[[bytes], tuple[bytes, int, int]]
+    #: What orders the keys of a segment in a store declared in memory.
+    rank: Callable[[bytes], tuple[bytes, int, int]]
+    #: The time by which a chain orders an entry, and the lowest one at a first time.
+    chain_time: Callable[[int, int], Any]
+    chain_start: Callable[[int], Any]
+
+
+WINDOW_SUFFIX = Suffix(_WINDOW_BYTES, _window.pack, window_parts, window_parts, _start_only, _itself)
+SESSION_SUFFIX = Suffix(_SESSION_BYTES, _session.pack, session_parts, latest_start_first, _end_then_start, _any_start)

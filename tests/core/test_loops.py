@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streams.core import loops, plain_loops
 from streams.core.records import Window, Windowed
-from streams.state.windowed_keys import session_suffix, window_suffix
+from streams.state.windowed_keys import SESSION_SUFFIX, WINDOW_SUFFIX
 
 times = st.integers(-1, 2**63 - 1)
 second_bytes = st.sampled_from([(4, st.integers(0, 2**31 - 1)), (8, times)])
@@ -66,10 +66,10 @@ def test_places_of_an_input_follow_its_highest_timestamp(either: ModuleType):
 
 def test_timed_keys_have_the_times_behind_the_key(either: ModuleType):
     assert either.timed_keys([b"a", b""], [("a", 258), ("", 3)], 4) == [
-        b"a" + window_suffix(258, 0),
-        window_suffix(3, 0),
+        b"a" + WINDOW_SUFFIX.pack(258, 0),
+        WINDOW_SUFFIX.pack(3, 0),
     ]
-    assert either.timed_keys([b"a"], [("a", 2, 1)], 8) == [b"a" + session_suffix(2, 1)]
+    assert either.timed_keys([b"a"], [("a", 2, 1)], 8) == [b"a" + SESSION_SUFFIX.pack(2, 1)]
 
 
 def test_timed_values_have_their_time_before_them(either: ModuleType):

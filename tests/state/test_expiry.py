@@ -90,7 +90,7 @@ def test_expiry_is_one_drop_however_much_is_alive(
     assert read(store, 1)
     store.commit({})
     engine.calls.clear()
-    store._chains.chains = Unwalked(store._chains.chains)
+    store._windows.chains.chains = Unwalked(store._windows.chains.chains)
 
     put(store, 0, 3 * SEGMENT_MS)
     store.commit({})

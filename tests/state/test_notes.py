@@ -108,12 +108,12 @@ def test_serdes_are_noted_by_what_they_read(serde: Serde[Any], note: str | None)
     ],
 )
 def test_kind_and_segments_decide_where_entries_lie(one: StoreSpec, two: StoreSpec) -> None:
-    assert not note_of(one).lies_as(note_of(two))
-    assert note_of(one).lies_as(note_of(one))
+    assert not note_of(one).has_layout_of(note_of(two))
+    assert note_of(one).has_layout_of(note_of(one))
 
 
 def test_short_retentions_share_a_length_of_segments() -> None:
-    assert note_of(evolve(WINDOWS, retention_ms=0)).lies_as(note_of(evolve(WINDOWS, retention_ms=120_000)))
+    assert note_of(evolve(WINDOWS, retention_ms=0)).has_layout_of(note_of(evolve(WINDOWS, retention_ms=120_000)))
 
 
 @pytest.mark.parametrize("spec", [KV, WINDOWS, SESSIONS, VERSIONED, evolve(KV, value_serde=PinnedSerde("node"))])

@@ -1,0 +1,152 @@
+"""What an entry of a store is: a value, or a value with the time of its last change.
+
+In the engine the time is 8 bytes before the value; in the changelog it is the timestamp of the record (KIP-258).
+Between the forms of values and the layouts.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from attrs import define
+
+from streams.core.loops import timed_values
+from streams.core.records import Block
+from streams.state.forms import ValueForm
+
+V = TypeVar("V")
+
+_TIME_BYTES = 8
+_time = Struct(">q")
+
+#: Changelog records as columns: keys, values, timestamps.
+Columns: TypeAlias = tuple[Sequence[bytes], Sequence[bytes | None], Sequence[int]]
+
+
+class ValueAndTimestamp(NamedTuple, Generic[V]):
+    """A value and the event time of its last change."""
+
+    value: V
+    timestamp_ms: int
+
+
+class EntryForm(Protocol):
+    """How entries are held, read and written."""
+
+    def from_bytes(self, data: bytes) -> Any:
+        """Return the held form of an engine value."""
+        ...
+
+    def read(self, data: bytes) -> Any:
+        """Return what a user gets for an engine value."""
+        ...
+
+    def shown(self, entry: Any) -> Any:
+        """Return what a user gets for a held entry."""
+        ...
+
+    def value_of(self, entry: Any) -> Any:
+        """Return the held value of an entry, None if it is deleted."""
+        ...
+
+    def columns(
+        self, entries: Sequence[Any], times: Sequence[int]
+    ) -> tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[int]]:
+        """Return engine values, changelog values and changelog times; ``times`` are for entries that have none."""
+        ...
+
+    def restored(self, block: Block) -> Sequence[bytes | None]:
+        """Return the engine values of changelog records."""
+        ...
+
+    def logged(self, data: Sequence[bytes], times: Sequence[int]) -> tuple[Sequence[bytes | None], Sequence[int]]:
+        """Return changelog values and times of engine values."""
+        ...
+
+
+@define(eq=False)
+class PlainEntries:
+    """An entry is the held form of a value."""
+
+    values: ValueForm
+
+    def from_bytes(self, data: bytes) -> Any:
+        """Return the held form of an engine value."""
+        return self.values.from_bytes(data)
+
+    def read(self, data: bytes) -> Any:
+        """Return what a user gets for an engine value."""
+        return self.values.read(data)
+
+    def shown(self, entry: Any) -> Any:
+        """Return what a user gets for a held entry."""
+        return self.values.to_value(entry)
+
+    def value_of(self, entry: Any) -> Any:
+        """Return the held value of an entry, None if it is deleted."""
+        return entry
+
+    def columns(
+        self, entries: Sequence[Any], times: Sequence[int]
+    ) -> tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[int]]:
+        """Return engine values, changelog values and changelog times."""
+        values = self.values.all_to_bytes(entries)
+        return values, values, times
+
+    def restored(self, block: Block) -> Sequence[bytes | None]:
+        """Return the engine values of changelog records."""
+        return block.values
+
+    def logged(self, data: Sequence[bytes], times: Sequence[int]) -> tuple[Sequence[bytes | None], Sequence[int]]:
+        """Return changelog values and times of engine values."""
+        return data, times
+
+
+@define(eq=False)
+class TimedEntries:
+    """An entry is a pair (held form of a value, timestamp_ms); a pair with the value None is deleted."""
+
+    values: ValueForm
+
+    def from_bytes(self, data: bytes) -> Any:
+        """Return the held form of an engine value."""
+        return self.values.from_bytes(data[_TIME_BYTES:]), _time.unpack_from(data)[0]
+
+    def read(self, data: bytes) -> Any:
+        """Return what a user gets for an engine value."""
+        return ValueAndTimestamp(self.values.read(data[_TIME_BYTES:]), _time.unpack_from(data)[0])
+
+    def shown(self, entry: Any) -> Any:
+        """Return what a user gets for a held entry."""
+        return ValueAndTimestamp(self.values.to_value(entry[0]), entry[1])
+
+    def value_of(self, entry: Any) -> Any:
+        """Return the held value of an entry, None if it is deleted."""
+        return None if entry is None else entry[0]
+
+    def columns(
+        self, entries: Sequence[Any], _: Sequence[int]
+    ) -> tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[int]]:
+        """Return engine values, changelog values and changelog times."""
+        values = self.values.all_to_bytes([entry[0] for entry in entries])
+        times = [entry[1] for entry in entries]
+        return timed_values(values, times), values, times
+
+    def restored(self, block: Block) -> Sequence[bytes | None]:
+        """Return the engine values of changelog records."""
+        return timed_values(block.values, block.timestamps)
+
+    def logged(self, data: Sequence[bytes], _: Sequence[int]) -> tuple[Sequence[bytes | None], Sequence[int]]:
+        """Return changelog values and times of engine values."""
+        unpack = _time.unpack_from
+        return [value[_TIME_BYTES:] for value in data], [unpack(value)[0] for value in data]
+
+
+def keyed(
+    keys: Sequence[bytes | None], values: Sequence[bytes | None]
+) -> tuple[Sequence[bytes], Sequence[bytes | None]]:
+    """Leave out records without a key, which a changelog should not have."""
+    if None not in keys:
+        return keys, values  # type: ignore[return-value]
+    rows = [(key, value) for key, value in zip(keys, values, strict=True) if key is not None]
+    return [key for key, _ in rows], [value for _, value in rows]
