@@ -123,6 +123,54 @@ def duplicate_classes(modules: Iterable[Source]) -> Iterator[str]:
             yield f"{name}: {', '.join(places)}"
 
 
+def private_accesses(modules: Iterable[Source]) -> Iterator[str]:
+    """Objects read no private attributes of other objects: all that is not ``self._x`` or ``cls._x``."""
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and re.match(r"_(?!_)", node.attr):
+                holder = ast.unparse(node.value)
+                if holder not in ("self", "cls"):
+                    yield f"{module.path}:{node.lineno}: {holder}.{node.attr}"
+
+
+def _imports(modules: Iterable[Source]) -> dict[str, set[str]]:
+    """What each module imports, by name; imports within functions and under ``TYPE_CHECKING`` count as well."""
+    trees = {module.path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): module for module in modules}
+    found: dict[str, set[str]] = {}
+    for name, module in trees.items():
+        named: set[str] = set()
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Import):
+                named.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                named.update(inner & trees.keys() or {node.module})
+        found[name] = (named & trees.keys()) - {name}
+    return found
+
+
+def _reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = graph[waiting.pop()] - found
+        found |= new
+        waiting.extend(new)
+    return found
+
+
+def import_circles(modules: Iterable[Source], largest: int) -> Iterator[str]:
+    """Modules that import each other, directly or through others, if they are more than ``largest``."""
+    graph = _imports(modules)
+    reachable = {name: _reachable(graph, name) for name in graph}
+    circles = {
+        tuple(sorted(other for other in found if name in reachable[other]))
+        for name, found in reachable.items()
+        if name in found
+    }
+    yield from (f"{len(circle)} modules: {', '.join(circle)}" for circle in sorted(circles) if len(circle) > largest)
+
+
 #: Settings are read as attributes of these: ``config.poll_ms``, ``self._settings.linger_ms``.
 SETTINGS_HOLDERS = re.compile(r"^_?(config|settings|client|consumer|producer|connection|security)$")
 SETTINGS_CLASSES = ("streams/core/config.py", "streams/core/client_settings.py")
@@ -144,6 +192,14 @@ SOURCES = sources()
 
 
 CLASSES = [source("a.py", "class Batch: ..."), source("b.py", "class Batch: ...\nclass _Batch: ...")]
+CIRCLE = [
+    source("a.py", "import b"),
+    source("b.py", "def f():\n    from p import c"),
+    source("p/c.py", "if TYPE_CHECKING:\n    from a import A"),
+    source("p/__init__.py", ""),
+    source("d.py", "import e, a"),
+    source("e.py", "import d"),
+]
 BROKEN: dict[str, tuple[Callable[[], Iterator[str]], list[str]]] = {
     "module": (lambda: long_modules([source("a.py", "x = 1\n" * 601)]), ["a.py: 601 lines"]),
     "function": (
@@ -163,6 +219,11 @@ BROKEN: dict[str, tuple[Callable[[], Iterator[str]], list[str]]] = {
         ["nothing reads the setting a", "nothing reads the setting b"],
     ),
     "class": (lambda: duplicate_classes(CLASSES), ["Batch: a.py:1, b.py:1"]),
+    "private": (
+        lambda: private_accesses([source("a.py", "self._a\nother._b\nother.__class__\nself.c._d")]),
+        ["a.py:2: other._b", "a.py:4: self.c._d"],
+    ),
+    "circle": (lambda: import_circles(CIRCLE, 2), ["3 modules: a, b, p.c"]),
 }
 
 
@@ -177,3 +238,19 @@ def test_every_setting_is_read():
     tables = [SETTINGS, table_of(ConsumerSettings), table_of(ProducerSettings), table_of(ConnectionSettings)]
 
     assert list(unread_settings(SOURCES, {name: None for table in tables for name in table})) == []
+
+
+def test_public_classes_have_names_of_their_own():
+    assert list(duplicate_classes(SOURCES)) == []
+
+
+def test_objects_of_the_dsl_read_no_private_attributes_of_others():
+    """Three: where KStream, KTable and CogroupedKStream take the reference out of another fluent object."""
+    dsl = [module for module in SOURCES if module.path.startswith("streams/dsl/")]
+
+    assert len(list(private_accesses(dsl))) <= 3
+
+
+def test_no_circle_of_imports_is_larger_than_that_of_the_fluent_classes():
+    """KStream, KTable and their groups return each other: 7 modules."""
+    assert list(import_circles(SOURCES, 7)) == []

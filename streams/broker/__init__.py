@@ -9,7 +9,7 @@ from streams.broker.linked import LinkedStorage
 from streams.broker.offline import OfflineTopics, offline_topics
 from streams.broker.serialization import Serialization
 from streams.broker.service import Broker
-from streams.broker.storage import CompactableStorage, Extent, LogStorage, StorageContext, StorageFactory
+from streams.broker.storage import CompactableStorage, LogExtent, LogStorage, StorageContext, StorageFactory
 from streams.broker.topics import OFFSETS_TOPIC, StorageChoice, Storages, Topics
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "BrokerConfig",
     "CompactableStorage",
     "EmbeddedBroker",
-    "Extent",
+    "LogExtent",
     "FileStorage",
     "FsyncPolicy",
     "LinkedStorage",

@@ -13,7 +13,7 @@ from attrs import define, field
 
 from streams.broker.batches import EncodedRun, encoded_blocks, is_gapless, pieces, run_of
 from streams.broker.steps import Keep, Steps, portions, records_in, whole
-from streams.broker.storage import RECORD_OVERHEAD, Extent, StorageContext, continues, payload_size
+from streams.broker.storage import RECORD_OVERHEAD, LogExtent, StorageContext, continues, payload_size
 from streams.core.records import NO_TIMESTAMP, Block, Headers, ProducerStamp
 from streams.protocol.wire import EncodedBlock
 
@@ -36,7 +36,7 @@ class ArrayStorage:
     _bases: list[int] = field(factory=list, init=False)
     _blocks: list[Block] = field(factory=list, init=False)
     # Extents of blocks by base offset, filled on first use.
-    _extents: dict[int, Extent] = field(factory=dict, init=False)
+    _extents: dict[int, LogExtent] = field(factory=dict, init=False)
     _open: "_OpenChunk" = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -126,7 +126,7 @@ class ArrayStorage:
                     return offset, timestamp
         return None
 
-    def extents(self) -> Sequence[Extent]:
+    def extents(self) -> Sequence[LogExtent]:
         """Return one extent per chunk."""
         self._seal()
         return [self._extent(block) for block in self._blocks]
@@ -198,17 +198,17 @@ class ArrayStorage:
             self._blocks.append(chunk.whole())
             self._open = _OpenChunk(self.end_offset)
 
-    def _extent(self, block: Block) -> Extent:
+    def _extent(self, block: Block) -> LogExtent:
         base = block.offsets[0]
         extent = self._extents.get(base)
         if extent is None and isinstance(block, EncodedBlock):
             header = block.header
-            extent = Extent(base, header.next_offset, header.size, header.max_timestamp)
+            extent = LogExtent(base, header.next_offset, header.size, header.max_timestamp)
             self._extents[base] = extent
         if extent is None:
             size = payload_size(block) + RECORD_OVERHEAD * len(block)
             latest = max(block.timestamps, default=NO_TIMESTAMP)
-            extent = self._extents[base] = Extent(base, block.offsets[-1] + 1, size, latest)
+            extent = self._extents[base] = LogExtent(base, block.offsets[-1] + 1, size, latest)
         return extent
 
 

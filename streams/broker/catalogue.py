@@ -11,7 +11,7 @@ from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
 from streams.broker.fetches import Answer
 from streams.broker.limits import CREATED_PARTITIONS
 from streams.broker.refusals import ErrorText, error_of
-from streams.broker.topics import INTERNAL_TOPICS, Topic, Topics, check_name
+from streams.broker.topics import INTERNAL_TOPICS, TopicLogs, Topics, check_name
 from streams.core.errors import BrokerError, ConfigError
 from streams.protocol.messages import (
     CreatePartitions,
@@ -68,13 +68,13 @@ class Catalogue:
                 return TopicMetadata(name, error_of(error)[0])
         return self.described(topic)
 
-    def _found_by_id(self, topic_id: bytes, by_id: Mapping[bytes, Topic]) -> TopicMetadata:
+    def _found_by_id(self, topic_id: bytes, by_id: Mapping[bytes, TopicLogs]) -> TopicMetadata:
         topic = by_id.get(topic_id)
         if topic is None:
             return TopicMetadata("", ErrorCode.UNKNOWN_TOPIC_ID, topic_id=topic_id)
         return self.described(topic)
 
-    def described(self, topic: Topic, partitions: int | None = None) -> TopicMetadata:
+    def described(self, topic: TopicLogs, partitions: int | None = None) -> TopicMetadata:
         """Return partitions and settings of a topic; ``partitions`` None = those that it has."""
         leaders = (self.config.node_id,) * (len(topic.logs) if partitions is None else partitions)
         return TopicMetadata(

@@ -5,7 +5,7 @@ from typing import Final, NoReturn
 
 from attrs import frozen
 
-from streams.broker.storage import Extent
+from streams.broker.storage import LogExtent
 from streams.core.errors import DamagedLogError
 from streams.core.records import Block
 
@@ -37,7 +37,7 @@ class DamagedStorage:
         """Refuse to look."""
         self._refuse()
 
-    def extents(self) -> Sequence[Extent]:
+    def extents(self) -> Sequence[LogExtent]:
         """Return nothing: what is there is not known."""
         return ()
 

@@ -23,7 +23,7 @@ from streams.broker.limits import PARTITION_CACHE_BYTES
 from streams.broker.recovery import RECOVERY_FILE, START_FILE, damaged, recovered
 from streams.broker.segment import Segment
 from streams.broker.steps import Keep, Steps, portions, records_in, whole
-from streams.broker.storage import Extent, Stamped, StorageContext, StorageFactory
+from streams.broker.storage import LogExtent, Stamped, StorageContext, StorageFactory
 from streams.core.errors import ConfigError
 from streams.core.records import Block
 from streams.protocol import batch
@@ -179,11 +179,11 @@ class FileStorage:
                 return found
         return None
 
-    def extents(self) -> Sequence[Extent]:
+    def extents(self) -> Sequence[LogExtent]:
         """Return one extent per segment file that holds anything."""
         ends = [*self._bases[1:], self.end_offset]
         return [
-            Extent(segment.base_offset, end, segment.size, segment.max_timestamp)
+            LogExtent(segment.base_offset, end, segment.size, segment.max_timestamp)
             for segment, end in zip(self._segments, ends, strict=True)
             if segment.size
         ]

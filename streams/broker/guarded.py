@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from attrs import define
 
 from streams.broker.steps import Keep, Steps
-from streams.broker.storage import CompactableStorage, Extent, GradualStorage, LogStorage
+from streams.broker.storage import CompactableStorage, GradualStorage, LogExtent, LogStorage
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import ErrorCode
@@ -64,7 +64,7 @@ class GuardedStorage(Generic[S]):
         """Return the first record at or after the time."""
         return self._named("find a time in", lambda: self.inner.offset_for_timestamp(timestamp_ms))
 
-    def extents(self) -> Sequence[Extent]:
+    def extents(self) -> Sequence[LogExtent]:
         """Return what can be dropped as a whole."""
         return self._named("list the extents of", self.inner.extents)
 

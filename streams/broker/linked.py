@@ -14,7 +14,7 @@ from attrs import define, field
 from streams.broker.array import blocks_below, blocks_from, index_of, joined, numbered
 from streams.broker.batches import EncodedRun, pieces, run_of
 from streams.broker.steps import Keep, Steps, portions, records_in, whole
-from streams.broker.storage import RECORD_OVERHEAD, Extent, StorageContext, payload_size
+from streams.broker.storage import RECORD_OVERHEAD, LogExtent, StorageContext, payload_size
 from streams.core.records import NO_TIMESTAMP, Block
 from streams.protocol.wire import EncodedBlock
 
@@ -117,7 +117,7 @@ class LinkedStorage:
                     return offset, timestamp
         return None
 
-    def extents(self) -> Sequence[Extent]:
+    def extents(self) -> Sequence[LogExtent]:
         """Return one extent per node."""
         return [_extent(node.block) for node in self._nodes()]
 
@@ -191,12 +191,12 @@ class LinkedStorage:
             del self._cursors[next(iter(self._cursors))]
 
 
-def _extent(block: Block) -> Extent:
+def _extent(block: Block) -> LogExtent:
     if isinstance(block, EncodedBlock):
         header = block.header
-        return Extent(header.base_offset, header.next_offset, header.size, header.max_timestamp)
+        return LogExtent(header.base_offset, header.next_offset, header.size, header.max_timestamp)
     size = payload_size(block) + RECORD_OVERHEAD * len(block)
-    return Extent(block.offsets[0], block.offsets[-1] + 1, size, max(block.timestamps, default=NO_TIMESTAMP))
+    return LogExtent(block.offsets[0], block.offsets[-1] + 1, size, max(block.timestamps, default=NO_TIMESTAMP))
 
 
 def linked_storage(context: StorageContext) -> LinkedStorage:

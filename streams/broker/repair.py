@@ -35,7 +35,7 @@ _LAST: Final = 1 << 62
 
 
 @frozen
-class Loss:
+class UnreadableSpan:
     """What of a file cannot be read: bytes, and the records with offsets from ``offset`` up to ``next_offset``."""
 
     partition: str
@@ -62,7 +62,7 @@ class _Repair:
     """The repair of one log; ``parts`` is what each file is to hold: bytes by place, or gaps by offsets."""
 
     directory: Path
-    losses: list[Loss] = field(factory=list, init=False)
+    losses: list[UnreadableSpan] = field(factory=list, init=False)
     start_offset: int = field(default=0, init=False)
     recovery_point: int = field(default=0, init=False)
     #: New contents of files, where these have to change.
@@ -128,7 +128,7 @@ class _Repair:
             return otherwise
 
     def _lose(self, path: Path, offset: int, next_offset: int, size: int, reason: str) -> None:
-        self.losses.append(Loss(self.directory.name, path, offset, max(offset, next_offset), size, reason))
+        self.losses.append(UnreadableSpan(self.directory.name, path, offset, max(offset, next_offset), size, reason))
 
     def perform(self) -> None:
         self.directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -214,7 +214,7 @@ def _resumed(data: bytes | mmap.mmap, start: int, expected: int, end: int) -> tu
     return None
 
 
-def repair(directory: Path, *, is_trial: bool) -> list[Loss]:
+def repair(directory: Path, *, is_trial: bool) -> list[UnreadableSpan]:
     """Write the damaged files of a log anew without what is lost; return what that is.
 
     ``is_trial``: return only what would be lost.
@@ -237,7 +237,7 @@ def repair(directory: Path, *, is_trial: bool) -> list[Loss]:
     return work.losses
 
 
-def repair_data(data_dir: Path, *, is_trial: bool) -> Iterator[Loss]:
+def repair_data(data_dir: Path, *, is_trial: bool) -> Iterator[UnreadableSpan]:
     """Repair every damaged log of a data directory that no broker has open; yield what is lost.
 
     ``is_trial``: only say what would be lost.

@@ -13,7 +13,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from attrs import define, field
 
-from streams.broker.storage import CompactableStorage, Extent, LogStorage
+from streams.broker.storage import CompactableStorage, LogExtent, LogStorage
 from streams.core.records import NO_TIMESTAMP, Block, ProducerStamp
 from streams.protocol import batch
 from streams.protocol.batch import CorruptBatchError
@@ -114,13 +114,13 @@ class SerializedStorage(Generic[S]):
                     return offset, timestamp
         return None
 
-    def extents(self) -> Sequence[Extent]:
+    def extents(self) -> Sequence[LogExtent]:
         """Return the storage's extents, in offsets of records."""
         result = []
         for extent in self.inner.extents():
             base, end = self._offset_at(extent.base_offset), self._offset_at(extent.end_offset)
             if base < end:
-                result.append(Extent(base, end, extent.size_bytes, extent.max_timestamp))
+                result.append(LogExtent(base, end, extent.size_bytes, extent.max_timestamp))
         return result
 
     def flush(self) -> None:

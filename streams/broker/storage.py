@@ -20,7 +20,7 @@ RECORD_OVERHEAD = 7
 _SCAN_RECORDS = 50_000
 
 
-class Extent(NamedTuple):
+class LogExtent(NamedTuple):
     """A stretch of a log that retention drops as a whole: a segment, or a chunk in memory."""
 
     base_offset: int
@@ -66,7 +66,7 @@ class LogStorage(Protocol):
         """Return (offset, timestamp) of the first record at or after the time; None if there is none."""
         ...
 
-    def extents(self) -> Sequence[Extent]:
+    def extents(self) -> Sequence[LogExtent]:
         """Return what can be dropped as a whole, in offset order."""
         ...
 

@@ -94,7 +94,7 @@ class Storages:
 
 
 @define(eq=False)
-class Topic:
+class TopicLogs:
     """A topic and the logs of its partitions.
 
     ``serialization`` None: blocks in memory, record batches in files.  ``partitioner`` is the
@@ -134,7 +134,7 @@ class Topics:
     """All topics of one broker, and their logs by partition."""
 
     storages: Storages
-    by_name: dict[str, Topic] = field(factory=dict, init=False)
+    by_name: dict[str, TopicLogs] = field(factory=dict, init=False)
     logs: dict[TopicPartition, PartitionLog] = field(factory=dict, init=False)
     _is_deferred: bool = field(default=False, init=False)
     #: Ids of topics whose deletion has begun: their folders may go.
@@ -159,7 +159,7 @@ class Topics:
         log.check_sound()
         return log
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> TopicLogs:
         """Return a topic.
 
         Raises:
@@ -178,7 +178,7 @@ class Topics:
         storage: StorageChoice | None = None,
         serialization: Serialization | None = None,
         partitioner: Partitioner | None = None,
-    ) -> Topic:
+    ) -> TopicLogs:
         """Create a topic.
 
         Objects of the user's that are not given are those that the broker was given for its name.
@@ -201,7 +201,7 @@ class Topics:
             raise
         return topic
 
-    def by_id(self) -> dict[bytes, Topic]:
+    def by_id(self) -> dict[bytes, TopicLogs]:
         """Return the topics by their ids."""
         return {topic.topic_id: topic for topic in self}
 
@@ -232,7 +232,7 @@ class Topics:
                     self._shrink(self.by_name.pop(name), 0)
                 raise
 
-    def check_new(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
+    def check_new(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicLogs:
         """See whether a topic could be created, and return it as it would be, without partitions.
 
         Raises:
@@ -248,7 +248,7 @@ class Topics:
         storage: StorageChoice | None,
         serialization: Serialization | None,
         partitioner: Partitioner | None,
-    ) -> Topic:
+    ) -> TopicLogs:
         """Return a topic without partitions, which nobody knows yet."""
         check_name(name)
         if name in self.by_name:
@@ -267,7 +267,7 @@ class Topics:
             storage = _named(parsed.storage) or storages.choice(name)
         if parsed.storage == "custom" and not callable(storage):
             raise ConfigError(f"topic {name!r} is to have a storage of its own: give its factory, as storage=")
-        topic = Topic(name, parsed, storage, serialization or storages.serializations.get(name))
+        topic = TopicLogs(name, parsed, storage, serialization or storages.serializations.get(name))
         topic.partitioner = _partitioner(topic, partitioner)
         return topic
 
@@ -288,7 +288,7 @@ class Topics:
             self._shrink(topic, count)
             raise
 
-    def check_growth(self, name: str, partitions: int) -> Topic:
+    def check_growth(self, name: str, partitions: int) -> TopicLogs:
         """Return a topic that may have so many partitions instead of those that it has.
 
         Raises:
@@ -395,7 +395,7 @@ class Topics:
                 config = parse_config(entry["config"])
             except BrokerError as error:
                 raise ConfigError(f"topics' file {path}: topic {name!r}: {error}; mend it there") from error
-            topic = Topic(name, config, self._stored_choice(name, entry["storage"]))
+            topic = TopicLogs(name, config, self._stored_choice(name, entry["storage"]))
             topic.topic_id = bytes.fromhex(entry["id"])
             topic.partitioner = _partitioner(topic, self.storages.partitioners.get(name))
             topic.serialization = self._stored_serialization(name, entry.get("serialization"))
@@ -405,7 +405,7 @@ class Topics:
             self.by_name[name] = topic
             self._describe_folders(topic)
 
-    def _found(self, topic: Topic, partition: TopicPartition) -> LogStorage:
+    def _found(self, topic: TopicLogs, partition: TopicPartition) -> LogStorage:
         """Return the storage of a partition that there was before, one that refuses everything if it is damaged."""
         folder = self._folder(topic, partition)
         try:
@@ -430,11 +430,11 @@ class Topics:
                 fatal[0].damage.add_note(f"damaged too: {', '.join(others)}")
             fatal[0].check_sound()
 
-    def _folder(self, topic: Topic, partition: TopicPartition) -> Path | None:
+    def _folder(self, topic: TopicLogs, partition: TopicPartition) -> Path | None:
         data_dir = self.storages.data_dir
         return data_dir / LOGS_FOLDER / str(partition) if data_dir is not None and topic.storage == "file" else None
 
-    def _describe_folders(self, topic: Topic) -> None:
+    def _describe_folders(self, topic: TopicLogs) -> None:
         """Note beside the records of each partition what its topic is."""
         for log in topic.logs:
             folder = self._folder(topic, log.partition)
@@ -477,7 +477,7 @@ class Topics:
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _grow(self, topic: Topic, partitions: int) -> None:
+    def _grow(self, topic: TopicLogs, partitions: int) -> None:
         count = len(topic.logs)
         try:
             for number in range(count, partitions):
@@ -496,18 +496,18 @@ class Topics:
             self._shrink(topic, count)
             raise
 
-    def _shrink(self, topic: Topic, partitions: int) -> None:
+    def _shrink(self, topic: TopicLogs, partitions: int) -> None:
         gone = topic.logs[partitions:]
         del topic.logs[partitions:]
         for log in gone:
             self.logs.pop(log.partition, None)
         _each(gone, lambda log: log.storage.delete())
 
-    def _add_log(self, topic: Topic, log: PartitionLog) -> None:
+    def _add_log(self, topic: TopicLogs, log: PartitionLog) -> None:
         topic.logs.append(log)
         self.logs[log.partition] = log
 
-    def _storage(self, topic: Topic, partition: TopicPartition, *, is_known: bool = False) -> LogStorage:
+    def _storage(self, topic: TopicLogs, partition: TopicPartition, *, is_known: bool = False) -> LogStorage:
         factory = self.storages.factory(topic.name, topic.storage)
         context = StorageContext(partition, dict(topic.config.given), is_known)
         is_own = callable(topic.storage)
@@ -526,11 +526,11 @@ class Topics:
             storage = guarded(storage, partition)
         return storage if topic.serialization is None else serialized(storage, topic.serialization)
 
-    def __iter__(self) -> Iterator[Topic]:
+    def __iter__(self) -> Iterator[TopicLogs]:
         return iter(self.by_name.values())
 
 
-def _entry(topic: Topic) -> Entry:
+def _entry(topic: TopicLogs) -> Entry:
     """Return what is stored of a topic."""
     return {
         "partitions": len(topic.logs),
@@ -545,7 +545,7 @@ def _named(storage: str) -> StorageChoice | None:
     return storage if storage in ("array", "linked", "file") else None  # type: ignore[return-value]
 
 
-def _partitioner(topic: Topic, given: Partitioner | None) -> Partitioner | None:
+def _partitioner(topic: TopicLogs, given: Partitioner | None) -> Partitioner | None:
     """Return the partitioner of a topic whose strategy is the user's own."""
     if topic.config.partitioner != "custom":
         if given is not None:

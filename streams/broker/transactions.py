@@ -88,7 +88,7 @@ class TransactionMetadata:
 
 
 @frozen
-class Answer:
+class AnswerRequest:
     """Answer the request that came with this token."""
 
     token: object
@@ -121,7 +121,7 @@ class WriteMarkers:
     is_commit: bool
 
 
-TransactionEffect: TypeAlias = Answer | PersistTransaction | PersistProducerIds | WriteMarkers
+TransactionEffect: TypeAlias = AnswerRequest | PersistTransaction | PersistProducerIds | WriteMarkers
 CoordinatedRequest: TypeAlias = InitProducerId | AddPartitionsToTxn | AddOffsetsToTxn | EndTxn
 
 
@@ -397,7 +397,7 @@ class TransactionCoordinator:
         return producer_id
 
     def _answer(self, token: object, response: Response) -> None:
-        self._effects.append(Answer(token, response))
+        self._effects.append(AnswerRequest(token, response))
 
     def _take_effects(self) -> list[TransactionEffect]:
         effects, self._effects = self._effects, []

@@ -144,11 +144,11 @@ class _Side:
             ScriptError: it does not load, or its topology cannot be built.
         """
         from streams.cli.scripts import built, source
-        from streams.cli.worlds import World
+        from streams.cli.worlds import ScriptModules
         from streams.core.config import StreamsConfig
 
         self.config = StreamsConfig.of(**self.settings)
-        self.world = World()
+        self.world = ScriptModules()
         with self.world.inside():
             self.made = source(self.script)
             self.topology = built(self.script, self.made, self.config)

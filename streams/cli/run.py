@@ -124,7 +124,7 @@ def execute(options: argparse.Namespace) -> int:
     settings |= {name: value for name, value in given.items() if value is not None}
     settings.setdefault("application_id", script.application_id)
     config = StreamsConfig.of(**settings)
-    files = Files.parse(options)
+    files = NamedFiles.parse(options)
     _check_live(files, config, options)
     topology = load(script, config)
     if config.bootstrap_servers:
@@ -139,7 +139,7 @@ def execute(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _beginning(
-    topology: "Topology", files: "Files", config: "StreamsConfig", options: argparse.Namespace
+    topology: "Topology", files: "NamedFiles", config: "StreamsConfig", options: argparse.Namespace
 ) -> Iterator[Path | None]:
     """Give the folder of the run, laid down from a snapshot if one is named; None for a live run in memory.
 
@@ -163,7 +163,7 @@ def _beginning(
         yield folder
 
 
-def _check_live(files: "Files", config: "StreamsConfig", options: argparse.Namespace) -> None:
+def _check_live(files: "NamedFiles", config: "StreamsConfig", options: argparse.Namespace) -> None:
     """Refuse what a live run of this kind cannot have.
 
     Raises:
@@ -199,7 +199,7 @@ def _check_live(files: "Files", config: "StreamsConfig", options: argparse.Names
 
 def _run_live(
     topology: "Topology",
-    files: "Files",
+    files: "NamedFiles",
     config: "StreamsConfig",
     settings: dict[str, Any],
     options: argparse.Namespace,
@@ -222,7 +222,7 @@ def _run_live(
 
 def _run_bounded(
     topology: "Topology",
-    files: "Files",
+    files: "NamedFiles",
     config: "StreamsConfig",
     settings: dict[str, Any],
     options: argparse.Namespace,
@@ -265,7 +265,7 @@ def _run_bounded(
         return status_of(late_in(result.topology, result.metrics), limit)
 
 
-def _continued(files: "Files", inputs: "dict[str, FileInput]", folder: Path) -> "dict[str, Continued]":
+def _continued(files: "NamedFiles", inputs: "dict[str, FileInput]", folder: Path) -> "dict[str, Continued]":
     """Return readers that continue after what earlier runs, or the snapshot of a replay, have read.
 
     A file that begins with all that was replayed is the same history, grown: what was read of it is
@@ -363,7 +363,7 @@ def _summarize(
 
 
 @frozen
-class Files:
+class NamedFiles:
     """Topics and the files that the user named for them; ``next_inputs`` are topics of inputs given by ``--next``."""
 
     inputs: Mapping[str, str]
@@ -371,7 +371,7 @@ class Files:
     next_inputs: Collection[str] = ()
 
     @classmethod
-    def parse(cls, options: argparse.Namespace) -> "Files":
+    def parse(cls, options: argparse.Namespace) -> "NamedFiles":
         """Return the files of the arguments.
 
         Raises:

@@ -27,7 +27,7 @@ _SHARED = tuple(
 
 
 @define(eq=False)
-class World:
+class ScriptModules:
     """The modules of one script."""
 
     _modules: dict[str, ModuleType] = field(factory=dict)

@@ -33,7 +33,7 @@ _HEADER_OVERHEAD_BYTES: Final = 4
 
 
 @define(eq=False)
-class Batch:
+class ProducerBatch:
     """Consecutive records of one partition; ``deliveries`` is one per record, or one for a whole block."""
 
     number: int
@@ -168,7 +168,7 @@ class Parcel:
 
 
 @define(eq=False)
-class PartitionQueue:
+class PartitionBatches:
     """What waits and what is under way of one partition, the oldest first: parcels, then batches.
 
     ``identity`` and ``next_sequence`` say how the next parcel is stamped.  ``is_held``: something
@@ -179,7 +179,7 @@ class PartitionQueue:
     """
 
     parcels: list[Parcel] = field(factory=list)
-    batches: deque[Batch] = field(factory=deque)
+    batches: deque[ProducerBatch] = field(factory=deque)
     in_flight: int = 0
     retry_at_ms: int = 0
     is_held: bool = False
@@ -207,9 +207,9 @@ class Accumulator:
         # In-flight requests of one partition: a broker keeps the order of several for an idempotent producer only.
         self._max_in_flight = settings.max_in_flight_requests if settings.is_idempotent else 1
         self._max_parcel_bytes = settings.max_request_bytes
-        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._queues: dict[TopicPartition, PartitionBatches] = {}
         # Queues that may send something, in the order in which they came to.
-        self._waiting: dict[TopicPartition, PartitionQueue] = {}
+        self._waiting: dict[TopicPartition, PartitionBatches] = {}
         # How many pieces of each batch are not finished, in the order of their numbers.
         self._unfinished: dict[int, int] = {}
         self._number = 0
@@ -251,7 +251,7 @@ class Accumulator:
         for index in range(pieces):
             start, stop = len(block) * index // pieces, len(block) * (index + 1) // pieces
             piece = block if pieces == 1 else block.slice(start, stop)
-            batch = Batch(self._number, partition, now_ms, piece, [delivery], is_open=False)
+            batch = ProducerBatch(self._number, partition, now_ms, piece, [delivery], is_open=False)
             # What is left of the division counts with the last piece.
             batch.size_bytes = size_bytes * (index + 1) // pieces - size_bytes * index // pieces
             self._append(batch)
@@ -301,7 +301,7 @@ class Accumulator:
         return earliest
 
     def drain(
-        self, now_ms: int, may_go: Callable[[TopicPartition], bool], begin: Callable[[PartitionQueue, Parcel], None]
+        self, now_ms: int, may_go: Callable[[TopicPartition], bool], begin: Callable[[PartitionBatches, Parcel], None]
     ) -> dict[TopicPartition, Parcel]:
         """Take the next parcel of each partition that may send now; ``begin`` stamps one that is new.
 
@@ -387,7 +387,7 @@ class Accumulator:
             self._restarts += 1
         self._update(partition, queue)
 
-    def restartable(self) -> list[tuple[TopicPartition, PartitionQueue]]:
+    def restartable(self) -> list[tuple[TopicPartition, PartitionBatches]]:
         """Return what waits for a restart and has nothing under way."""
         if not self._restarts:
             return []
@@ -438,7 +438,7 @@ class Accumulator:
 
     # --- inside -----------------------------------------------------------------------
 
-    def _remove(self, partition: TopicPartition, queue: PartitionQueue, parcels: list[Parcel]) -> list[Parcel]:
+    def _remove(self, partition: TopicPartition, queue: PartitionBatches, parcels: list[Parcel]) -> list[Parcel]:
         for parcel in parcels:
             self._forget(parcel.numbers)
             self.used_bytes -= parcel.size_bytes
@@ -447,19 +447,19 @@ class Accumulator:
 
     def _new_batch(
         self, partition: TopicPartition, block: Block, deliveries: list[Delivery], now_ms: int, *, is_open: bool
-    ) -> Batch:
+    ) -> ProducerBatch:
         self._number += 1
         self._unfinished[self._number] = 1
-        return Batch(self._number, partition, now_ms, block, deliveries, is_open)
+        return ProducerBatch(self._number, partition, now_ms, block, deliveries, is_open)
 
-    def _append(self, batch: Batch) -> None:
+    def _append(self, batch: ProducerBatch) -> None:
         queue = self._queues.get(batch.partition)
         if queue is None:
-            queue = self._queues[batch.partition] = PartitionQueue()
+            queue = self._queues[batch.partition] = PartitionBatches()
         queue.batches.append(batch)
         self._update(batch.partition, queue)
 
-    def _new_parcel(self, queue: PartitionQueue) -> Parcel:
+    def _new_parcel(self, queue: PartitionBatches) -> Parcel:
         batches = [queue.batches.popleft()]
         batches[0].seal()
         count, size = len(batches[0].block), batches[0].size_bytes
@@ -472,7 +472,7 @@ class Accumulator:
             batches.append(queue.batches.popleft())
         return self._parcel_of(batches)
 
-    def _parcel_of(self, batches: Sequence[Batch]) -> Parcel:
+    def _parcel_of(self, batches: Sequence[ProducerBatch]) -> Parcel:
         first = batches[0]
         first.seal()
         if len(batches) == 1:
@@ -508,7 +508,7 @@ class Accumulator:
             if not self._unfinished[number]:
                 del self._unfinished[number]
 
-    def _update(self, partition: TopicPartition, queue: PartitionQueue) -> None:
+    def _update(self, partition: TopicPartition, queue: PartitionBatches) -> None:
         """Keep the row of those that may send."""
         limit = self._max_in_flight if queue.is_settled else 1
         if queue.has_waiting and queue.in_flight < limit and not queue.needs_restart:
@@ -517,7 +517,7 @@ class Accumulator:
             self._waiting.pop(partition, None)
             queue.is_held = False
 
-    def _due_ms(self, queue: PartitionQueue) -> int:
+    def _due_ms(self, queue: PartitionBatches) -> int:
         """Return when the next of a queue has lingered enough."""
         if queue.in_flight < len(queue.parcels):
             return 0

@@ -20,7 +20,7 @@ from streams.clients.records import GroupMetadata
 from streams.clients.sender import Sender
 from streams.clients.sender_driver import SenderDriver
 from streams.clients.tcp import cluster_of
-from streams.clients.transaction import TransactionState
+from streams.clients.transaction import TransactionPhase
 from streams.clients.transactor import Transactor
 from streams.core.client_settings import ProducerSettings, Security
 from streams.core.clock import Clock, SystemClock
@@ -369,7 +369,7 @@ class Producer:
             self.commit_transaction()
         except BaseException as error:
             assert self._transaction is not None
-            if self._transaction.state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE):
+            if self._transaction.state in (TransactionPhase.IN_TRANSACTION, TransactionPhase.ABORTABLE):
                 try:
                     self.abort_transaction()
                 except StreamsError as failure:
@@ -384,13 +384,13 @@ class Producer:
 
     def _check_transaction(self) -> None:
         transaction = self._transaction
-        if transaction is not None and transaction.state is not TransactionState.IN_TRANSACTION:
-            transaction.require("send", TransactionState.IN_TRANSACTION)
+        if transaction is not None and transaction.state is not TransactionPhase.IN_TRANSACTION:
+            transaction.require("send", TransactionPhase.IN_TRANSACTION)
 
     def _abort_quietly(self) -> None:
         """Abort what is open when the producer is closed; the broker does it otherwise, after the timeout."""
         assert self._transaction is not None
-        if self._transaction.state in (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE):
+        if self._transaction.state in (TransactionPhase.IN_TRANSACTION, TransactionPhase.ABORTABLE):
             try:
                 self.abort_transaction()
             except StreamsError as error:

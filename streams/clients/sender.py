@@ -15,7 +15,7 @@ from typing import Final
 
 from attrs import define, field
 
-from streams.clients.accumulator import REFUSED_RECORDS, Accumulator, Parcel, PartitionQueue
+from streams.clients.accumulator import REFUSED_RECORDS, Accumulator, Parcel, PartitionBatches
 from streams.clients.errors import LEADER_MOVED, RequestTimeoutError, as_error, error_for, is_final, is_transient
 from streams.clients.metadata import MetadataCache
 from streams.clients.network import ANY_NODE, Backoff, Callback, Network
@@ -209,7 +209,7 @@ class Sender:
     def _needs_producer_id(self) -> bool:
         return self.identity is not None and not self.identity.is_known and not self.accumulator.is_empty
 
-    def _stamp(self, queue: PartitionQueue, parcel: Parcel) -> None:
+    def _stamp(self, queue: PartitionBatches, parcel: Parcel) -> None:
         identity = self.identity
         if identity is None:
             parcel.stamp(None, self.settings.compression_type)

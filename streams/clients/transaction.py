@@ -15,7 +15,7 @@ from streams.core.records import TopicPartition
 from streams.protocol.messages import AddPartitionsToTxn, ErrorCode
 
 
-class TransactionState(Enum):
+class TransactionPhase(Enum):
     """What a transactional producer is about."""
 
     UNINITIALIZED = "uninitialized"
@@ -27,8 +27,8 @@ class TransactionState(Enum):
     FATAL = "out of use"
 
 
-_S = TransactionState
-_TRANSITIONS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+_S = TransactionPhase
+_TRANSITIONS: Final[dict[TransactionPhase, frozenset[TransactionPhase]]] = {
     _S.UNINITIALIZED: frozenset({_S.READY, _S.FATAL}),
     _S.READY: frozenset({_S.IN_TRANSACTION, _S.FATAL}),
     _S.IN_TRANSACTION: frozenset({_S.COMMITTING, _S.ABORTING, _S.ABORTABLE, _S.READY, _S.FATAL}),
@@ -81,7 +81,7 @@ class Transaction:
 
     transactional_id: str
     identity: Identity
-    state: TransactionState = TransactionState.UNINITIALIZED
+    state: TransactionPhase = TransactionPhase.UNINITIALIZED
     error: BrokerError | None = None
     #: Partitions that the coordinator knows of, and those it has yet to be told, in order.
     added: dict[TopicPartition, None] = field(factory=dict)
@@ -96,12 +96,12 @@ class Transaction:
 
     # --- states -----------------------------------------------------------------------
 
-    def move(self, to: TransactionState) -> None:
+    def move(self, to: TransactionPhase) -> None:
         """Change the state."""
         assert to in _TRANSITIONS[self.state], f"{self.state} -> {to}"
         self.state = to
 
-    def require(self, verb: str, *states: TransactionState) -> None:
+    def require(self, verb: str, *states: TransactionPhase) -> None:
         """Refuse a verb that does not fit.
 
         Raises:

@@ -14,7 +14,7 @@ from streams.clients.network import ANY_NODE, Patience
 from streams.clients.offsets import with_metadata
 from streams.clients.records import GroupMetadata
 from streams.clients.sender import Sender
-from streams.clients.transaction import FENCED, Transaction, TransactionState
+from streams.clients.transaction import FENCED, Transaction, TransactionPhase
 from streams.core.clock import Clock
 from streams.core.errors import TransactionError
 from streams.core.records import TopicPartition
@@ -63,16 +63,16 @@ class Transactor:
     def initialize(self) -> None:
         """Get an identity, fencing whoever had the transactional id before."""
         transaction = self.transaction
-        if transaction.state is TransactionState.READY:
+        if transaction.state is TransactionPhase.READY:
             return
-        transaction.require("init_transactions", TransactionState.UNINITIALIZED)
+        transaction.require("init_transactions", TransactionPhase.UNINITIALIZED)
         self._renew(-1, -1)
-        transaction.move(TransactionState.READY)
+        transaction.move(TransactionPhase.READY)
 
     def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
         """Make a group's offsets part of the transaction."""
         transaction = self.transaction
-        transaction.require("send_offsets_to_transaction", TransactionState.IN_TRANSACTION)
+        transaction.require("send_offsets_to_transaction", TransactionPhase.IN_TRANSACTION)
         if not offsets:
             return
         what = f"offsets of group {group.group_id!r}"
@@ -97,19 +97,19 @@ class Transactor:
     def commit(self, flush: Callable[[], None]) -> None:
         """Write all that is left, then have it count."""
         transaction = self.transaction
-        transaction.require("commit_transaction", TransactionState.IN_TRANSACTION, TransactionState.COMMITTING)
-        if transaction.state is TransactionState.IN_TRANSACTION:
+        transaction.require("commit_transaction", TransactionPhase.IN_TRANSACTION, TransactionPhase.COMMITTING)
+        if transaction.state is TransactionPhase.IN_TRANSACTION:
             flush()
-            transaction.require("commit_transaction", TransactionState.IN_TRANSACTION)
+            transaction.require("commit_transaction", TransactionPhase.IN_TRANSACTION)
             if not transaction.is_started:
                 transaction.finish()
                 return
-            transaction.move(TransactionState.COMMITTING)
+            transaction.move(TransactionPhase.COMMITTING)
         self._end(is_commit=True)
 
     def abort(self) -> None:
         """Have nothing of it count."""
-        transaction, states = self.transaction, TransactionState
+        transaction, states = self.transaction, TransactionPhase
         transaction.require("abort_transaction", states.IN_TRANSACTION, states.ABORTABLE, states.ABORTING)
         if transaction.state is not states.ABORTING:
             # Records may be on their way to it: only a new epoch keeps a late request out of the next one.

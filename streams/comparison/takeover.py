@@ -19,7 +19,7 @@ from streams.comparison.matching import (
     paired_stores,
     stores_below,
 )
-from streams.comparison.versions import Form, Version, group_notes
+from streams.comparison.versions import SerdeForm, Version, group_notes
 from streams.core.clock import VirtualClock
 from streams.core.errors import TopologyError
 from streams.protocol.messages import OffsetAndMetadata
@@ -285,7 +285,7 @@ class _Check:
             self._place(name, one, two)
             self._content(name)
 
-    def _forms(self, name: str) -> tuple[tuple[Form, Form], tuple[Form, Form]]:
+    def _forms(self, name: str) -> tuple[tuple[SerdeForm, SerdeForm], tuple[SerdeForm, SerdeForm]]:
         return self.old.forms(name), self.new.forms(name)
 
     def _layout(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
@@ -315,7 +315,7 @@ class _Check:
         was, now = (StoreNote.of(spec, is_logged=spec.has_changelog) for spec in (one, two))
         return None if was.has_layout_of(now) else f"has another layout on disk: {was.layout_difference(now)}"
 
-    def _form(self, name: str, what: str, was: Form, now: Form) -> None:
+    def _form(self, name: str, what: str, was: SerdeForm, now: SerdeForm) -> None:
         """Check that bytes can be read."""
         subject = f"store {name}"
         if now.is_pinned and not was.is_pinned:
@@ -334,7 +334,7 @@ class _Check:
         elif fits is None:
             self._untold(name, what, was, now)
 
-    def _untold(self, name: str, what: str, was: Form, now: Form) -> None:
+    def _untold(self, name: str, what: str, was: SerdeForm, now: SerdeForm) -> None:
         """Only the bytes can tell whether they are read."""
         subject, found = f"store {name}", self.evidence.get(name)
         changed = f"{what} are {was.name} in OLD and {now.name} in NEW"
@@ -523,29 +523,29 @@ def _seconds(ms: int) -> str:
     return f"{ms / 1000:g} s"
 
 
-def _written_forms(topology: Topology, topic: str) -> tuple[Form | None, Form | None]:
+def _written_forms(topology: Topology, topic: str) -> tuple[SerdeForm | None, SerdeForm | None]:
     for node in topology.nodes.values():
         if isinstance(node, SinkNode) and node.topic == topic:
-            return Form.of(node.key_serde), Form.of(node.value_serde)
+            return SerdeForm.of(node.key_serde), SerdeForm.of(node.value_serde)
     return None, None
 
 
-def _read_forms(topology: Topology, topic: str) -> tuple[Form | None, Form | None]:
+def _read_forms(topology: Topology, topic: str) -> tuple[SerdeForm | None, SerdeForm | None]:
     for source in topology.sources():
         if topic in source.topics:
-            return Form.of(source.key_serde), Form.of(source.value_serde)
+            return SerdeForm.of(source.key_serde), SerdeForm.of(source.value_serde)
     return None, None
 
 
-def _sources(topology: Topology) -> dict[str, tuple[Form, Form]]:
+def _sources(topology: Topology) -> dict[str, tuple[SerdeForm, SerdeForm]]:
     """Return the topics from outside that tasks read, with the forms in which they do."""
 
-    def forms() -> Iterator[tuple[str, tuple[Form, Form]]]:
+    def forms() -> Iterator[tuple[str, tuple[SerdeForm, SerdeForm]]]:
         for source in topology.sources():
             assert isinstance(source, SourceNode)
             for topic in source.topics:
                 if topic not in topology.internal_topics:
-                    yield topic, (Form.of(source.key_serde), Form.of(source.value_serde))
+                    yield topic, (SerdeForm.of(source.key_serde), SerdeForm.of(source.value_serde))
 
     return dict(forms())
 

@@ -29,7 +29,7 @@ from streams.comparison.differences import (
     Side,
     TopicComparison,
 )
-from streams.comparison.versions import Form
+from streams.comparison.versions import SerdeForm
 from streams.core.records import Block
 from streams.core.topic import Topic
 from streams.replay.calls import key_text, output_partitions, plain, reader
@@ -124,7 +124,7 @@ def _topic_notes(
             ("keys", one.key_serde, two.key_serde),
             ("values", one.value_serde, two.value_serde),
         ):
-            before, after = Form.of(was), Form.of(now)
+            before, after = SerdeForm.of(was), SerdeForm.of(now)
             if before.is_read_as(after) is not True:
                 changed = (
                     f"{before.name} -> {after.name}" if before.name != after.name else f"{after.name}: other fields"
@@ -253,7 +253,7 @@ def _values_may_be_equal(one: Topic[Any, Any] | None, two: Topic[Any, Any] | Non
     """Whether the types differ, so that other bytes may be the same value."""
     if one is None or two is None:
         return False
-    return Form.of(one.value_serde).is_read_as(Form.of(two.value_serde)) is not True
+    return SerdeForm.of(one.value_serde).is_read_as(SerdeForm.of(two.value_serde)) is not True
 
 
 @define(eq=False)

@@ -33,7 +33,7 @@ _JSON = "JSON"
 
 
 @frozen
-class Form:
+class SerdeForm:
     """The bytes of keys or values: ``family`` says which can be read as which.
 
     ``name`` is for messages.  ``schema`` distinguishes JSON types, None if unknown.  ``is_pinned``
@@ -48,7 +48,7 @@ class Form:
     pinned_as: str | None = None
 
     @classmethod
-    def of(cls, serde: Serde[Any], type_name: str | None = None) -> "Form":
+    def of(cls, serde: Serde[Any], type_name: str | None = None) -> "SerdeForm":
         """Return the form of a serde; ``type_name`` is what a replay has pinned it to."""
         if isinstance(serde, PinnedSerde):
             known = type_name or serde.type_name
@@ -61,7 +61,7 @@ class Form:
             return cls(_windowed_name(prefix, inner.name), prefix + inner.family, inner.schema)
         return evolve(_named(serde.name), schema=_schema(serde))
 
-    def is_read_as(self, other: "Form") -> bool | None:
+    def is_read_as(self, other: "SerdeForm") -> bool | None:
         """Whether bytes of this form are what another one reads; None if only the bytes can tell."""
         if not self.family or not other.family:
             return True if self.is_pinned and other.is_pinned else None
@@ -74,11 +74,11 @@ class Form:
         return True if self.schema == other.schema else None
 
 
-def _named(name: str) -> Form:
+def _named(name: str) -> SerdeForm:
     if name == "json" or name.startswith(("json:", "class:")) or name == "tuple":
-        return Form(without_module(name).removeprefix("class:").removeprefix("json:"), _JSON)
+        return SerdeForm(without_module(name).removeprefix("class:").removeprefix("json:"), _JSON)
     plain = without_module(name)
-    return Form(_WORDS.get(plain, plain), plain)
+    return SerdeForm(_WORDS.get(plain, plain), plain)
 
 
 def _windowed_name(prefix: str, inner: str) -> str:
@@ -168,11 +168,11 @@ class Version:
         """Return the sub-topology of a store."""
         return next(sub for sub in self.subs if store in sub.stores)
 
-    def forms(self, store: str) -> tuple[Form, Form]:
+    def forms(self, store: str) -> tuple[SerdeForm, SerdeForm]:
         """Return the forms of a store's keys and values."""
         spec = self.topology.stores[store]
         key, value = self.types.get(store, (None, None))
-        return Form.of(spec.key_serde, key), Form.of(spec.value_serde, value)
+        return SerdeForm.of(spec.key_serde, key), SerdeForm.of(spec.value_serde, value)
 
     def broker_topics(self) -> dict[str, int]:
         """Return all topics that are on the broker when this version has run, with their partitions."""

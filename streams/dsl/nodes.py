@@ -16,9 +16,9 @@ from streams.dsl.serde_variables import SerdeVariable
 from streams.state.specs import StoreSpec
 from streams.topology.graph import (
     GlobalStore,
-    InternalTopic,
     Partitioner,
     ProcessorNode,
+    RepartitionTopic,
     SinkNode,
     SourceNode,
     Topology,
@@ -155,7 +155,7 @@ class LogicalRepartition:
         key, value = self.key.resolve(), self.value.resolve()
         if self.change_of is not None:
             value = self.change_of(value)
-        topology.add_internal_topic(InternalTopic(self.topic, self.partitions))
+        topology.add_internal_topic(RepartitionTopic(self.topic, self.partitions))
         parents = node.parent_names
         if self.filter is not None:
             operator: Inline = Filter(has_key) if self.is_dropping_null_keys else PassThrough()
@@ -297,7 +297,7 @@ class LogicalInternalSink:
 
     def write(self, node: LogicalNode, topology: Topology) -> None:
         """Add the topic and the sink."""
-        topology.add_internal_topic(InternalTopic(self.topic))
+        topology.add_internal_topic(RepartitionTopic(self.topic))
         topology.add_node(
             SinkNode(node.name, self.topic, self.key(), self.value(), node.parent_names, None, self.partitioner)
         )

@@ -7,7 +7,7 @@ directory has read of its inputs.
 Imports core only.
 """
 
-from streams.files.kinds import STANDARD_OUTPUT, WHOLE, Part, Source, input_kind, kind_of
+from streams.files.kinds import STANDARD_OUTPUT, WHOLE, FileSource, Part, input_kind, kind_of
 from streams.files.lake import table_around
 from streams.files.ledger import Continued, Ledger
 from streams.files.parts import count_rows, cut_file
@@ -25,7 +25,7 @@ __all__ = [
     "OutputError",
     "Part",
     "RowReader",
-    "Source",
+    "FileSource",
     "count_rows",
     "cut_file",
     "input_kind",

@@ -18,26 +18,26 @@ from streams.core.errors import InputError
 from streams.core.records import Headers
 from streams.core.serdes import BYTES
 from streams.files.forms import BAD_INPUT, Form, Hex
-from streams.files.kinds import WHOLE, FileKind, Kind, Part, Source, open_binary
+from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, open_binary
 from streams.files.lines import BATCH_ROWS, line_chunks
 
 
 @frozen
-class Batch:
+class RowBatch:
     """Consecutive rows: their index in the file, their lines (counted from 1), and the rows as cut."""
 
     first_row: int
     lines: Sequence[int]
     rows: Sequence[Any]
 
-    def from_row(self, row: int) -> "Batch":
+    def from_row(self, row: int) -> "RowBatch":
         """Return what is left from a row of the file on."""
         skipped = max(0, row - self.first_row)
-        return Batch(self.first_row + skipped, self.lines[skipped:], self.rows[skipped:])
+        return RowBatch(self.first_row + skipped, self.lines[skipped:], self.rows[skipped:])
 
 
 @define
-class Columns:
+class RowColumns:
     """What rows give: None for a column that they leave to the topic, or an item of it."""
 
     values: list[bytes | None]
@@ -47,7 +47,7 @@ class Columns:
     partitions: list[int | None] | None = None
 
 
-class Format(Protocol):
+class FileFormat(Protocol):
     """How one kind of file is cut and read."""
 
     @property
@@ -60,11 +60,11 @@ class Format(Protocol):
         """What stands above the first row and decides what rows mean; known once a batch is there."""
         ...
 
-    def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
+    def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
         """Yield the rows of a part in file order, without the first ``skip_rows`` of the file."""
         ...
 
-    def columns(self, rows: Sequence[Any]) -> Columns:
+    def columns(self, rows: Sequence[Any]) -> RowColumns:
         """Return what the rows give; raises one of BAD_INPUT."""
         ...
 
@@ -73,7 +73,7 @@ class Format(Protocol):
         ...
 
 
-def format_of(kind: Kind, key: Form, value: Form) -> Format:
+def format_of(kind: Kind, key: Form, value: Form) -> FileFormat:
     """Return the format of a kind, for the two sides of a topic."""
     if kind is Kind.RECORDS:
         return RecordLines(key, value)
@@ -84,14 +84,16 @@ def format_of(kind: Kind, key: Form, value: Form) -> Format:
     return TextLines(value) if kind.is_text else JsonLines(value)
 
 
-def _line_batches(source: Source, kind: FileKind, skip_rows: int, part: Part, *, skip_blank: bool) -> Iterator[Batch]:
+def _line_batches(
+    source: FileSource, kind: FileKind, skip_rows: int, part: Part, *, skip_blank: bool
+) -> Iterator[RowBatch]:
     row = part.first_row
     for first_line, lines in line_chunks(source, kind, part):
         numbers: Sequence[int] = range(first_line, first_line + len(lines))
         if skip_blank and not all(map(bytes.strip, lines)):
             kept = [(number, line) for number, line in zip(numbers, lines, strict=True) if line.strip()]
             numbers, lines = [number for number, _ in kept], [line for _, line in kept]
-        batch = Batch(row, numbers, lines)
+        batch = RowBatch(row, numbers, lines)
         row += len(lines)
         if row > skip_rows:
             yield batch.from_row(skip_rows)
@@ -105,13 +107,13 @@ class JsonLines:
     unit: str = "line"
     heading: bytes = b""
 
-    def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
+    def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
         """Yield lines."""
         return _line_batches(source, kind, skip_rows, part, skip_blank=True)
 
-    def columns(self, rows: Sequence[bytes]) -> Columns:
+    def columns(self, rows: Sequence[bytes]) -> RowColumns:
         """Return the values."""
-        return Columns(self.value.all_from_json(list(map(bytes.strip, rows))))
+        return RowColumns(self.value.all_from_json(list(map(bytes.strip, rows))))
 
     def raw(self, row: bytes) -> bytes:
         """Return the line."""
@@ -126,16 +128,16 @@ class TextLines:
     unit: str = "line"
     heading: bytes = b""
 
-    def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
+    def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
         """Yield lines."""
         return _line_batches(source, kind, skip_rows, part, skip_blank=False)
 
-    def columns(self, rows: Sequence[bytes]) -> Columns:
+    def columns(self, rows: Sequence[bytes]) -> RowColumns:
         """Return the values."""
         if self.value.serde is BYTES:
-            return Columns(list(rows))
+            return RowColumns(list(rows))
         convert = self.value.from_object
-        return Columns([convert(line.decode()) for line in rows])
+        return RowColumns([convert(line.decode()) for line in rows])
 
     def raw(self, row: bytes) -> bytes:
         """Return the line."""
@@ -165,17 +167,17 @@ class RecordLines:
     unit: str = "line"
     heading: bytes = b""
 
-    def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
+    def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
         """Yield lines."""
         return _line_batches(source, kind, skip_rows, part, skip_blank=True)
 
-    def columns(self, rows: Sequence[bytes]) -> Columns:
+    def columns(self, rows: Sequence[bytes]) -> RowColumns:
         """Return all columns that the records give."""
         records = [_record(line) for line in rows]
         headers = None
         if any(record.headers for record in records):
             headers = [tuple(_header(*header) for header in record.headers or ()) for record in records]
-        return Columns(
+        return RowColumns(
             self.value.all_from_json([bytes(record.value) for record in records]),
             _keys(self.key, [bytes(record.key) for record in records]),
             [None if record.timestamp is msgspec.UNSET else record.timestamp for record in records],
@@ -223,7 +225,7 @@ class CsvRows:
         """The names of the columns."""
         return ",".join(self._header).encode(errors="surrogateescape") + b"\n"
 
-    def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
+    def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
         """Yield (cells, text) of each row; blank lines are no rows.
 
         Raises:
@@ -242,7 +244,7 @@ class CsvRows:
                 cells = next(reader, None)
             except csv.Error as error:
                 if rows:
-                    yield Batch(row - len(rows), numbers, rows)
+                    yield RowBatch(row - len(rows), numbers, rows)
                 raise InputError(
                     f"{source}:{line}: the row that begins here is not CSV: {error}; "
                     "look for a quote that is not closed"
@@ -259,19 +261,19 @@ class CsvRows:
                 rows.append((cells, "".join(text.taken)))
                 numbers.append(line)
             if len(rows) >= BATCH_ROWS:
-                yield Batch(row - len(rows), numbers, rows)
+                yield RowBatch(row - len(rows), numbers, rows)
                 numbers, rows = [], []
         if rows:
-            yield Batch(row - len(rows), numbers, rows)
+            yield RowBatch(row - len(rows), numbers, rows)
 
-    def columns(self, rows: Sequence[tuple[list[str], str]]) -> Columns:
+    def columns(self, rows: Sequence[tuple[list[str], str]]) -> RowColumns:
         """Return the values."""
         header, convert = self._header, self.value.from_object
         width = len(header)
         for cells, _ in rows:
             if len(cells) != width:
                 raise ValueError(f"the row has {len(cells)} cells, the header {width}")
-        return Columns([convert(dict(zip(header, cells, strict=True))) for cells, _ in rows])
+        return RowColumns([convert(dict(zip(header, cells, strict=True))) for cells, _ in rows])
 
     def raw(self, row: tuple[list[str], str]) -> bytes:
         """Return the line or lines of the row."""
@@ -303,7 +305,7 @@ class _CsvText:
         return text
 
 
-def _csv_header(source: Source, line: int, cells: list[str]) -> list[str]:
+def _csv_header(source: FileSource, line: int, cells: list[str]) -> list[str]:
     doubles = sorted({name for name in cells if cells.count(name) > 1})
     if doubles:
         raise InputError(f"{source}:{line}: column {doubles[0]!r} stands twice in the header; rename one")
@@ -318,7 +320,7 @@ class ParquetRows:
     unit: str = "row"
     heading: bytes = b""
 
-    def batches(self, source: Source, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[Batch]:
+    def batches(self, source: FileSource, kind: FileKind, skip_rows: int, part: Part = WHOLE) -> Iterator[RowBatch]:
         """Yield rows as dicts; row groups that are skipped whole are not read.
 
         Raises:
@@ -337,13 +339,13 @@ class ParquetRows:
                     first, row = row, row + batch.num_rows
                     if row > skip_rows:
                         rows = _plain_times(batch).to_pylist(maps_as_pydicts="strict")
-                        yield Batch(first, range(first + 1, row + 1), rows).from_row(skip_rows)
+                        yield RowBatch(first, range(first + 1, row + 1), rows).from_row(skip_rows)
         except (pa.ArrowException, OSError, EOFError) as error:
             raise InputError(f"{source}: row {row + 1}: not a whole Parquet file: {error}; make it again") from error
 
-    def columns(self, rows: Sequence[dict[str, Any]]) -> Columns:
+    def columns(self, rows: Sequence[dict[str, Any]]) -> RowColumns:
         """Return the values."""
-        return Columns(list(map(self.value.from_object, rows)))
+        return RowColumns(list(map(self.value.from_object, rows)))
 
     def raw(self, row: dict[str, Any]) -> bytes:
         """Return the row as JSON."""
@@ -354,7 +356,7 @@ class ParquetRows:
 
 
 @contextmanager
-def _parquet_file(source: Source, kind: FileKind) -> Iterator[Any]:
+def _parquet_file(source: FileSource, kind: FileKind) -> Iterator[Any]:
     """Open a Parquet file."""
     import pyarrow.parquet as pq
 
@@ -362,7 +364,7 @@ def _parquet_file(source: Source, kind: FileKind) -> Iterator[Any]:
         yield file
 
 
-def row_groups(source: Source, kind: FileKind) -> list[tuple[int, int]]:
+def row_groups(source: FileSource, kind: FileKind) -> list[tuple[int, int]]:
     """Return rows and bytes of each row group of a Parquet file.
 
     Raises:
@@ -378,7 +380,7 @@ def row_groups(source: Source, kind: FileKind) -> list[tuple[int, int]]:
         raise InputError(f"{source}: not a whole Parquet file: {error}; make it again") from error
 
 
-def _unpacked(source: Source, kind: FileKind) -> IO[bytes]:
+def _unpacked(source: FileSource, kind: FileKind) -> IO[bytes]:
     """Return the uncompressed file: Parquet is read from its end."""
     target = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it.
     with open_binary(source, kind) as stream:

@@ -57,7 +57,7 @@ class FileKind:
 
 
 @frozen
-class Source:
+class FileSource:
     """A file to read: its name, whose suffix gives its kind, and how to open it.
 
     ``opened`` raises an ``OSError`` if that is not possible.  ``lines`` is given instead if the part is already
@@ -69,7 +69,7 @@ class Source:
     lines: Iterable[list[bytes]] | None = None
 
     @classmethod
-    def local(cls, path: str | os.PathLike[str]) -> "Source":
+    def local(cls, path: str | os.PathLike[str]) -> "FileSource":
         """Return a file of this machine."""
         return cls(os.fspath(path), lambda: open(path, "rb"))
 
@@ -114,7 +114,7 @@ def kind_of(path: str | os.PathLike[str]) -> FileKind | None:
     return None
 
 
-def input_kind(source: Source) -> FileKind:
+def input_kind(source: FileSource) -> FileKind:
     """Return the kind of a file to read, after a look at the file itself.
 
     Raises:
@@ -147,7 +147,7 @@ def input_kind(source: Source) -> FileKind:
     return kind
 
 
-def open_binary(source: Source, kind: FileKind) -> IO[bytes]:
+def open_binary(source: FileSource, kind: FileKind) -> IO[bytes]:
     """Open a file for reading its uncompressed bytes."""
     stream = source.opened()
     return cast(IO[bytes], _Unzipped(stream)) if kind.is_gzip else stream

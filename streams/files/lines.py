@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from streams.core.errors import InputError
-from streams.files.kinds import GZIP_ERRORS, WHOLE, FileKind, Part, Source, open_binary
+from streams.files.kinds import GZIP_ERRORS, WHOLE, FileKind, FileSource, Part, open_binary
 
 #: Bytes read at a time; also about what a batch of rows holds.
 CHUNK_BYTES = 1 << 19
@@ -22,7 +22,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def line_chunks(
-    source: Source, kind: FileKind, part: Part = WHOLE, *, max_line_bytes: int = MAX_LINE_BYTES
+    source: FileSource, kind: FileKind, part: Part = WHOLE, *, max_line_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[tuple[int, list[bytes]]]:
     """Yield (number of the first line, lines without their ends) in file order.
 
@@ -68,7 +68,7 @@ def line_chunks(
         yield number, _without_returns([rest])
 
 
-def _chunks(source: Source, kind: FileKind, part: Part) -> Iterator[tuple[int, bytes]]:
+def _chunks(source: FileSource, kind: FileKind, part: Part) -> Iterator[tuple[int, bytes]]:
     """Yield bytes with their positions in the file."""
     position = part.start
     with open_binary(source, kind) as stream:
@@ -83,7 +83,7 @@ def _chunks(source: Source, kind: FileKind, part: Part) -> Iterator[tuple[int, b
             position += len(chunk)
 
 
-def count_lines(source: Source, kind: FileKind, part: Part, *, skip_blank: bool) -> tuple[int, int]:
+def count_lines(source: FileSource, kind: FileKind, part: Part, *, skip_blank: bool) -> tuple[int, int]:
     """Return how many rows and how many lines a part has; blank lines are no rows if they are skipped.
 
     Raises:

@@ -11,14 +11,14 @@ from attrs import evolve
 from streams.core.errors import InputError
 from streams.files.formats import format_of, row_groups
 from streams.files.forms import form_of
-from streams.files.kinds import WHOLE, FileKind, Kind, Part, Source
+from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part
 from streams.files.lines import MAX_LINE_BYTES, count_lines
 
 _LOOK_BYTES = 1 << 16
 
 
 def cut_file(
-    source: Source, kind: FileKind, size_bytes: int, part_bytes: int
+    source: FileSource, kind: FileKind, size_bytes: int, part_bytes: int
 ) -> Iterator[tuple[Part, int | None, int]]:
     """Yield the parts of a file, each with its number of rows if known without reading, and its approximate bytes.
 
@@ -52,7 +52,7 @@ def _cut_row_groups(groups: list[tuple[int, int]], part_bytes: int) -> Iterator[
             start, row, rows, size = number + 1, row + rows, 0, 0
 
 
-def _line_end(source: Source, position: int, size_bytes: int) -> int:
+def _line_end(source: FileSource, position: int, size_bytes: int) -> int:
     """Return the start of the first line at or after ``position``."""
     try:
         with source.opened() as stream:
@@ -70,7 +70,7 @@ def _line_end(source: Source, position: int, size_bytes: int) -> int:
     return size_bytes
 
 
-def count_rows(source: Source, kind: FileKind, part: Part) -> tuple[int, int]:
+def count_rows(source: FileSource, kind: FileKind, part: Part) -> tuple[int, int]:
     """Return how many rows and lines a part has; as many lines as rows where lines are not what is counted.
 
     Raises:

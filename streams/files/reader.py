@@ -20,9 +20,9 @@ from streams.core.partitioning import partitions_for
 from streams.core.records import Block, Headers
 from streams.core.timestamps import FromValue
 from streams.core.topic import Topic
-from streams.files.formats import Batch, Columns, Format, format_of
+from streams.files.formats import FileFormat, RowBatch, RowColumns, format_of
 from streams.files.forms import BAD_INPUT, Form, form_of
-from streams.files.kinds import WHOLE, FileKind, Kind, Part, Source, input_kind
+from streams.files.kinds import WHOLE, FileKind, FileSource, Kind, Part, input_kind
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class RowReader(Protocol):
 
 def open_input(
     topic: Topic[Any, Any],
-    path: str | os.PathLike[str] | Source,
+    path: str | os.PathLike[str] | FileSource,
     *,
     part: Part = WHOLE,
     on_bad_row: OnBadRow = "fail",
@@ -64,7 +64,7 @@ def open_input(
     Raises:
         InputError: there is no such file, it cannot be read, or its kind is not known.
     """
-    source = path if isinstance(path, Source) else Source.local(path)
+    source = path if isinstance(path, FileSource) else FileSource.local(path)
     kind = input_kind(source)
     key, value = form_of(topic.key_serde), form_of(topic.value_serde)
     form = format_of(kind.kind, key, value)
@@ -101,10 +101,10 @@ class _BadRow(Exception):
 class FileInput:
     """A ``RowReader`` of one file, or of a part of it; it may be called more than once."""
 
-    source: Source
+    source: FileSource
     kind: FileKind
     topic: Topic[Any, Any]
-    format: Format
+    format: FileFormat
     value: Form
     on_bad_row: OnBadRow
     clock: Clock
@@ -175,7 +175,7 @@ class FileInput:
     def _digest(self, digest: RowDigest, rows: Sequence[Any]) -> None:
         digest.add(list(map(self.format.raw, rows)), self.format.heading)
 
-    def _records(self, batch: Batch, partitions: int) -> tuple["_Records", InputError | None]:
+    def _records(self, batch: RowBatch, partitions: int) -> tuple["_Records", InputError | None]:
         """Return a batch as records, up to a bad row if that ends the input."""
         now_ms = self.clock.now_ms()
         try:
@@ -238,7 +238,7 @@ class FileInput:
         except SerializationError as error:
             raise _BadRow(f"key_from of topic {self.topic.name!r}: {error}") from error
 
-    def _timestamps(self, columns: Columns, values: list[Any] | None, now_ms: int) -> list[int]:
+    def _timestamps(self, columns: RowColumns, values: list[Any] | None, now_ms: int) -> list[int]:
         given = columns.timestamps
         times = [now_ms] * len(columns.values)
         function = self.topic.timestamp

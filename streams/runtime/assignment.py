@@ -13,7 +13,7 @@ from streams.core.records import TaskId, TopicPartition
 from streams.group.assignors import Members, RebalanceProtocol, in_order
 from streams.group.sticky import withhold_owned
 from streams.group.subscriptions import Assignment
-from streams.runtime.facts import Directive, Layout, MemberFacts, Place
+from streams.runtime.facts import AssignedTasks, Directive, Layout, MemberFacts
 from streams.runtime.sharing import SharingRules, share
 
 #: Partition groups by task.
@@ -95,8 +95,8 @@ class StreamsAssignor:
         self.directive = Directive.decode(assignment.user_data)
 
 
-def _place(facts: MemberFacts, given: Directive) -> Place:
-    return Place(facts.client_id, facts.process_id, facts.application_server, given.active, given.standby)
+def _place(facts: MemberFacts, given: Directive) -> AssignedTasks:
+    return AssignedTasks(facts.client_id, facts.process_id, facts.application_server, given.active, given.standby)
 
 
 def _owned(groups: Groups, members: Members, order: Sequence[str]) -> dict[TaskId, str]:

@@ -70,7 +70,7 @@ class MemberFacts:
 
 
 @frozen
-class Place:
+class AssignedTasks:
     """What one member of the group has been given: who it is, its tasks, and those of which it keeps copies."""
 
     client_id: str
@@ -112,7 +112,7 @@ class Directive:
     #: Nothing waits for its old owner to give it up: the group need not meet again.
     is_final: bool = True
     #: What all members have, so that each can say where a key lies (KIP-535).
-    places: tuple[Place, ...] = ()
+    places: tuple[AssignedTasks, ...] = ()
 
     def encode(self) -> bytes:
         """Return the bytes for the assignment."""
@@ -149,7 +149,7 @@ class Directive:
                 read["shutdown"],
                 read["final"],
                 tuple(
-                    Place(client, process, server, _task_ids(active), _task_ids(standby))
+                    AssignedTasks(client, process, server, _task_ids(active), _task_ids(standby))
                     for client, process, server, active, standby in read["places"]
                 ),
             )

@@ -22,7 +22,7 @@ from streams.core.errors import (
 from streams.core.partitioning import partition_for
 from streams.core.records import TaskId
 from streams.core.serdes import PinnedSerde
-from streams.runtime.facts import Directive, Place
+from streams.runtime.facts import AssignedTasks, Directive
 from streams.runtime.instance import Instance
 from streams.runtime.life import State
 from streams.runtime.plan import ApplicationPlan
@@ -274,7 +274,7 @@ def owner_of_task(instance: Instance, name: str, task_id: TaskId) -> KeyQueryMet
     places = () if directive is None else directive.places
     own = instance.home.process_id
 
-    def shown(place: Place) -> StreamsMetadata:
+    def shown(place: AssignedTasks) -> StreamsMetadata:
         return StreamsMetadata(
             place.client_id, place.process_id, place.application_server, is_local=place.process_id == own
         )

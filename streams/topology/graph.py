@@ -74,7 +74,7 @@ Node = SourceNode | ProcessorNode | SinkNode
 
 
 @frozen
-class InternalTopic:
+class RepartitionTopic:
     """A repartition topic; ``partitions`` None: the largest count of the source topics of its writers."""
 
     name: str
@@ -104,7 +104,7 @@ class Topology:
     #: Store name -> names of the nodes connected to it, in order of connecting.
     store_users: dict[str, list[str]] = Factory(dict)
     global_stores: dict[str, GlobalStore] = Factory(dict)
-    internal_topics: dict[str, InternalTopic] = Factory(dict)
+    internal_topics: dict[str, RepartitionTopic] = Factory(dict)
     #: Source names whose topics must have equal partition counts.
     copartitioned: list[frozenset[str]] = Factory(list)
     #: Store name -> source topic that serves as its changelog (optimized tables).
@@ -253,7 +253,7 @@ class Topology:
         self.order += [store.source.name, store.processor.name]
         return self
 
-    def add_internal_topic(self, topic: InternalTopic) -> None:
+    def add_internal_topic(self, topic: RepartitionTopic) -> None:
         """Declare a repartition topic."""
         self.internal_topics[topic.name] = topic
 

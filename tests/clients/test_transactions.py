@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from streams.clients import Consumer, GroupMetadata, Producer, RequestTimeoutError
-from streams.clients.transaction import _TRANSITIONS, Transaction, TransactionState
+from streams.clients.transaction import _TRANSITIONS, Transaction, TransactionPhase
 from streams.core.errors import (
     ConfigError,
     MemberFencedError,
@@ -405,14 +405,14 @@ def test_verbs_in_the_wrong_order_are_mistakes_of_the_program(broker, clock, mak
 
 
 def test_states_lead_only_where_the_table_says():
-    reached = {TransactionState.UNINITIALIZED}
+    reached = {TransactionPhase.UNINITIALIZED}
     while more := {to for state in reached for to in _TRANSITIONS[state]} - reached:
         reached |= more
 
-    assert reached == set(TransactionState)
-    assert not _TRANSITIONS[TransactionState.FATAL]
+    assert reached == set(TransactionPhase)
+    assert not _TRANSITIONS[TransactionPhase.FATAL]
     with pytest.raises(AssertionError):
-        Transaction("x", None).move(TransactionState.COMMITTING)
+        Transaction("x", None).move(TransactionPhase.COMMITTING)
 
 
 @pytest.mark.parametrize("seed", range(30))

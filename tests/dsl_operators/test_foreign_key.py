@@ -17,7 +17,7 @@ from streams.dsl.operators import (
     subscription_serde,
     subscription_store,
 )
-from streams.dsl.operators.subscriptions import Instruction, Response, Subscription
+from streams.dsl.operators.subscriptions import ForeignKeySubscription, Instruction, Response
 
 
 class Topic:
@@ -136,7 +136,7 @@ def test_late_and_null_records_are_dropped(bench):
     bench.send("k", ("x", None, False), 1, node="foreign")
     bench.send(None, ("x", None, True), 1, node="foreign")
     bench.send("k", ("x", None, False), 1, node="send")
-    bench.send(None, Subscription(None, Instruction.PROPAGATE_IF_ANY, "a", 0), 1, node="receive")
+    bench.send(None, ForeignKeySubscription(None, Instruction.PROPAGATE_IF_ANY, "a", 0), 1, node="receive")
 
     assert bench.take() == []
     assert bench.dropped.total() == 4
@@ -144,12 +144,12 @@ def test_late_and_null_records_are_dropped(bench):
 
 def test_answers_go_to_the_partition_of_the_left_row():
     assert response_partition("t", "a", Response(None, "x", 3), 4) == 3
-    assert subscription_partition("t", "k", Subscription(None, Instruction.DELETE, "a", 3), 4) is None
-    assert subscription_partition("t", None, Subscription(None, Instruction.DELETE, "a", 3), 4) == 3
+    assert subscription_partition("t", "k", ForeignKeySubscription(None, Instruction.DELETE, "a", 3), 4) is None
+    assert subscription_partition("t", None, ForeignKeySubscription(None, Instruction.DELETE, "a", 3), 4) == 3
 
 
 def test_messages_of_pinned_types_can_be_read_where_nothing_was_pinned_yet():
-    subscription = Subscription(bytes(16), Instruction.DELETE, 7, 2)
+    subscription = ForeignKeySubscription(bytes(16), Instruction.DELETE, 7, 2)
     response = Response(None, 7, 2)
 
     written = (

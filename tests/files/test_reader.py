@@ -299,10 +299,10 @@ def test_a_line_may_be_longer_than_a_chunk(write: Any) -> None:
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path) -> None:
-    from streams.files.kinds import FileKind, Kind, Source
+    from streams.files.kinds import FileKind, FileSource, Kind
     from streams.files.lines import line_chunks
 
     (tmp_path / "a.log").write_bytes(b"a\n" + bytes(2_000_000))
 
     with pytest.raises(InputError, match=r"a\.log:2: the line is longer than 1000000 bytes"):
-        list(line_chunks(Source.local(tmp_path / "a.log"), FileKind(Kind.LOG), max_line_bytes=1_000_000))
+        list(line_chunks(FileSource.local(tmp_path / "a.log"), FileKind(Kind.LOG), max_line_bytes=1_000_000))

@@ -15,7 +15,7 @@ from pyarrow.fs import LocalFileSystem
 
 from streams import InputError, StreamsBuilder, Topic
 from streams.core.clock import VirtualClock
-from streams.files import Source, open_input
+from streams.files import FileSource, open_input
 from streams.replay import ReplayError, replay
 from streams.replay.calls import Application
 from streams.replay.history import IngestReport, IngestWork, TopicFiles, read_files, run_ingest
@@ -192,7 +192,7 @@ def test_files_of_other_file_systems_are_read_alike(tmp_path: Path, suffix: str)
 
     def run(works: list[IngestWork]) -> list[IngestReport]:
         return [
-            run_ingest(work, lambda name: Source(name, lambda: LocalFileSystem().open_input_file(name)))
+            run_ingest(work, lambda name: FileSource(name, lambda: LocalFileSystem().open_input_file(name)))
             for work in works
         ]
 

@@ -11,7 +11,7 @@ from typing import Final
 from streams.broker.config import PARTITIONER, STORAGE, parse_config
 from streams.broker.refusals import error_of
 from streams.broker.service import Broker
-from streams.broker.topics import Topic
+from streams.broker.topics import TopicLogs
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode
@@ -119,7 +119,7 @@ def _type_of(setting: str, value: str) -> int:
 def alter_configs(machine: Broker, now_ms: int, message: Fields) -> Fields:
     """Give topics other settings, all of them (AlterConfigs)."""
 
-    def changed(topic: Topic, configs: Sequence[Fields]) -> dict[str, str]:
+    def changed(topic: TopicLogs, configs: Sequence[Fields]) -> dict[str, str]:
         # What a topic has for life stays, though nobody names it.
         kept = {name: value for name, value in topic.config.given.items() if name in (PARTITIONER, STORAGE)}
         return kept | {item["name"]: item["value"] for item in configs if item["value"] is not None}
@@ -130,7 +130,7 @@ def alter_configs(machine: Broker, now_ms: int, message: Fields) -> Fields:
 def incremental_alter_configs(machine: Broker, now_ms: int, message: Fields) -> Fields:
     """Change single settings of topics (IncrementalAlterConfigs, KIP-339)."""
 
-    def changed(topic: Topic, configs: Sequence[Fields]) -> dict[str, str]:
+    def changed(topic: TopicLogs, configs: Sequence[Fields]) -> dict[str, str]:
         given = dict(topic.config.given)
         for item in configs:
             _change(given, topic, item["name"], item["config_operation"], item["value"])
@@ -139,7 +139,7 @@ def incremental_alter_configs(machine: Broker, now_ms: int, message: Fields) -> 
     return _altered(machine, now_ms, message, changed)
 
 
-def _change(given: dict[str, str], topic: Topic, name: str, operation: int, value: str | None) -> None:
+def _change(given: dict[str, str], topic: TopicLogs, name: str, operation: int, value: str | None) -> None:
     if operation == _DELETE:
         given.pop(name, None)
         return
@@ -163,7 +163,7 @@ def _change(given: dict[str, str], topic: Topic, name: str, operation: int, valu
 
 
 def _altered(
-    machine: Broker, now_ms: int, message: Fields, changed: Callable[[Topic, Sequence[Fields]], dict[str, str]]
+    machine: Broker, now_ms: int, message: Fields, changed: Callable[[TopicLogs, Sequence[Fields]], dict[str, str]]
 ) -> Fields:
     rows = []
     named = Counter((resource["resource_type"], resource["resource_name"]) for resource in message["resources"])

@@ -26,7 +26,7 @@ HANDSHAKE: Final = 17
 AUTHENTICATE: Final = 36
 
 
-class AuthenticationError(BrokerError):
+class AuthenticationFailed(BrokerError):
     """A client that did not prove who it is."""
 
     def __init__(self, message: str) -> None:
@@ -58,9 +58,9 @@ class _Plain:
         try:
             for_whom, name, password = token.decode().split("\0", 3)
         except ValueError as error:
-            raise AuthenticationError("no PLAIN token: expected an authorization id, a name and a password") from error
+            raise AuthenticationFailed("no PLAIN token: expected an authorization id, a name and a password") from error
         if for_whom not in ("", name) or not self.users.has(name, password):
-            raise AuthenticationError("name or password is wrong")
+            raise AuthenticationFailed("name or password is wrong")
         self.name, self.is_done = name, True
         return b""
 
@@ -82,16 +82,16 @@ class _Scram:
             text = token.decode()
             return self._final(text) if self._answer else self._begin(text)
         except ValueError as error:
-            raise AuthenticationError(f"no {self.mechanism} token: {error}") from error
+            raise AuthenticationFailed(f"no {self.mechanism} token: {error}") from error
 
     def _begin(self, text: str) -> bytes:
         flag, for_whom, first = text.split(",", 2)
         attributes = _attributes(first)
         if flag not in ("n", "y") or "m" in attributes:
-            raise AuthenticationError(f"{self.mechanism} with channel binding or extensions is not offered")
+            raise AuthenticationFailed(f"{self.mechanism} with channel binding or extensions is not offered")
         name = attributes["n"].replace("=2C", ",").replace("=3D", "=")
         if for_whom not in ("", f"a={attributes['n']}"):
-            raise AuthenticationError("nobody may come in under another name")
+            raise AuthenticationFailed("nobody may come in under another name")
         keys = self._keys = self.users.scram(name, self.mechanism)
         self.name, self._first, self._binding = name, first, f"{flag},{for_whom},"
         nonce = attributes["r"] + self.nonce()
@@ -104,17 +104,17 @@ class _Scram:
         # As in Kafka: older librdkafka puts its own nonce before ours once more.
         is_ours = attributes["r"].endswith(_attributes(self._answer)["r"])
         if not is_ours or b64decode(attributes["c"]) != self._binding.encode():
-            raise AuthenticationError("the nonce or the binding is not that of this exchange")
+            raise AuthenticationFailed("the nonce or the binding is not that of this exchange")
         hash_name, keys = SCRAM_HASHES[self.mechanism], self._keys
         assert keys is not None
         message = f"{self._first},{self._answer},{unproved}".encode()
         signature = hmac.digest(keys.stored_key, message, hash_name)
         given = b64decode(proof, validate=True)
         if len(given) != len(signature):
-            raise AuthenticationError("name or password is wrong")
+            raise AuthenticationFailed("name or password is wrong")
         client_key = bytes(left ^ right for left, right in zip(given, signature, strict=True))
         if not hmac.compare_digest(hashlib.new(hash_name, client_key).digest(), keys.stored_key):
-            raise AuthenticationError("name or password is wrong")
+            raise AuthenticationFailed("name or password is wrong")
         self.is_done = True
         return b"v=" + b64encode(hmac.digest(keys.server_key, message, hash_name))
 
@@ -175,9 +175,9 @@ class Authentication:
             AuthenticationError: the client is not who it says, or there was no handshake.
         """
         if self._exchange is None or self._exchange.is_done:
-            raise AuthenticationError("a token without a handshake before it")
+            raise AuthenticationFailed("a token without a handshake before it")
         if len(token) > TOKEN_BYTES:
-            raise AuthenticationError(f"a token of {len(token)} bytes; up to {TOKEN_BYTES} are taken")
+            raise AuthenticationFailed(f"a token of {len(token)} bytes; up to {TOKEN_BYTES} are taken")
         answer = self._exchange.step(token)
         self.is_bare = self.is_bare and not self._exchange.is_done
         return answer
@@ -190,5 +190,5 @@ class Authentication:
                 "error_message": None,
                 "auth_bytes": self.token(message["auth_bytes"]),
             }
-        except AuthenticationError as error:
+        except AuthenticationFailed as error:
             return {"error_code": error.code, "error_message": f"authentication failed: {error}", "auth_bytes": b""}

@@ -21,7 +21,7 @@ from streams.broker.limits import (
     Limits,
 )
 from streams.broker.tcp.address import Address
-from streams.broker.tcp.authentication import AUTHENTICATE, HANDSHAKE, Authentication, AuthenticationError
+from streams.broker.tcp.authentication import AUTHENTICATE, HANDSHAKE, Authentication, AuthenticationFailed
 from streams.broker.tcp.records import has_failed
 from streams.broker.tcp.requests import OPEN_TO_ALL, VERSIONS, Exchange, asking, read_message, versions_answer
 from streams.broker.tcp.users import Users
@@ -290,7 +290,7 @@ class ClientConnection(asyncio.Protocol):
                 self._ask(exchange)
         except (MalformedError, UnsupportedVersionError, EncodingError) as error:
             self._refuse("asks for what cannot be answered: %s", error)
-        except AuthenticationError as error:
+        except AuthenticationFailed as error:
             self._turn_away(str(error), None)
         except Exception:
             # A fault of ours: it must not take the other clients along.

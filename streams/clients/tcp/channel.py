@@ -54,7 +54,7 @@ _CORRELATION_MASK: Final = 0x7FFFFFFF
 _CLOSED: Final = (errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED)
 
 
-class Address(NamedTuple):
+class BrokerAddress(NamedTuple):
     """Where a broker listens."""
 
     host: str
@@ -66,14 +66,14 @@ class Address(NamedTuple):
 
 @frozen
 class Question:
-    """A request without a message of ours, in Kafka's words; its answer is an ``Answer``."""
+    """A request without a message of ours, in Kafka's words; its answer is an ``ChannelResponse``."""
 
     api_key: int
     message: Fields
 
 
 @frozen
-class Answer:
+class ChannelResponse:
     """The answer to a ``Question``."""
 
     message: Fields
@@ -129,7 +129,7 @@ class _State(Enum):
 class Channel:
     """A connection to an address; ``on_answer`` gets what comes, ``on_end`` is told once of its end."""
 
-    address: Address
+    address: BrokerAddress
     config: ChannelConfig
     selector: selectors.BaseSelector
     #: Item, version, message or what came instead.

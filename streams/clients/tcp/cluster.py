@@ -9,7 +9,7 @@ from typing import Final, Unpack
 
 from streams.clients.errors import RETRIABLE, DisconnectedError, error_for
 from streams.clients.network import ANY_NODE, Backoff, Patience, Traits
-from streams.clients.tcp.channel import Address, Answer, ChannelConfig, Question
+from streams.clients.tcp.channel import BrokerAddress, ChannelConfig, ChannelResponse, Question
 from streams.clients.tcp.connection import ConnectionConfig, TcpConnection, alter_config, describe_configs
 from streams.clients.tcp.security import tls_context
 from streams.core.client_settings import ClientSettings, ConnectionSettings, Security
@@ -56,7 +56,7 @@ class TcpCluster:
         **options: Unpack[ConnectionOptions],
     ) -> None:
         settings = changed(settings or ConnectionSettings(), options)
-        self.bootstrap: Sequence[Address] = addresses(bootstrap_servers)
+        self.bootstrap: Sequence[BrokerAddress] = addresses(bootstrap_servers)
         self._security = security
         self._context = tls_context(security)
         self._request_timeout_ms = request_timeout_ms or ClientSettings().request_timeout_ms
@@ -120,7 +120,7 @@ class TcpCluster:
             if code is not ErrorCode.NONE:
                 raise error_for(code, what, row["error_message"] or "")
 
-    def _ask(self, question: Question, what: str) -> Answer:
+    def _ask(self, question: Question, what: str) -> ChannelResponse:
         connection = self.connect("topic-configs")
         try:
             number = connection.send(ANY_NODE, question)
@@ -130,14 +130,14 @@ class TcpCluster:
                     if arrived == number:
                         if isinstance(outcome, Exception):
                             raise outcome
-                        assert isinstance(outcome, Answer)
+                        assert isinstance(outcome, ChannelResponse)
                         return outcome
             raise DisconnectedError(f"{what}: no answer in time; is the broker there?")
         finally:
             connection.close()
 
 
-def _settings(outcome: Answer) -> dict[str, Mapping[str, str]]:
+def _settings(outcome: ChannelResponse) -> dict[str, Mapping[str, str]]:
     found: dict[str, Mapping[str, str]] = {}
     for row in outcome.message["results"]:
         name, code = row["resource_name"], error_code(row["error_code"])
@@ -147,7 +147,7 @@ def _settings(outcome: Answer) -> dict[str, Mapping[str, str]]:
     return found
 
 
-def addresses(servers: str | Iterable[str]) -> tuple[Address, ...]:
+def addresses(servers: str | Iterable[str]) -> tuple[BrokerAddress, ...]:
     """Return where to begin.
 
     Raises:
@@ -163,7 +163,7 @@ def addresses(servers: str | Iterable[str]) -> tuple[Address, ...]:
     return found
 
 
-def _address(text: str) -> Address:
+def _address(text: str) -> BrokerAddress:
     # Kafka lets the name of a listener stand before it.
     host, colon, port = text.rpartition("://")[2].rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -172,7 +172,7 @@ def _address(text: str) -> Address:
         host = ""
     if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
         raise ConfigError(f"bootstrap_servers: {text!r} is no host:port, such as localhost:9092 or [::1]:9092")
-    return Address(host, int(port))
+    return BrokerAddress(host, int(port))
 
 
 def cluster_of(

@@ -22,7 +22,7 @@ from attrs import define, field, frozen
 
 from streams.clients.errors import AuthenticationError, DisconnectedError, UnreachableError
 from streams.clients.network import ANY_NODE, Backoff, Traits
-from streams.clients.tcp.channel import Address, Answer, Channel, ChannelConfig, Item, Question, Sendable
+from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, ChannelResponse, Item, Question, Sendable
 from streams.core.clock import Clock
 from streams.core.errors import ClientClosedError, StreamsError
 from streams.protocol.messages import (
@@ -57,14 +57,14 @@ _SAY_MS: Final = 10_000
 _OF_THE_CONTROLLER: Final = (CreateTopics, CreatePartitions, DeleteTopics)
 
 #: What comes of a request.
-Outcome: TypeAlias = "Response | Answer | Exception"
+Outcome: TypeAlias = "Response | ChannelResponse | Exception"
 
 
 @frozen
 class ConnectionConfig:
     """What a connection has beside its channels; times in milliseconds."""
 
-    bootstrap: tuple[Address, ...]
+    bootstrap: tuple[BrokerAddress, ...]
     channels: ChannelConfig
     backoff: Backoff
     #: How long a request that any broker may answer waits for one that can be reached.
@@ -90,12 +90,12 @@ class TcpConnection:
     _clock: Clock
     _rng: Random
     _selector: selectors.BaseSelector = field(factory=selectors.DefaultSelector)
-    _channels: dict[tuple[Address, str], Channel] = field(factory=dict)
+    _channels: dict[tuple[BrokerAddress, str], Channel] = field(factory=dict)
     #: Replaced, but with answers to come.
     _worn: list[Channel] = field(factory=list)
-    _addresses: dict[int, Address] = field(factory=dict)
+    _addresses: dict[int, BrokerAddress] = field(factory=dict)
     _controller: int | None = None
-    _troubles: dict[Address, _Trouble] = field(factory=dict)
+    _troubles: dict[BrokerAddress, _Trouble] = field(factory=dict)
     #: What cannot be sent yet: it is not known where to, or nobody can be reached.
     _waiting: deque[Item] = field(factory=deque)
     _arrived: list[tuple[int, Any]] = field(factory=list)
@@ -236,7 +236,7 @@ class TcpConnection:
             self._has_brokers = False
             self._ask_brokers(now)
 
-    def _refuse(self, item: Item, address: Address, now: int) -> None:
+    def _refuse(self, item: Item, address: BrokerAddress, now: int) -> None:
         if item.node_id == ANY_NODE:
             # To the controller: there may be another one by now.
             self._controller = None
@@ -245,7 +245,7 @@ class TcpConnection:
         trouble = self._troubles[address]
         self._deliver(item, DisconnectedError(trouble.reason or f"broker at {address}: it cannot be reached"))
 
-    def _lane(self, address: Address, request: object) -> str:
+    def _lane(self, address: BrokerAddress, request: object) -> str:
         if isinstance(request, (JoinGroup, SyncGroup)):
             return _REBALANCES
         if not isinstance(request, Fetch):
@@ -278,10 +278,10 @@ class TcpConnection:
                 return found
         return None
 
-    def _candidates(self) -> list[Address]:
+    def _candidates(self) -> list[BrokerAddress]:
         return list(dict.fromkeys((*self._addresses.values(), *self.config.bootstrap)))
 
-    def _channel(self, address: Address, lane: str, now: int) -> Channel | None:
+    def _channel(self, address: BrokerAddress, lane: str, now: int) -> Channel | None:
         """Return the channel to an address, a new one if need be; None while it is given a rest."""
         channel = self._channels.get((address, lane))
         if channel is not None:
@@ -324,7 +324,7 @@ class TcpConnection:
 
     def _outcome(self, request: Any, version: int, message: Fields) -> Outcome:
         if isinstance(request, Question):
-            return Answer(message)
+            return ChannelResponse(message)
         if isinstance(request, Produce) and not request.acks:
             return ProduceResponse(dict.fromkeys(request.blocks, (ErrorCode.NONE, -1, "")))
         response = answer(request, version, message)
@@ -334,7 +334,7 @@ class TcpConnection:
 
     def _learn(self, message: Fields) -> None:
         """Take in who the brokers are."""
-        brokers = {row["node_id"]: Address(row["host"], row["port"]) for row in message["brokers"]}
+        brokers = {row["node_id"]: BrokerAddress(row["host"], row["port"]) for row in message["brokers"]}
         if brokers:
             self._addresses = brokers
             self._has_brokers = True
@@ -407,7 +407,7 @@ class TcpConnection:
             deadline_ms = min(deadline_ms, self._waiting[0].since_ms + self.config.hold_ms, max(now + 1, min(retries)))
         return max(0, deadline_ms - now)
 
-    def _retry_at_ms(self, address: Address) -> int:
+    def _retry_at_ms(self, address: BrokerAddress) -> int:
         trouble = self._troubles.get(address)
         return 0 if trouble is None else trouble.retry_at_ms
 

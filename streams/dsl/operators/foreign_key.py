@@ -20,9 +20,9 @@ from streams.dsl.operators.getters import TableValues
 from streams.dsl.operators.joining import two_value_joiner
 from streams.dsl.operators.subscriptions import (
     HASH_BYTES,
+    ForeignKeySubscription,
     Instruction,
     Response,
-    Subscription,
     subscriber_key,
     subscriber_prefix,
 )
@@ -79,7 +79,9 @@ class SubscriptionSend:
             value_hash, origin = hash_of(new), origin_of()
             partition = task_partition if origin is None else origin.partition
             for foreign_key, instruction in steps:
-                forward(foreign_key, Subscription(value_hash, instruction, key, partition), timestamp_ms, headers)
+                forward(
+                    foreign_key, ForeignKeySubscription(value_hash, instruction, key, partition), timestamp_ms, headers
+                )
 
         return process
 
@@ -138,7 +140,7 @@ class SubscriptionReceive:
         put, drop, forward = context.store(self.store).put_pair, context.drop, context.forward
         place_of = subscriber_key(self.foreign_key_serde, self.key_serde)
 
-        def process(key: Any, value: Subscription, timestamp_ms: int, headers: Headers | None) -> None:
+        def process(key: Any, value: ForeignKeySubscription, timestamp_ms: int, headers: Headers | None) -> None:
             instruction = value.instruction
             if key is not None:
                 is_end = instruction in (Instruction.DELETE, Instruction.DELETE_AND_PROPAGATE)
@@ -161,7 +163,7 @@ class SubscriptionJoin:
         """Make the process function of one task."""
         lookup, forward = self.table.getter(context), context.forward
 
-        def process(key: Any, value: Subscription, timestamp_ms: int, headers: Headers | None) -> None:
+        def process(key: Any, value: ForeignKeySubscription, timestamp_ms: int, headers: Headers | None) -> None:
             instruction = value.instruction
             if instruction is Instruction.DELETE:
                 return

@@ -50,7 +50,7 @@ class Instruction(IntEnum):
     PROPAGATE_IF_ANY = 3
 
 
-class Subscription(NamedTuple):
+class ForeignKeySubscription(NamedTuple):
     """A left row's interest in a right row."""
 
     value_hash: bytes | None
@@ -72,17 +72,17 @@ def subscription_serde(key_serde: Serde[Any]) -> Serde[Any]:
     """Return the serde of subscriptions over that of the left table's keys."""
     write_key, read_key = portable(key_serde)
 
-    def write(value: Subscription) -> bytes:
+    def write(value: ForeignKeySubscription) -> bytes:
         key = write_key(value.key)
         if key is None:
             raise SerializationError("the left table of a foreign-key join has a row without key")
         return _SUBSCRIPTION.pack(value.instruction, value.partition) + _hash_bytes(value.value_hash) + key
 
-    def read(data: bytes, start: int) -> Subscription:
+    def read(data: bytes, start: int) -> ForeignKeySubscription:
         instruction, partition = _SUBSCRIPTION.unpack_from(data, start)
         start += _SUBSCRIPTION.size
         key = read_key(data[start + HASH_BYTES + 1 :])
-        return Subscription(_read_hash(data, start), Instruction(instruction), key, partition)
+        return ForeignKeySubscription(_read_hash(data, start), Instruction(instruction), key, partition)
 
     return marked(SUBSCRIPTION, key_serde.name, write, read, is_immutable=key_serde.is_immutable)
 

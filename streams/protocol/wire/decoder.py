@@ -14,7 +14,7 @@ from attrs import define, field
 
 from streams.protocol.wire.errors import MalformedError
 from streams.protocol.wire.fields import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
-from streams.protocol.wire.source import Place, Source
+from streams.protocol.wire.source import FieldPlace, FunctionSource
 
 #: Elements of arrays that a message may have where nobody says: as many as there are bytes for.
 UNBOUNDED: Final = 1 << 31
@@ -116,7 +116,7 @@ class _Decoder:
     message: Message
     version: int
     most_text: int | None = None
-    source: Source = field(factory=Source)
+    source: FunctionSource = field(factory=FunctionSource)
     # Fixed values to be read next: variable, layout letter, size, field.
     pending: list[tuple[str, str, int, str]] = field(factory=list)
 
@@ -202,7 +202,7 @@ class _Decoder:
                 length = self._length("h", 2, path, is_compact=is_compact)
                 if self.most_text is not None and self.is_flexible and is_compact:
                     limit = f"if {length} > {self.most_text}: too_long({length}, {self.most_text})"
-                    self.source.add(limit, Place((path,)))
+                    self.source.add(limit, FieldPlace((path,)))
                 return self._chunk(length, path, is_nullable, "str({}, 'utf-8')")
             case Bytes():
                 length = self._length("i", 4, path)
@@ -228,13 +228,13 @@ class _Decoder:
         return variable
 
     def _varint(self, variable: str, path: str) -> None:
-        source, place = self.source, Place((path,))
+        source, place = self.source, FieldPlace((path,))
         source.add(f"{variable} = d[p]; p += 1", place)
         source.add(f"if {variable} > 127: {variable}, p = long_varint(d, p, {variable})", place)
 
     def _chunk(self, length: str, path: str, is_nullable: bool, form: str) -> str:
         """Write the code that reads bytes of a known length."""
-        source, place = self.source, Place((path,))
+        source, place = self.source, FieldPlace((path,))
         variable = source.fresh("v")
         if is_nullable:
             source.open(f"if {length} == -1:")
@@ -261,10 +261,10 @@ class _Decoder:
             source.open("else:")
         source.add(
             f"if {count} < 0 or {count} * {least} > n - p: wrong_count({count}, {least}, n - p)",
-            Place((path,)),
+            FieldPlace((path,)),
         )
         source.add(f"room -= {count}")
-        source.add("if room < 0: too_many()", Place((path,)))
+        source.add("if room < 0: too_many()", FieldPlace((path,)))
         if isinstance(of, Fixed):
             source.add(f"{variable} = list(unpack_from('>%d{of.code}' % {count}, d, p)); p += {of.size} * {count}")
         else:
@@ -283,7 +283,7 @@ class _Decoder:
         source = self.source
         self._flush()
         variable, marker = source.fresh("v"), source.fresh("k")
-        source.add(f"{marker} = d[p]; p += 1", Place((path,)))
+        source.add(f"{marker} = d[p]; p += 1", FieldPlace((path,)))
         # One signed byte: below zero for null (KIP-893).
         source.open(f"if {marker} > 127:")
         source.add(f"{variable} = None")
@@ -296,7 +296,7 @@ class _Decoder:
     def _tags(self, tagged: list[Field], path: str) -> tuple[str, list[str]]:
         """Write the code that reads tagged fields; return the variables of the unknown ones and of each known."""
         source = self.source
-        place = Place((f"{path}(tagged fields)",))
+        place = FieldPlace((f"{path}(tagged fields)",))
         unknown, count = source.fresh("u"), source.fresh("k")
         variables = [source.fresh("t") for _ in tagged]
         for item, variable in zip(tagged, variables, strict=True):
@@ -319,7 +319,7 @@ class _Decoder:
             value = self._value(item, f"{path}{item.name}")
             self._flush()
             source.add(f"{variable} = {value}")
-            source.add(f"if p != {end}: wrong_tag({tag}, {end}, p)", Place((f"{path}{item.name}",)))
+            source.add(f"if p != {end}: wrong_tag({tag}, {end}, p)", FieldPlace((f"{path}{item.name}",)))
             source.add("continue")
             source.close()
         source.add(f"if {unknown} is None: {unknown} = {{}}")
@@ -335,7 +335,7 @@ class _Decoder:
         layout = Layout(">" + "".join(code for _, code, _, _ in self.pending))
         unpack = self.source.constant(layout.unpack_from, "U")
         variables = ", ".join(variable for variable, _, _, _ in self.pending)
-        place = Place(
+        place = FieldPlace(
             tuple(path for _, _, _, path in self.pending),
             tuple(size for _, _, size, _ in self.pending),
         )

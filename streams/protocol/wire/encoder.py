@@ -13,7 +13,7 @@ from attrs import define, field
 
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
-from streams.protocol.wire.source import Place, Source
+from streams.protocol.wire.source import FieldPlace, FunctionSource
 
 #: Writes a message as chunks of bytes.
 Encode: TypeAlias = Callable[[Fields], list[bytes]]
@@ -93,7 +93,7 @@ def encoder(message: Message, version: int) -> Encode:
 class _Encoder:
     message: Message
     version: int
-    source: Source = field(factory=Source)
+    source: FunctionSource = field(factory=FunctionSource)
     # Fixed values to be written next: expression, layout letter, size, field.
     pending: list[tuple[str, str, int, str]] = field(factory=list)
     # Variable of the list that takes the chunks.
@@ -165,7 +165,7 @@ class _Encoder:
             return
         value = f"{holder}.get({item.name!r}, {item.absent!r})"
         is_given = _differs(value, item)
-        self.source.add(f"if {is_given}: unknown_to({self.version}, {item.since}, {item.until})", Place((path,)))
+        self.source.add(f"if {is_given}: unknown_to({self.version}, {item.since}, {item.until})", FieldPlace((path,)))
 
     def _typed(self, type_: Type, expression: str, path: str, is_nullable: bool) -> None:
         match type_:
@@ -191,10 +191,10 @@ class _Encoder:
             self._flush()
         else:
             self._flush()
-            self.source.add(f"{self.out}.append(UV[{expression} + 1])", Place((path,)))
+            self.source.add(f"{self.out}.append(UV[{expression} + 1])", FieldPlace((path,)))
 
     def _chunk(self, expression: str, path: str, is_nullable: bool, code: str, *, is_text: bool = True) -> None:
-        source, place = self.source, Place((path,))
+        source, place = self.source, FieldPlace((path,))
         value, length = source.fresh("b"), source.fresh("k")
         encoded = f"{value}.encode()" if is_text else value
         source.add(f"{value} = {expression}", place)
@@ -210,7 +210,7 @@ class _Encoder:
         source.add(f"{self.out}.append({value})")
 
     def _records(self, expression: str, path: str, is_nullable: bool, code: str) -> None:
-        source, place = self.source, Place((path,))
+        source, place = self.source, FieldPlace((path,))
         size, parts = source.fresh("k"), source.fresh("b")
         source.add(f"{size}, {parts} = chunks({expression})", place)
         if not is_nullable:
@@ -219,7 +219,7 @@ class _Encoder:
         source.add(f"{self.out}.extend({parts})")
 
     def _array(self, of: Type, expression: str, path: str, is_nullable: bool) -> None:
-        source, place = self.source, Place((path,))
+        source, place = self.source, FieldPlace((path,))
         values, count = source.fresh("l"), source.fresh("k")
         source.add(f"{values} = {expression}", place)
         if is_nullable:
@@ -244,7 +244,7 @@ class _Encoder:
         source.close()
 
     def _nested(self, fields: Sequence[Field], expression: str, path: str, is_nullable: bool) -> None:
-        source, place = self.source, Place((path,))
+        source, place = self.source, FieldPlace((path,))
         self._flush()
         value = source.fresh("e")
         source.add(f"{value} = {expression}", place)
@@ -279,7 +279,7 @@ class _Encoder:
             source.close()
         is_any = f"{given} or {unknown}" if tagged else unknown
         some = given if tagged else "()"
-        place = Place((f"{path}(tagged fields)",))
+        place = FieldPlace((f"{path}(tagged fields)",))
         source.add(f"{out}.append(tagged({some}, {unknown} or {{}}) if {is_any} else b'\\0')", place)
 
     def _flush(self) -> None:
@@ -289,6 +289,6 @@ class _Encoder:
         layout = Layout(">" + "".join(code for _, code, _, _ in self.pending))
         pack = self.source.constant(layout.pack, "P")
         values = ", ".join(expression for expression, _, _, _ in self.pending)
-        place = Place(tuple(path for _, _, _, path in self.pending))
+        place = FieldPlace(tuple(path for _, _, _, path in self.pending))
         self.source.add(f"{self.out}.append({pack}({values}))", place)
         self.pending.clear()

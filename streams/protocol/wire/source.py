@@ -15,7 +15,7 @@ _INDENT: Final = "    "
 
 
 @frozen
-class Place:
+class FieldPlace:
     """What a line is about: fields (dotted) with their sizes, read or written in one go."""
 
     names: Sequence[str]
@@ -32,22 +32,22 @@ class Place:
 
 
 @define(eq=False)
-class Source:
+class FunctionSource:
     """Lines of one function, and the objects that they name."""
 
     lines: list[str] = field(factory=list)
-    places: dict[int, Place] = field(factory=dict)
+    places: dict[int, FieldPlace] = field(factory=dict)
     names: dict[str, Any] = field(factory=dict)
     depth: int = 0
     _count: int = 0
 
-    def add(self, line: str, place: Place | None = None) -> None:
+    def add(self, line: str, place: FieldPlace | None = None) -> None:
         """Append a line at the present depth."""
         self.lines.append(_INDENT * self.depth + line)
         if place is not None:
             self.places[len(self.lines)] = place
 
-    def open(self, line: str, place: Place | None = None) -> None:
+    def open(self, line: str, place: FieldPlace | None = None) -> None:
         """Append the head of a block; what follows lies in it."""
         self.add(line, place)
         self.depth += 1
@@ -78,7 +78,7 @@ class Source:
         assert callable(compiled)
         return compiled  # type: ignore[no-any-return]
 
-    def place_of(self, traceback: TracebackType | None) -> Place:
+    def place_of(self, traceback: TracebackType | None) -> FieldPlace:
         """Return what the line was about at which the function of this source failed."""
         # The first entry is the frame that caught the error, which is this source's function.
-        return self.places.get(traceback.tb_lineno if traceback is not None else -1, Place(()))
+        return self.places.get(traceback.tb_lineno if traceback is not None else -1, FieldPlace(()))

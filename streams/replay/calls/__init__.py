@@ -4,7 +4,7 @@ from streams.replay.calls.application import Application, fingerprint, logical_o
 from streams.replay.calls.failures import TaskFailure, explained_failure, failure_text, packed, unpacked
 from streams.replay.calls.outputs import counts, lanes_of, output_partitions, output_topics, read_output, read_topic
 from streams.replay.calls.plan import Options, Pass, ReplayPlan, explained
-from streams.replay.calls.progress import Heartbeat, Listener, ReplayProgress, Reporter
+from streams.replay.calls.progress import CallHeartbeat, Listener, ReplayProgress, Reporter
 from streams.replay.calls.shown import (
     described_kind,
     described_spec,
@@ -29,7 +29,7 @@ from streams.replay.calls.work import GlobalWork, InputWork, StageReport, StageW
 __all__ = [
     "Application",
     "GlobalWork",
-    "Heartbeat",
+    "CallHeartbeat",
     "InputWork",
     "Listener",
     "MANIFEST",

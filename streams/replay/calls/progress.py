@@ -46,7 +46,7 @@ Listener = Callable[[ReplayProgress], None]
 
 
 @define(eq=False)
-class Heartbeat:
+class CallHeartbeat:
     """The note of one running call; a context manager that removes it at the end."""
 
     _root: Place
@@ -72,7 +72,7 @@ class Heartbeat:
     def _path(self) -> Path:
         return self._root.path / _FOLDER / f"{self._folder.replace('/', '_')}-{self._name}.json"
 
-    def __enter__(self) -> "Heartbeat":
+    def __enter__(self) -> "CallHeartbeat":
         return self
 
     def __exit__(self, *_: Any) -> None:

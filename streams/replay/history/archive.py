@@ -107,7 +107,7 @@ def archive_topic(
             raise UnknownTopicError(f"there is no topic {topic!r}; the broker has {', '.join(known) or 'none'}")
         count = len(admin.describe_topics([topic])[topic].leaders)
 
-    def opened(partition: TopicPartition, position: int) -> AbstractContextManager[Source]:
+    def opened(partition: TopicPartition, position: int) -> AbstractContextManager[ArchivedPartition]:
         return broker_source(broker, partition)
 
     return _write(Place(os.fspath(folder)), topic, count, opened, on_progress)
@@ -131,7 +131,7 @@ def archive_offline(
     place = Place(os.fspath(folder))
 
     @contextmanager
-    def opened(partition: TopicPartition, position: int) -> Iterator[Source]:
+    def opened(partition: TopicPartition, position: int) -> Iterator[ArchivedPartition]:
         with ExitStack() as stack:
             if place.is_local:
                 scratch = place.child(_SCRATCH).path
@@ -162,14 +162,14 @@ def write_archive(
         ReplayError: as ``archive_topic``.
     """
 
-    def opened(partition: TopicPartition, position: int) -> AbstractContextManager[Source]:
-        return nullcontext(Source(0, ends[partition.partition], partial(read, partition)))
+    def opened(partition: TopicPartition, position: int) -> AbstractContextManager[ArchivedPartition]:
+        return nullcontext(ArchivedPartition(0, ends[partition.partition], partial(read, partition)))
 
     return _write(folder, topic, partitions, opened, on_progress)
 
 
 @frozen
-class Source:
+class ArchivedPartition:
     """One partition as it is archived: its first offset, the one behind what is certain, and its records.
 
     ``read`` yields them from an offset on, those behind ``end`` too if it likes.
@@ -184,7 +184,7 @@ def _write(
     folder: Place,
     topic: str,
     partitions: int,
-    opened: Callable[[TopicPartition, int], AbstractContextManager[Source]],
+    opened: Callable[[TopicPartition, int], AbstractContextManager[ArchivedPartition]],
     on_progress: Listener,
 ) -> ArchivedTopic:
     folder.check_target()
@@ -233,7 +233,9 @@ def _sealed(folder: Place, files: Iterable[str]) -> dict[str, str]:
     return result
 
 
-def _unread(source: Source, partition: TopicPartition, known: ArchivedTopic, folder: Place) -> Iterator[Block]:
+def _unread(
+    source: ArchivedPartition, partition: TopicPartition, known: ArchivedTopic, folder: Place
+) -> Iterator[Block]:
     """Yield the records of a partition from where the archive ends.
 
     Raises:
@@ -255,7 +257,7 @@ def _unread(source: Source, partition: TopicPartition, known: ArchivedTopic, fol
         return
 
 
-def _is_continued(source: Source, extents: Sequence[Extent]) -> bool:
+def _is_continued(source: ArchivedPartition, extents: Sequence[Extent]) -> bool:
     """Whether the last record of the archive is in the topic too, as far as that can be seen."""
     if not extents or extents[-1].last < source.start:
         return True
@@ -268,7 +270,7 @@ def _is_continued(source: Source, extents: Sequence[Extent]) -> bool:
 
 
 @contextmanager
-def broker_source(broker: Cluster, partition: TopicPartition) -> Iterator[Source]:
+def broker_source(broker: Cluster, partition: TopicPartition) -> Iterator[ArchivedPartition]:
     """Give a partition of a broker as far as it is certain."""
     with Consumer(
         broker,
@@ -291,7 +293,7 @@ def broker_source(broker: Cluster, partition: TopicPartition) -> Iterator[Source
                     raise _gap(partition, position, consumer.beginning_offsets([partition])[partition]) from error
                 yield from blocks
 
-        yield Source(start, end, read)
+        yield ArchivedPartition(start, end, read)
 
 
 def _gap(partition: TopicPartition, position: int, start: int) -> ReplayError:
@@ -327,7 +329,7 @@ def _clear(folder: Place, content: Mapping[str, Any]) -> None:
 
 __all__ = [
     "ArchivedTopic",
-    "Source",
+    "ArchivedPartition",
     "archive_offline",
     "archive_topic",
     "archived_topics",

@@ -18,8 +18,8 @@ from streams.core.clock import SystemClock, VirtualClock
 from streams.core.errors import InputError
 from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
 from streams.core.topic import Topic
-from streams.files import Part, Source, count_rows, input_kind, open_input
-from streams.replay.calls import Application, Heartbeat, StageReport
+from streams.files import FileSource, Part, count_rows, input_kind, open_input
+from streams.replay.calls import Application, CallHeartbeat, StageReport
 from streams.replay.errors import ReplayError
 from streams.replay.history.inputs import declared_topic
 from streams.replay.storage import Extent, Place, SegmentWriter
@@ -93,16 +93,16 @@ class IngestReport(StageReport):
         return sum(extent.rows for _, extent in self.written)
 
 
-def source_of(path: str, base: str = "") -> Source:
+def source_of(path: str, base: str = "") -> FileSource:
     """Return a file as readers take it, wherever it lies; its name stays as it was given."""
     place = Place(path)
     if not place.is_local:
-        return Source(path, place.open_input)
+        return FileSource(path, place.open_input)
     own = os.path.join(base, place.uri)
-    return Source(place.uri, lambda: open(own, "rb"))
+    return FileSource(place.uri, lambda: open(own, "rb"))
 
 
-def run_ingest(work: IngestWork, opened: Callable[[str], Source] | None = None) -> IngestReport:
+def run_ingest(work: IngestWork, opened: Callable[[str], FileSource] | None = None) -> IngestReport:
     """Read or count the pieces of a call, which ``opened`` gives access to.
 
     Raises:
@@ -126,7 +126,7 @@ def run_ingest(work: IngestWork, opened: Callable[[str], Source] | None = None) 
         return meter.report(work, failure=f"{files}{error}")
 
 
-def _seen(base: str, path: str) -> Source:
+def _seen(base: str, path: str) -> FileSource:
     """Return a file that the driver has seen.
 
     Raises:
@@ -141,16 +141,19 @@ def _seen(base: str, path: str) -> Source:
     return source_of(path, base)
 
 
-def _count(piece: Piece, source: Source) -> tuple[int, int]:
+def _count(piece: Piece, source: FileSource) -> tuple[int, int]:
     return count_rows(source, input_kind(source), piece.part)
 
 
-def _read(work: IngestWork, meter: "_Meter", opened: Callable[[str], Source]) -> IngestReport:
+def _read(work: IngestWork, meter: "_Meter", opened: Callable[[str], FileSource]) -> IngestReport:
     topic = declared_topic(work.application.plan(VirtualClock(NO_TIMESTAMP)).topology, work.topic)
     name = f"{work.folder}/{work.name}-{meter.attempt}.parquet"
     counts: list[tuple[int, int]] = []
     before, skip = work.rows_before, work.skip_rows
-    with SegmentWriter(work.root, name) as writer, Heartbeat(work.root, work.folder, work.name, meter.clock) as beat:
+    with (
+        SegmentWriter(work.root, name) as writer,
+        CallHeartbeat(work.root, work.folder, work.name, meter.clock) as beat,
+    ):
         for piece in work.pieces:
             position = max(skip, piece.part.first_row)
             source = opened(piece.file)
@@ -165,7 +168,7 @@ def _read(work: IngestWork, meter: "_Meter", opened: Callable[[str], Source]) ->
     return meter.report(work, counts=tuple(counts), written=written, files=sizes)
 
 
-def _records(work: IngestWork, topic: Topic[Any, Any], source: Source, part: Part, before: int, skip: int) -> Rows:
+def _records(work: IngestWork, topic: Topic[Any, Any], source: FileSource, part: Part, before: int, skip: int) -> Rows:
     """Yield the records of a piece by partition; their offsets are the numbers of their rows."""
     on_bad_row: Any = work.on_bad_row
     reader = open_input(

@@ -17,8 +17,8 @@ from streams.core.metrics import Metrics
 from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
 from streams.replay.calls import (
     MAX_UNCOMMITTED_BYTES,
+    CallHeartbeat,
     GlobalWork,
-    Heartbeat,
     StageReport,
     StageWork,
     TaskReport,
@@ -68,7 +68,7 @@ def run_stage(work: StageWork, scratch: str | None = None) -> StageReport:
     plan = work.application.plan(clock)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-replay-", dir=scratch)))
-        heartbeat = stack.enter_context(Heartbeat(work.root, work.folder, work.name, SystemClock()))
+        heartbeat = stack.enter_context(CallHeartbeat(work.root, work.folder, work.name, SystemClock()))
         global_stores = _global_stores(work, plan, stack)
         with ExitStack() as writers:
             runs = [
@@ -163,7 +163,7 @@ class _Stage:
     """The tasks of one call: a single one, or all of a cycle, which then take turns by lowest head."""
 
     runs: Sequence[TaskRun]
-    heartbeat: Heartbeat
+    heartbeat: CallHeartbeat
     final_flush: bool
     rounds: Rounds
     _owner: dict[TopicPartition, TaskRun] = field(init=False)

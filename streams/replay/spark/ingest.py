@@ -21,7 +21,7 @@ from attrs import evolve
 from streams.core.clock import SystemClock
 from streams.core.errors import InputError
 from streams.core.records import Block, Headers, TopicPartition
-from streams.files import Part, Source, kind_of
+from streams.files import FileSource, Part, kind_of
 from streams.files.lake import FORMATS, LakeTable
 from streams.replay.calls import packed
 from streams.replay.errors import ReplayError
@@ -333,7 +333,7 @@ def _stretches(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) -> I
     for stretch, group in groupby(_runs(batches), itemgetter(0)):
         work = works.get(stretch)
         if work is not None:
-            source = Source(work.pieces[0].file, _not_by_bytes, (lines for _, lines in group))
+            source = FileSource(work.pieces[0].file, _not_by_bytes, (lines for _, lines in group))
             yield _answer(stretch, work, source)
 
 
@@ -357,10 +357,10 @@ def _contents(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) -> It
         for content, uri in zip(batch.column(0), batch.column(1).to_pylist(), strict=True):
             work = works.get((uri, 0))
             if work is not None:
-                yield _answer((uri, 0), work, Source(work.pieces[0].file, partial(io.BytesIO, content.as_buffer())))
+                yield _answer((uri, 0), work, FileSource(work.pieces[0].file, partial(io.BytesIO, content.as_buffer())))
 
 
-def _answer(stretch: Stretch, work: IngestWork, source: Source) -> Any:
+def _answer(stretch: Stretch, work: IngestWork, source: FileSource) -> Any:
     import pyarrow as pa
 
     try:

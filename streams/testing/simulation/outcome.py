@@ -16,7 +16,7 @@ Key = bytes | None
 
 
 @frozen
-class Place:
+class OutputPlace:
     """A topic or a store."""
 
     kind: str
@@ -33,10 +33,10 @@ class Outcome:
     A store has one record of each key that it holds.
     """
 
-    counts: dict[Place, dict[Key, int]] = field(factory=dict)
-    finals: dict[Place, dict[Key, bytes | None]] = field(factory=dict)
+    counts: dict[OutputPlace, dict[Key, int]] = field(factory=dict)
+    finals: dict[OutputPlace, dict[Key, bytes | None]] = field(factory=dict)
 
-    def add(self, place: Place, key: Key, value: bytes | None) -> None:
+    def add(self, place: OutputPlace, key: Key, value: bytes | None) -> None:
         """Count a record."""
         counts = self.counts.setdefault(place, {})
         counts[key] = counts.get(key, 0) + 1
@@ -58,7 +58,7 @@ def collect(
     """
     outcome = Outcome()
     for topic in topics:
-        place = Place("topic", topic)
+        place = OutputPlace("topic", topic)
         outcome.counts[place], outcome.finals[place] = {}, {}
         for number in range(len(broker.machine.topics.by_name[topic].logs)):
             for block in broker.read(TopicPartition(topic, number), committed_only=committed_only):
@@ -71,14 +71,14 @@ def collect(
                     continue
                 for block in task.stores[name].snapshot_blocks():
                     for key, value in zip(block.keys, block.values, strict=True):
-                        outcome.add(Place("store", name), key[:-suffix] if suffix and key else key, value)
+                        outcome.add(OutputPlace("store", name), key[:-suffix] if suffix and key else key, value)
     return outcome
 
 
 class OrderDependenceError(Exception):
     """Undisturbed worlds in which inputs arrived in several orders have come to different results."""
 
-    def __init__(self, places: Sequence[Place], difference: str) -> None:
+    def __init__(self, places: Sequence[OutputPlace], difference: str) -> None:
         shown, names = ", ".join(map(str, places)), list(dict.fromkeys(place.name for place in places))
         super().__init__(
             f"results depend on the order in which records of different partitions arrive: {shown} "
@@ -97,9 +97,9 @@ class Expectation:
     """
 
     outcome: Outcome
-    unsettled: frozenset[Place] = frozenset()
+    unsettled: frozenset[OutputPlace] = frozenset()
     #: Keys that all undisturbed worlds have.
-    common: dict[Place, set[Key]] = field(factory=dict)
+    common: dict[OutputPlace, set[Key]] = field(factory=dict)
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], may_differ: Collection[str] = ()) -> "Expectation":
@@ -166,7 +166,7 @@ class Expectation:
         return None
 
 
-def _differing(one: Outcome, other: Outcome, place: Place) -> set[Key]:
+def _differing(one: Outcome, other: Outcome, place: OutputPlace) -> set[Key]:
     keys = {**one.finals.get(place, {}), **other.finals.get(place, {})}
     return {
         key
@@ -176,12 +176,12 @@ def _differing(one: Outcome, other: Outcome, place: Place) -> set[Key]:
     }
 
 
-def _first_difference(one: Outcome, other: Outcome, place: Place) -> str:
+def _first_difference(one: Outcome, other: Outcome, place: OutputPlace) -> str:
     key = min(_differing(one, other, place), key=_order)
     return f"key {key!r} of {place} has {_shown(one, place, key)}, or {_shown(other, place, key)}"
 
 
-def _shown(outcome: Outcome, place: Place, key: Key) -> str:
+def _shown(outcome: Outcome, place: OutputPlace, key: Key) -> str:
     count = outcome.counts.get(place, {}).get(key, 0)
     return f"{count} records, the last {outcome.finals.get(place, {}).get(key)!r}" if count else "none"
 

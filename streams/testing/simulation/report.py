@@ -101,7 +101,7 @@ class InvariantViolationError(Exception):
 
 
 @define
-class History:
+class EventLog:
     """What happened, for a person to follow: the last lines are kept, all go into the digest."""
 
     limit: int = 80

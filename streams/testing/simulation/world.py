@@ -25,7 +25,7 @@ from streams.testing.simulation.faults import Fault, draw_faults
 from streams.testing.simulation.network import SimNetwork, Weather
 from streams.testing.simulation.outcome import Expectation, Outcome, collect
 from streams.testing.simulation.processes import Machine
-from streams.testing.simulation.report import Counters, History, InvariantViolationError, Verdict
+from streams.testing.simulation.report import Counters, EventLog, InvariantViolationError, Verdict
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads
 from streams.testing.simulation.watch import Watch
 from streams.topology.graph import Topology
@@ -177,7 +177,7 @@ class World:
         self.scenario = scenario
         self.conditions = conditions
         self.counters = Counters()
-        self.history = History()
+        self.history = EventLog()
         self.scheduler = Scheduler()
         self.broker = SimBroker(self.scheduler, Random(f"broker {seed}"))
         self.broker.create(scenario.partitions)

@@ -10,7 +10,7 @@ import pytest
 
 from streams.broker import EmbeddedBroker
 from streams.broker.tcp import Users
-from streams.broker.tcp.authentication import Authentication, AuthenticationError
+from streams.broker.tcp.authentication import Authentication, AuthenticationFailed
 from streams.broker.tcp.users import ScramKeys
 from streams.core.errors import ConfigError
 from streams.protocol.messages import ErrorCode
@@ -106,7 +106,7 @@ def test_plain_takes_name_and_password():
 def test_plain_takes_nobody_else(token):
     authentication = begun("PLAIN")
 
-    with pytest.raises(AuthenticationError):
+    with pytest.raises(AuthenticationFailed):
         authentication.token(token)
 
     assert not authentication.is_done
@@ -140,12 +140,12 @@ def test_scram_with_the_numbers_of_the_rfc():
 def test_scram_takes_nobody_else(name, password):
     authentication = begun("SCRAM-SHA-256")
 
-    with pytest.raises(AuthenticationError, match="name or password is wrong"):
+    with pytest.raises(AuthenticationFailed, match="name or password is wrong"):
         scram(authentication, name, password, "SCRAM-SHA-256")
 
 
 def test_scram_takes_no_proof_of_another_exchange():
-    with pytest.raises(AuthenticationError, match="nonce"):
+    with pytest.raises(AuthenticationFailed, match="nonce"):
         scram(begun("SCRAM-SHA-256"), "alice", "secret", "SCRAM-SHA-256", answered_nonce="clientother")
 
 
@@ -157,7 +157,7 @@ def test_older_librdkafka_says_its_nonce_twice():
     "token", [b"", b"n,,", b"n,,n=alice", b"p=tls-unique,,n=alice,r=x", b"\xff\xfe", b"n,a=bob,n=alice,r=x"]
 )
 def test_what_is_no_scram_token_is_refused(token):
-    with pytest.raises(AuthenticationError):
+    with pytest.raises(AuthenticationFailed):
         begun("SCRAM-SHA-256").token(token)
 
 
