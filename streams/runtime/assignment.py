@@ -13,7 +13,7 @@ from streams.core.records import TaskId, TopicPartition
 from streams.group.assignors import Members, RebalanceProtocol, in_order
 from streams.group.sticky import withhold_owned
 from streams.group.subscriptions import Assignment
-from streams.runtime.facts import AssignedTasks, Directive, Layout, MemberFacts
+from streams.runtime.facts import AssignedTasks, Directive, MemberFacts, PartitionLayout
 from streams.runtime.sharing import SharingRules, share
 
 #: Partition groups by task.
@@ -24,7 +24,7 @@ Groups = Mapping[TaskId, Sequence[TopicPartition]]
 class Blueprint:
     """What there is to share out: partition groups, the tasks among them that have state, and their layout."""
 
-    layout: Layout
+    layout: PartitionLayout
     groups: Groups
     stateful: Collection[TaskId] = ()
 
@@ -46,7 +46,7 @@ class StreamsAssignor:
     #: What the leader told this member last.
     directive: Directive | None = None
     #: As a leader: the layout that is being shared out.
-    sharing: Layout | None = None
+    sharing: PartitionLayout | None = None
     #: As a leader: the last decision waits for copies that are not complete yet.
     awaits_warmups: bool = False
 

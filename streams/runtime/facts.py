@@ -81,7 +81,7 @@ class AssignedTasks:
 
 
 @frozen
-class Layout:
+class PartitionLayout:
     """What the partition groups of an application follow from.
 
     ``partitions`` are the counts of its source topics, ``groups`` the number of partition groups
@@ -104,7 +104,7 @@ class Directive:
     over when it has caught up.
     """
 
-    layout: Layout
+    layout: PartitionLayout
     active: tuple[TaskId, ...] = ()
     standby: tuple[TaskId, ...] = ()
     warmup: tuple[TaskId, ...] = ()
@@ -142,7 +142,7 @@ class Directive:
         read = _load(data)
         try:
             return cls(
-                Layout(dict(read["partitions"]), dict(read["groups"])),
+                PartitionLayout(dict(read["partitions"]), dict(read["groups"])),
                 _task_ids(read["active"]),
                 _task_ids(read["standby"]),
                 _task_ids(read["warmup"]),

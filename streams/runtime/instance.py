@@ -29,7 +29,7 @@ from streams.runtime import collector
 from streams.runtime.assignment import Blueprint, StreamsAssignor
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.committing import Committer
-from streams.runtime.facts import Layout
+from streams.runtime.facts import PartitionLayout
 from streams.runtime.globals import GlobalStores
 from streams.runtime.homes import MemoryHome, StateHome
 from streams.runtime.instance_clients import InstanceClients
@@ -235,7 +235,7 @@ class Instance:
         """The global stores, to be read from any thread."""
         return self._views
 
-    def plan_of(self, layout: Layout) -> ApplicationPlan:
+    def plan_of(self, layout: PartitionLayout) -> ApplicationPlan:
         """Return the plan of a layout that the leader has told."""
         return self._plans.of(layout)
 

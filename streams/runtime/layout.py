@@ -16,7 +16,7 @@ from streams.core.errors import TopologyError
 from streams.core.records import TopicPartition
 from streams.protocol.messages import OffsetAndMetadata
 from streams.runtime.checkpoint import group_of_note
-from streams.runtime.facts import Layout
+from streams.runtime.facts import PartitionLayout
 from streams.runtime.plan import ApplicationPlan
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import PartitionGrouper, sub_topologies, unmatched_patterns
@@ -35,7 +35,7 @@ class Plans:
     _has_lanes: bool = False
     _made: dict[object, ApplicationPlan] = field(factory=dict)
 
-    def layout(self, known: Mapping[str, int]) -> Layout:
+    def layout(self, known: Mapping[str, int]) -> PartitionLayout:
         """Return the layout for the partition counts of all topics of a cluster.
 
         Raises:
@@ -72,9 +72,9 @@ class Plans:
                 ]
                 if found:
                     groups[sub.id] = min(found)
-        return Layout(counts, groups)
+        return PartitionLayout(counts, groups)
 
-    def of(self, layout: Layout) -> ApplicationPlan:
+    def of(self, layout: PartitionLayout) -> ApplicationPlan:
         """Return the plan of a layout.
 
         Raises:

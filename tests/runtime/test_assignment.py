@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from streams import TaskId, TopicPartition
 from streams.group.subscriptions import Subscription
 from streams.runtime.assignment import Blueprint, StreamsAssignor, tasks_of
-from streams.runtime.facts import Directive, Layout, MemberFacts
+from streams.runtime.facts import Directive, MemberFacts, PartitionLayout
 from streams.runtime.sharing import SharingRules, share, share_tasks
 
 
@@ -99,7 +99,9 @@ def test_group_whose_partitions_change_hands_waits_for_its_old_owner():
     """Cooperative: what somebody still owns is free in the next generation only, and groups stay whole."""
     left, right = TopicPartition("left", 0), TopicPartition("right", 0)
     groups = {TaskId(0, 0): (left, right), TaskId(0, 1): (TopicPartition("left", 1), TopicPartition("right", 1))}
-    assignor = StreamsAssignor(lambda _: Blueprint(Layout({"left": 2, "right": 2}), groups), lambda: MemberFacts("p"))
+    assignor = StreamsAssignor(
+        lambda _: Blueprint(PartitionLayout({"left": 2, "right": 2}), groups), lambda: MemberFacts("p")
+    )
     old = Subscription(
         ("left", "right"),
         tuple(tp for group in groups.values() for tp in group),
@@ -112,4 +114,4 @@ def test_group_whose_partitions_change_hands_waits_for_its_old_owner():
 
     assert [len(given[member].partitions) for member in ("old", "new")] == [2, 0]
     assert tasks_of(groups, given["old"].partitions)
-    assert Directive.decode(given["old"].user_data).layout == Layout({"left": 2, "right": 2})
+    assert Directive.decode(given["old"].user_data).layout == PartitionLayout({"left": 2, "right": 2})
