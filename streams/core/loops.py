@@ -1,38 +1,11 @@
-"""Loops over the records of a block: compiled if the installation has the extension, else plain Python.
+"""The loops that run for each record: the compiled ones where the installation has them, else the plain ones.
 
-Both have the same results (``tests/core/test_loops.py``).
+Both give the same (``tests/core/test_loops.py``).
 """
 
-try:
-    from streams.core.compiled_loops import (
-        bytes_in,
-        head_places,
-        prefixed,
-        rows_by_number,
-        session_windowed,
-        timed_keys,
-        timed_values,
-        windowed,
-    )
-except ImportError:  # Built where there was no C compiler.
-    from streams.core.plain_loops import (
-        bytes_in,
-        head_places,
-        prefixed,
-        rows_by_number,
-        session_windowed,
-        timed_keys,
-        timed_values,
-        windowed,
-    )
+from contextlib import suppress
 
-__all__ = [
-    "bytes_in",
-    "head_places",
-    "prefixed",
-    "rows_by_number",
-    "session_windowed",
-    "timed_keys",
-    "timed_values",
-    "windowed",
-]
+from streams.core.plain_loops import *  # noqa: F403
+
+with suppress(ImportError):  # Built where there was no C compiler.
+    from streams.core.compiled_loops import *  # noqa: F403

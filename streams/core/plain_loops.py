@@ -3,16 +3,15 @@
 The functions of ``compiled_loops`` have equal results and errors.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import accumulate
-from struct import Struct
 from typing import Any
 
 from streams.core.records import Window, Windowed
 
+__all__ = ["bytes_in", "head_places", "rows_by_number", "session_windowed", "windowed"]
+
 _new_tuple = tuple.__new__
-_pack_time = Struct(">q").pack
-_SUFFIXES = {4: Struct(">qi").pack, 8: Struct(">qq").pack}
 
 
 def windowed(key: Any, window: Window) -> Windowed[Any]:
@@ -39,11 +38,6 @@ def head_places(timestamps: Iterable[int], width: int, index: int) -> list[int]:
     return [time * width + index for time in accumulate(timestamps, max)]
 
 
-def prefixed(prefix: bytes, keys: Iterable[bytes]) -> list[bytes]:
-    """Return the prefix plus each key."""
-    return list(map(prefix.__add__, keys))
-
-
 def rows_by_number(numbers: Iterable[int]) -> dict[int, list[int]]:
     """Return the indexes of each number, in the order of their first occurrence."""
     rows: dict[int, list[int]] = {}
@@ -54,27 +48,3 @@ def rows_by_number(numbers: Iterable[int]) -> dict[int, list[int]]:
         else:
             found.append(index)
     return rows
-
-
-def timed_keys(keys: Sequence[bytes], slots: Sequence[tuple[Any, ...]], second_bytes: int) -> list[bytes]:
-    """Return each key plus the times of its slot, big-endian: 8 bytes, then ``second_bytes``, 4 or 8.
-
-    Slots are (key, time) or (key, time, second); a missing second is 0.
-
-    Raises:
-        ValueError: the lengths differ.
-    """
-    suffix = _SUFFIXES[second_bytes]
-    return [
-        bytes(key) + suffix(slot[1], slot[2] if len(slot) == 3 else 0) for key, slot in zip(keys, slots, strict=True)
-    ]
-
-
-def timed_values(values: Sequence[bytes | None], times: Sequence[int]) -> list[bytes | None]:
-    """Return the time, 8 bytes, big-endian, plus each value; None remains None.
-
-    Raises:
-        ValueError: the lengths differ.
-    """
-    pack = _pack_time
-    return [None if value is None else pack(time_ms) + value for value, time_ms in zip(values, times, strict=True)]

@@ -6,13 +6,13 @@ Between the forms of values and the layouts.
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from attrs import define
 
-from streams.core.loops import timed_values
 from streams.core.records import Block
 from streams.state.forms import ValueForm
+from streams.state.loops import timed_values
 
 V = TypeVar("V")
 
@@ -28,40 +28,6 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
 
     value: V
     timestamp_ms: int
-
-
-class EntryForm(Protocol):
-    """How entries are held, read and written."""
-
-    def from_bytes(self, data: bytes) -> Any:
-        """Return the held form of an engine value."""
-        ...
-
-    def read(self, data: bytes) -> Any:
-        """Return what a user gets for an engine value."""
-        ...
-
-    def shown(self, entry: Any) -> Any:
-        """Return what a user gets for a held entry."""
-        ...
-
-    def value_of(self, entry: Any) -> Any:
-        """Return the held value of an entry, None if it is deleted."""
-        ...
-
-    def columns(
-        self, entries: Sequence[Any], times: Sequence[int]
-    ) -> tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[int]]:
-        """Return engine values, changelog values and changelog times; ``times`` are for entries that have none."""
-        ...
-
-    def restored(self, block: Block) -> Sequence[bytes | None]:
-        """Return the engine values of changelog records."""
-        ...
-
-    def logged(self, data: Sequence[bytes], times: Sequence[int]) -> tuple[Sequence[bytes | None], Sequence[int]]:
-        """Return changelog values and times of engine values."""
-        ...
 
 
 @define(eq=False)
@@ -140,6 +106,10 @@ class TimedEntries:
         """Return changelog values and times of engine values."""
         unpack = _time.unpack_from
         return [value[_TIME_BYTES:] for value in data], [unpack(value)[0] for value in data]
+
+
+#: How entries are held, read and written.
+EntryForm: TypeAlias = PlainEntries | TimedEntries
 
 
 def keyed(

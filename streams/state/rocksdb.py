@@ -15,8 +15,8 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.errors import StoreError
-from streams.core.loops import prefixed
 from streams.state.engines import EngineBatch
+from streams.state.loops import prefixed
 
 #: Runs an iterator to its end, without a frame per item.
 _exhaust = deque[Any](maxlen=0).extend

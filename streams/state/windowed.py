@@ -12,13 +12,14 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.core.loops import rows_by_number, timed_keys
+from streams.core.loops import rows_by_number
 from streams.core.records import Block
 from streams.state.chains import Chain, ChainCache, TimeIndex
 from streams.state.entries import Columns, EntryForm, keyed
 from streams.state.forms import KeyForm
 from streams.state.hot import ABSENT, HotState
 from streams.state.lifecycle import STREAM_TIME, time_bytes, time_of
+from streams.state.loops import timed_keys
 from streams.state.segments import NO_TIME, TimeBounds, segment_interval_ms, topic_retention_ms
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
