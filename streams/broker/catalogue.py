@@ -1,6 +1,6 @@
-"""What topics there are: told, made and given more partitions, with bounds of what one request may make.
+"""Handlers of topics: described, created, grown and deleted, with bounds of what one request may create.
 
-Between ``service``, which wakes who waits for what has changed, and ``topics``.  Pure: time is an argument.
+Between ``service``, which wakes the fetches that wait for a topic, and ``topics``.  Pure: time is an argument.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +18,8 @@ from streams.protocol.messages import (
     CreatePartitionsResponse,
     CreateTopics,
     CreateTopicsResponse,
+    DeleteTopics,
+    DeleteTopicsResponse,
     ErrorCode,
     Metadata,
     MetadataResponse,
@@ -28,11 +30,11 @@ from streams.protocol.messages import (
 
 @define(eq=False)
 class Catalogue:
-    """Answers requests for topics; ``grow`` gives one more partitions: name, how many in all, whether only to try."""
+    """Answers requests for topics; ``delete`` deletes one by name, at a time of deadlines."""
 
     topics: Topics
     config: BrokerConfig
-    grow: Callable[[str, int, bool], None]
+    delete: Callable[[str, int], None]
     #: Requests that do many things leave out the rest of them: whoever closes the broker waits.  From any thread.
     is_ending: bool = field(default=False, init=False)
 
@@ -121,10 +123,36 @@ class Catalogue:
         is_trial, counts = request.is_trial, request.counts
         try:
             _check_created(count - len(self.topics.logs_of(name)) for name, count in counts.items())
-            errors = {name: self.attempt(self.grow, name, count, is_trial) for name, count in counts.items()}
+            errors = {name: self.attempt(self.add_partitions, name, count, is_trial) for name, count in counts.items()}
         except BrokerError as error:
             errors = dict.fromkeys(counts, error_of(error))
         answer(CreatePartitionsResponse(errors))
+
+    def add_partitions(self, name: str, partitions: int, is_trial: bool = False) -> None:
+        """Raise the number of a topic's partitions; ``is_trial``: validate only.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            BrokerError: it has that many already, or is the broker's own.
+        """
+        refuse_internal(name)
+        if is_trial:
+            self.topics.check_growth(name, partitions)
+        else:
+            self.topics.add_partitions(name, partitions)
+
+    def delete_topics(self, request: DeleteTopics, now_ms: int, answer: Answer) -> None:
+        """Delete topics by name and by id, each for itself."""
+        errors = {name: self.attempt(self.delete, name, now_ms)[0] for name in request.topics}
+        by_id: dict[bytes, tuple[ErrorCode, str]] = {}
+        known = self.topics.by_id() if request.topic_ids else {}
+        for topic_id in request.topic_ids:
+            topic = known.get(topic_id)
+            if topic is None:
+                by_id[topic_id] = ErrorCode.UNKNOWN_TOPIC_ID, ""
+            else:
+                by_id[topic_id] = self.attempt(self.delete, topic.name, now_ms)[0], topic.name
+        answer(DeleteTopicsResponse(errors, by_id))
 
     def attempt(self, action: Callable[..., object], *arguments: object) -> ErrorText:
         """Do one of many things that a request asks for, unless the broker is ending."""
@@ -135,6 +163,18 @@ class Catalogue:
         except (BrokerError, ConfigError, OSError) as error:
             return error_of(error)
         return ErrorCode.NONE, ""
+
+
+def refuse_internal(name: str) -> None:
+    """Refuse to change a topic that is the broker's own.
+
+    Raises:
+        BrokerError: it is.
+    """
+    if name in INTERNAL_TOPICS:
+        raise BrokerError(
+            f"topic {name!r} is internal to the broker: clients cannot change it", code=ErrorCode.INVALID_TOPIC
+        )
 
 
 def _check_created(counts: Iterable[int]) -> None:

@@ -277,7 +277,7 @@ class EmbeddedBroker:
         """
         with self._lock:
             self._check_open()
-            self._machine.add_partitions(name, partitions)
+            self._machine.catalogue.add_partitions(name, partitions)
 
     def alter_topic(self, name: str, changes: Mapping[str, str]) -> None:
         """Give a topic these settings; the others stay.
@@ -316,7 +316,7 @@ class EmbeddedBroker:
         """
         with self._lock:
             self._check_open()
-            return self._machine.describe_topic(name)
+            return self._machine.catalogue.described(self._machine.topics.topic(name))
 
     def append(self, partition: TopicPartition, block: Block) -> int:
         """Append a block as it is, without a copy, and return the offset of its first record.

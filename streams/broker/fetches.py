@@ -5,12 +5,11 @@ Pure: the time is an argument.  Under ``service``, which reads the logs and answ
 
 import heapq
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from attrs import define, field
 
 from streams.broker.limits import WAITING_PLACES
-from streams.broker.reads import EncodedFetch
 from streams.core.records import TopicPartition
 from streams.protocol.messages import Fetch, Response
 
@@ -24,8 +23,8 @@ _IDLE_ENTRIES: Final = 64
 class Asked(NamedTuple):
     """What a fetch asks for, and who takes the answer."""
 
-    request: Fetch | EncodedFetch
-    answer: Callable[[Any], None]
+    request: Fetch
+    answer: Answer
 
 
 @define(eq=False)
@@ -56,7 +55,7 @@ class WaitingFetches:
         """How many are in memory, those included that are done and not cleared away yet."""
         return len(self._by_deadline)
 
-    def add(self, request: Fetch | EncodedFetch, answer: Callable[[Any], None], deadline_ms: int) -> WaitingFetch:
+    def add(self, request: Fetch, answer: Answer, deadline_ms: int) -> WaitingFetch:
         """Let a fetch wait."""
         self._arrived += 1
         fetch = WaitingFetch(self._arrived, Asked(request, answer))

@@ -9,6 +9,7 @@ import os
 import shutil
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -24,6 +25,7 @@ from streams.broker.recovery import RECOVERY_FILE, START_FILE, damaged, recovere
 from streams.broker.segment import Segment
 from streams.broker.steps import Keep, Steps, portions, records_in, whole
 from streams.broker.storage import LogExtent, Stamped, StorageContext, StorageFactory
+from streams.core.chunking import chunks_by_size
 from streams.core.errors import ConfigError
 from streams.core.records import Block
 from streams.protocol import batch
@@ -240,7 +242,7 @@ class FileStorage:
         left = 0
         sealed_offset = self.sealed_offset
         sealed = [segment for segment, end in zip(self._segments, self._bases[1:], strict=False) if end <= upto]
-        for group in _groups(sealed, self.segment_bytes):
+        for group in chunks_by_size(sealed, attrgetter("size"), self.segment_bytes):
             left += yield from self._rewrite(group, keep)
         self._cache.truncate_before(sealed_offset)
         return left
@@ -400,20 +402,6 @@ def _first_not_below(block: Block, offset: int) -> int:
     if block.offsets[0] >= offset:
         return 0
     return next((index for index, found in enumerate(block.offsets) if found >= offset), len(block))
-
-
-def _groups(segments: list[Segment], limit: int) -> Iterator[list[Segment]]:
-    """Split neighbours into groups whose sizes add up to at most ``limit``."""
-    group: list[Segment] = []
-    size = 0
-    for segment in segments:
-        if group and size + segment.size > limit:
-            yield group
-            group, size = [], 0
-        group.append(segment)
-        size += segment.size
-    if group:
-        yield group
 
 
 def file_storage(data_dir: Path, fsync: FsyncPolicy = "never") -> StorageFactory:

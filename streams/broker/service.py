@@ -10,18 +10,20 @@ holds topics and logs, long-polling fetches, and wires the group coordinator to 
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
-from typing import Any, get_args
+from typing import get_args
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
-from streams.broker.catalogue import Catalogue
+from streams.broker import administration, operations
+from streams.broker.catalogue import Catalogue, refuse_internal
 from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
 from streams.broker.fetches import Answer, Asked, WaitingFetch, WaitingFetches
 from streams.broker.limits import MAX_WAIT_MS
 from streams.broker.log import PartitionLog
 from streams.broker.maintenance import PAUSE_MS, Maintenance
-from streams.broker.reads import EncodedFetch, EncodedFetched, fetched, fetched_encoded
+from streams.broker.reads import fetched, listed_offsets
 from streams.broker.refusals import ErrorText, error_of, refusal, transaction_refusal
 from streams.broker.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from streams.broker.transaction_log import producer_ids_key, producer_ids_value, transaction_key
@@ -43,14 +45,13 @@ from streams.protocol.messages import (
     AddPartitionsToTxnResponse,
     CreatePartitions,
     CreateTopics,
+    DeletedRecords,
     DeleteRecords,
     DeleteRecordsResponse,
     DeleteTopics,
-    DeleteTopicsResponse,
     EndTxn,
     ErrorCode,
     Fetch,
-    FetchResponse,
     FindCoordinator,
     FindCoordinatorResponse,
     GroupRequest,
@@ -58,10 +59,13 @@ from streams.protocol.messages import (
     ListOffsets,
     ListOffsetsResponse,
     Metadata,
+    OffsetCommit,
+    OffsetCommitResponse,
     Produce,
+    Produced,
     ProduceResponse,
     Request,
-    TopicMetadata,
+    Response,
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
 )
@@ -93,7 +97,7 @@ class Broker:
     transactions: TransactionCoordinator = field(
         factory=lambda: TransactionCoordinator(lambda _: _OFFSETS_PARTITION), kw_only=True
     )
-    _catalogue: Catalogue = field(init=False)
+    catalogue: Catalogue = field(init=False)
     #: How far the wall clock is ahead of the time of deadlines.
     clock_ahead_ms: int = field(default=0, init=False)
     _fetches: WaitingFetches = field(factory=WaitingFetches, init=False)
@@ -104,32 +108,34 @@ class Broker:
 
     def __attrs_post_init__(self) -> None:
         self._maintenance = Maintenance(self.topics)
-        self._catalogue = Catalogue(self.topics, self.config, self.add_partitions)
+        self.catalogue = Catalogue(self.topics, self.config, self.delete_topic)
         self.transactions.is_taken = self._has_written
         handlers: dict[type, Callable[..., None]] = {
             Produce: self._produce,
             Fetch: self._fetch,
-            Metadata: self._catalogue.metadata,
+            Metadata: self.catalogue.metadata,
             ListOffsets: self._list_offsets,
-            CreateTopics: self._catalogue.create_topics,
-            CreatePartitions: self._catalogue.create_partitions,
-            DeleteTopics: self._delete_topics,
+            CreateTopics: self.catalogue.create_topics,
+            CreatePartitions: self.catalogue.create_partitions,
+            DeleteTopics: self.catalogue.delete_topics,
             DeleteRecords: self._delete_records,
             FindCoordinator: self._find_coordinator,
             TxnOffsetCommit: self._commit_in_transaction,
         }
         handlers |= dict.fromkeys(_GROUP_REQUESTS, self._group)
         handlers |= dict.fromkeys(_TRANSACTION_REQUESTS, self._transaction)
+        for kind, handler in {**administration.HANDLERS, **operations.HANDLERS}.items():
+            handlers[kind] = partial(self._answer_now, handler)
         self._handlers = handlers
 
     @property
     def is_ending(self) -> bool:
         """Whether requests that do many things are to leave out the rest of them."""
-        return self._catalogue.is_ending
+        return self.catalogue.is_ending
 
     def begin_to_end(self) -> None:
         """Let requests that do many things leave out the rest of them, for somebody waits.  From any thread."""
-        self._catalogue.is_ending = True
+        self.catalogue.is_ending = True
 
     def wall_ms(self, now_ms: int) -> int:
         """Return the wall clock's time at a time of deadlines."""
@@ -179,6 +185,14 @@ class Broker:
                 f"request {type(request).__name__} is not known to this broker", code=ErrorCode.INVALID_REQUEST
             )
         handler(request, now_ms, answer)
+
+    def _answer_now(self, handler: administration.Handler, request: Request, now_ms: int, answer: Answer) -> None:
+        answer(handler(self, request, now_ms))
+
+    @property
+    def requests(self) -> frozenset[type]:
+        """The requests that have a handler."""
+        return frozenset(self._handlers)
 
     def next_deadline_ms(self) -> int | None:
         """Return when ``tick`` is due next; None when nothing waits for the time."""
@@ -245,7 +259,7 @@ class Broker:
         return base
 
     def _produce(self, request: Produce, now_ms: int, answer: Answer) -> None:
-        results: dict[TopicPartition, tuple[ErrorCode, int, str]] = {}
+        results: dict[TopicPartition, Produced] = {}
         for partition, blocks in request.blocks.items():
             try:
                 if partition.topic in INTERNAL_TOPICS:
@@ -256,10 +270,14 @@ class Broker:
                 log = self.topics.log(partition)
                 self._check_transaction(request, partition, blocks)
                 base = self._append(log, blocks, now_ms)
-                results[partition] = (ErrorCode.NONE, base, "")
+                is_stamped = log.config.timestamp_type == "LogAppendTime"
+                append_ms = self.wall_ms(now_ms) if is_stamped else -1
+                results[partition] = Produced(ErrorCode.NONE, base, "", append_ms, log.start_offset)
             except (BrokerError, OSError) as error:
                 code, message = error_of(error)
-                results[partition] = (code, -1, message)
+                refused = self.topics.logs.get(partition)
+                start_offset = -1 if refused is None else refused.start_offset
+                results[partition] = Produced(code, -1, message, log_start_offset=start_offset)
         answer(ProduceResponse(results))
         self._wake([partition for partition, result in results.items() if result[0] is ErrorCode.NONE], now_ms)
 
@@ -284,26 +302,17 @@ class Broker:
                 )
 
     def _fetch(self, request: Fetch, now_ms: int, answer: Answer) -> None:
-        response, is_ready = fetched(self.topics.logs, request, self.wall_ms(now_ms))
-        if is_ready or request.max_wait_ms <= 0:
-            answer(response)
-        else:
-            self._wait(request, answer, now_ms)
+        self.fetch(request, now_ms, answer)
 
-    def fetch_encoded(
-        self, request: EncodedFetch, now_ms: int, answer: Callable[[EncodedFetched], None]
-    ) -> WaitingFetch | None:
-        """Take a fetch for batches as bytes; ``answer`` is called once, now or later.
+    def fetch(self, request: Fetch, now_ms: int, answer: Answer) -> WaitingFetch | None:
+        """Take a fetch; ``answer`` is called once, now or later.
 
         Returns what waits, for ``forget_fetch``; None where it was answered.
         """
-        response, is_ready = fetched_encoded(self.topics.logs, request, self.wall_ms(now_ms))
+        response, is_ready = fetched(self.topics.logs, request, self.wall_ms(now_ms))
         if is_ready or request.max_wait_ms <= 0:
             answer(response)
             return None
-        return self._wait(request, answer, now_ms)
-
-    def _wait(self, request: Fetch | EncodedFetch, answer: Callable[[Any], None], now_ms: int) -> WaitingFetch:
         fetch = self._fetches.add(request, answer, now_ms + min(request.max_wait_ms, MAX_WAIT_MS))
         self._answer(self._fetches.take_surplus(), now_ms)
         return fetch
@@ -311,81 +320,37 @@ class Broker:
     def _answer(self, ended: Sequence[Asked], now_ms: int) -> None:
         """Answer fetches that wait no longer with what there is."""
         for request, answer in ended:
-            answer(self._fetched(request, now_ms)[0])
+            answer(fetched(self.topics.logs, request, self.wall_ms(now_ms))[0])
 
     def forget_fetch(self, fetch: WaitingFetch) -> None:
         """Drop a fetch whose client has gone."""
         self._fetches.finish(fetch)
-
-    def _fetched(self, request: Fetch | EncodedFetch, now_ms: int) -> tuple[FetchResponse | EncodedFetched, bool]:
-        if isinstance(request, Fetch):
-            return fetched(self.topics.logs, request, self.wall_ms(now_ms))
-        return fetched_encoded(self.topics.logs, request, self.wall_ms(now_ms))
 
     def _wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
         for fetch in self._fetches.waiting(partitions):
             if fetch.asked is None:
                 continue  # Its client has gone with the answer to another.
             request, answer = fetch.asked
-            response, is_ready = self._fetched(request, now_ms)
+            response, is_ready = fetched(self.topics.logs, request, self.wall_ms(now_ms))
             if is_ready:
                 self._fetches.finish(fetch)
                 answer(response)
 
     def _list_offsets(self, request: ListOffsets, now_ms: int, answer: Answer) -> None:
-        results: dict[TopicPartition, tuple[ErrorCode, int, int]] = {}
-        for partition, timestamp_ms in request.timestamps.items():
-            try:
-                timestamp, offset = self.topics.log(partition).offset_for(timestamp_ms, request.isolation_level)
-                results[partition] = (ErrorCode.NONE, timestamp, offset)
-            except (BrokerError, OSError) as error:
-                results[partition] = (error_of(error)[0], -1, -1)
-        answer(ListOffsetsResponse(results))
+        answer(ListOffsetsResponse(listed_offsets(self.topics.log, request)))
 
     def _delete_records(self, request: DeleteRecords, now_ms: int, answer: Answer) -> None:
-        results: dict[TopicPartition, tuple[ErrorCode, int]] = {}
+        results: dict[TopicPartition, DeletedRecords] = {}
         for partition, offset in request.offsets.items():
             try:
-                results[partition] = (ErrorCode.NONE, self.topics.log(partition).delete_records(offset))
+                low_watermark = self.topics.log(partition).delete_records(offset)
+                results[partition] = DeletedRecords(ErrorCode.NONE, low_watermark)
             except (BrokerError, OSError) as error:
-                results[partition] = (error_of(error)[0], -1)
+                results[partition] = DeletedRecords(error_of(error)[0], -1)
         answer(DeleteRecordsResponse(results))
         self._wake(list(request.offsets), now_ms)
 
     # --- topics -------------------------------------------------------------------------------
-
-    def describe_topic(self, name: str) -> TopicMetadata:
-        """Return partitions and settings of a topic.
-
-        Raises:
-            UnknownTopicError: there is no such topic.
-        """
-        return self._catalogue.described(self.topics.topic(name))
-
-    def add_partitions(self, name: str, partitions: int, is_trial: bool = False) -> None:
-        """Raise the number of a topic's partitions; ``is_trial``: find out only whether that would go.
-
-        Raises:
-            UnknownTopicError: there is no such topic.
-            BrokerError: it has that many already, or is the broker's own.
-        """
-        _refuse_internal(name)
-        if is_trial:
-            self.topics.check_growth(name, partitions)
-        else:
-            self.topics.add_partitions(name, partitions)
-
-    def _delete_topics(self, request: DeleteTopics, now_ms: int, answer: Answer) -> None:
-        errors = {name: self._catalogue.attempt(self.delete_topic, name, now_ms)[0] for name in request.topics}
-        by_id: dict[bytes, tuple[ErrorCode, str]] = {}
-        known = self.topics.by_id() if request.topic_ids else {}
-        for topic_id in request.topic_ids:
-            topic = known.get(topic_id)
-            if topic is None:
-                by_id[topic_id] = ErrorCode.UNKNOWN_TOPIC_ID, ""
-            else:
-                by_id[topic_id] = self._catalogue.attempt(self.delete_topic, topic.name, now_ms)[0], topic.name
-        answer(DeleteTopicsResponse(errors, by_id))
 
     def delete_topic(self, name: str, now_ms: int) -> None:
         """Delete a topic, its records, and what groups have committed for it.
@@ -393,7 +358,7 @@ class Broker:
         Raises:
             UnknownTopicError: there is no such topic.
         """
-        _refuse_internal(name)
+        refuse_internal(name)
         partitions = self.topics.delete(name)
         self._unflushed.difference_update([log for log in self._unflushed if log.partition.topic == name])
         self._wake(partitions, now_ms)
@@ -407,7 +372,7 @@ class Broker:
             BrokerError: a setting is wrong or cannot be altered, or the topic is the broker's own.
             OSError: the new settings could not be stored; the old ones stay.
         """
-        _refuse_internal(name)
+        refuse_internal(name)
         self.topics.alter(name, config)
         if self.topics.topic(name).config.needs_maintenance:
             self._schedule_maintenance(now_ms)
@@ -529,7 +494,29 @@ class Broker:
         answer(FindCoordinatorResponse(ErrorCode.NONE, self.config.node_id))
 
     def _group(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, answer: Answer) -> None:
+        if isinstance(request, OffsetCommit | TxnOffsetCommit):
+            logs = self.topics.logs
+            unknown = [partition for partition in request.offsets if partition not in logs]
+            if unknown:
+                self._commit_known(request, unknown, now_ms, answer)
+                return
         self._perform(self.coordinator.handle(request, now_ms, _GroupToken(request, answer)), now_ms)
+
+    def _commit_known(
+        self, request: OffsetCommit | TxnOffsetCommit, unknown: Sequence[TopicPartition], now_ms: int, answer: Answer
+    ) -> None:
+        """Commit for the other partitions: groups, which keep the offsets, know no topics."""
+        errors = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        known = {partition: offset for partition, offset in request.offsets.items() if partition not in errors}
+
+        def answer_all(response: Response) -> None:
+            assert isinstance(response, OffsetCommitResponse | TxnOffsetCommitResponse)
+            answer(evolve(response, errors={**response.errors, **errors}))
+
+        if known:
+            self._group(evolve(request, offsets=known), now_ms, answer_all)
+        else:
+            answer_all(OffsetCommitResponse({}) if isinstance(request, OffsetCommit) else TxnOffsetCommitResponse({}))
 
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition], now_ms: int
@@ -593,8 +580,3 @@ def _blocks(log: PartitionLog) -> Iterator[Block]:
     while blocks := log.read(offset, _LOAD_RECORDS):
         yield from blocks
         offset = blocks[-1].offsets[-1] + 1
-
-
-def _refuse_internal(name: str) -> None:
-    if name in INTERNAL_TOPICS:
-        raise BrokerError(f"topic {name!r} is the broker's own; leave it to it", code=ErrorCode.INVALID_TOPIC)

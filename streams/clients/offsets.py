@@ -78,11 +78,11 @@ def _list_once(
         response = network.request(
             node, ListOffsets(asked, isolation_level), ListOffsetsResponse, patience.remaining_ms(has_progress=True)
         )
-        for partition, (error, timestamp_ms, offset) in response.partitions.items():
-            if error is not ErrorCode.NONE:
+        for partition, listed in response.partitions.items():
+            if listed.error is not ErrorCode.NONE:
                 metadata.topics.pop(partition.topic, None)
-                raise error_for(error, f"offsets of {partition}")
-            found[partition] = timestamp_ms, offset
+                raise error_for(listed.error, f"offsets of {partition}")
+            found[partition] = listed.timestamp, listed.offset
     return found
 
 

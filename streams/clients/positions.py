@@ -173,9 +173,10 @@ class Positions:
                 self._note_final(response, "look-up of positions")
                 return
             for partition, state in self._waiting(states):
-                error, _, offset = response.partitions[partition]
+                found = response.partitions[partition]
+                error = found.error
                 if error is ErrorCode.NONE and state.reset_to == asked[partition]:
-                    state.seek(offset)
+                    state.seek(found.offset)
                 elif error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or error in self._network.traits.retriable:
                     self._retry_later()
                 elif error is not ErrorCode.NONE:

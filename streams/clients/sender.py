@@ -9,8 +9,9 @@ moments, never while the network is polled.  Imports protocol and core.
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from attrs import define, field
@@ -21,6 +22,7 @@ from streams.clients.metadata import MetadataCache
 from streams.clients.network import ANY_NODE, Backoff, Callback, Network
 from streams.clients.settings import required_acks_of
 from streams.clients.transaction import FENCED, Identity, Transaction
+from streams.core.chunking import chunks_by_size
 from streams.core.client_settings import ProducerSettings
 from streams.core.clock import Clock
 from streams.core.errors import BrokerError, RecordTooLargeError, TransactionError
@@ -190,7 +192,7 @@ class Sender:
             by_node.setdefault(node, []).append(parcel)
         transactional_id = None if self.transaction is None else self.transaction.transactional_id
         for node, found in by_node.items():
-            for parcels in _portions(found):
+            for parcels in chunks_by_size(found, attrgetter("size_bytes"), _REQUEST_BYTES):
                 blocks = {parcel.partition: (parcel.block,) for parcel in parcels}
                 self.in_flight += 1
                 request = Produce(blocks, self._acks, transactional_id)
@@ -245,8 +247,8 @@ class Sender:
                     continue
                 self.accumulator.land(parcel)
                 if isinstance(response, ProduceResponse):
-                    code, base_offset, detail = response.partitions[parcel.partition]
-                    self._take(parcel, code, base_offset, detail)
+                    found = response.partitions[parcel.partition]
+                    self._take(parcel, found.error, found.base_offset, found.message)
                 elif isinstance(response, RecordTooLargeError):
                     if not self.accumulator.split(parcel):
                         self.accumulator.finish(parcel)
@@ -489,17 +491,3 @@ class Sender:
             else:
                 names = ", ".join(f"{partition}" for partition, found in refused.items() if found is code)
                 self.fail_transaction(error_for(code, f"adding {names}"), "partitions could not be added")
-
-
-def _portions(parcels: list[Parcel]) -> Iterator[list[Parcel]]:
-    """Split what goes to one broker into requests that it takes; a larger parcel goes alone."""
-    portion: list[Parcel] = []
-    size = 0
-    for parcel in parcels:
-        if portion and size + parcel.size_bytes > _REQUEST_BYTES:
-            yield portion
-            portion, size = [], 0
-        portion.append(parcel)
-        size += parcel.size_bytes
-    if portion:
-        yield portion

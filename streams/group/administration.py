@@ -11,10 +11,12 @@ from streams.group.registry import Groups
 from streams.group.states import Group, GroupMember, GroupSettings
 from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_subscription, is_concerned
 from streams.protocol.messages import (
+    CLASSIC_GROUP,
     CreateGroup,
     DescribedMember,
     DescribeGroupResponse,
     ErrorCode,
+    ListGroups,
     OffsetAndMetadata,
     ResetOffsets,
     ResetOffsetsResponse,
@@ -45,6 +47,22 @@ def describe(group: Group | None) -> DescribeGroupResponse:
         group.is_ephemeral,
         None if group.settings is None else group.settings.session_timeout_ms,
     )
+
+
+def listed(groups: Groups, request: ListGroups) -> tuple[tuple[str, str, str], ...]:
+    """Return (group id, protocol type, state) of each group that passes the filters (KIP-518, KIP-848)."""
+    if not _passes(CLASSIC_GROUP, request.types_filter):
+        return ()
+    return tuple(
+        (group.group_id, group.protocol_type, group.state.value)
+        for group in groups
+        if _passes(group.state.value, request.states_filter)
+    )
+
+
+def _passes(word: str, wanted: Sequence[str]) -> bool:
+    """Whether a filter lets a word through: one without words lets all."""
+    return not wanted or word.lower() in {item.lower() for item in wanted}
 
 
 def create(groups: Groups, request: CreateGroup) -> ErrorCode:

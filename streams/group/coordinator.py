@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
 from streams.core.records import Block, TopicPartition
-from streams.group.administration import create, delete, delete_offsets, describe, holders, reset_offsets
+from streams.group.administration import create, delete, delete_offsets, describe, holders, listed, reset_offsets
 from streams.group.registry import Effect, Groups, Persist, Reply, undone
 from streams.group.states import CoordinatorConfig, Group, GroupMember, GroupState
 from streams.group.timers import GroupTimer, TimerKind, Timers
@@ -78,8 +78,7 @@ class Coordinator:
             case LeaveGroup():
                 self._reply(token, LeaveGroupResponse(self._leave(request, now_ms)))
             case ListGroups():
-                groups = tuple((group.group_id, group.protocol_type, group.state.value) for group in self._groups)
-                self._reply(token, ListGroupsResponse(groups))
+                self._reply(token, ListGroupsResponse(listed(self._groups, request)))
             case DescribeGroup():
                 self._reply(token, describe(self._groups.get(request.group_id)))
             case DeleteGroup():

@@ -179,9 +179,16 @@ class OffsetFetchResponse:
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
 
 
+#: Type of the groups whose members assign partitions; the other type is KIP-848's.
+CLASSIC_GROUP = "Classic"
+
+
 @frozen
 class ListGroups:
-    """All groups of the broker."""
+    """Ask for the broker's groups; filters without entries take all (KIP-518, KIP-848)."""
+
+    states_filter: Sequence[str] = ()
+    types_filter: Sequence[str] = ()
 
 
 @frozen
@@ -189,6 +196,7 @@ class ListGroupsResponse:
     """(group id, protocol type, state) of each."""
 
     groups: Sequence[tuple[str, str, str]]
+    error: ErrorCode = ErrorCode.NONE
 
 
 @frozen
@@ -196,6 +204,7 @@ class DescribeGroup:
     """State and members of one group."""
 
     group_id: str
+    include_authorized_operations: bool = False
 
 
 @frozen

@@ -1,19 +1,21 @@
 """Requests and responses between client and broker, as values.
 
-Names, fields and meanings are those of Kafka's protocol guide (classic group protocol);
-a codec turns them into Kafka's bytes where they leave the process.  In process they are
-handed over as they are, and records travel as blocks.  Imports core only.
+Names, fields and meanings are those of Kafka's protocol guide (classic group protocol).  In process they are
+handed over as they are, and records travel as blocks; over TCP ``protocol.wire`` encodes them.  Those of
+administration are in ``admin_messages`` and ``operations_messages``.  Imports core only.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from attrs import field, frozen
 
 from streams.core.partitioning import Partitioner
 from streams.core.records import Block, TopicPartition
+from streams.protocol.admin_messages import AdminRequest, AdminResponse
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.group_messages import (
+    CLASSIC_GROUP,
     CreateGroup,
     CreateGroupResponse,
     DeleteGroup,
@@ -43,8 +45,10 @@ from streams.protocol.group_messages import (
     SyncGroup,
     SyncGroupResponse,
 )
+from streams.protocol.operations_messages import OperationsRequest, OperationsResponse
 
 __all__ = [
+    "CLASSIC_GROUP",
     "AbortedTransaction",
     "AddOffsetsToTxn",
     "AddOffsetsToTxnResponse",
@@ -64,6 +68,7 @@ __all__ = [
     "DeleteRecordsResponse",
     "DeleteTopics",
     "DeleteTopicsResponse",
+    "DeletedRecords",
     "DescribeGroup",
     "DescribeGroupResponse",
     "DescribedMember",
@@ -94,6 +99,7 @@ __all__ = [
     "ListGroupsResponse",
     "ListOffsets",
     "ListOffsetsResponse",
+    "ListedOffset",
     "MAX_TIMESTAMP",
     "Metadata",
     "MetadataResponse",
@@ -105,8 +111,10 @@ __all__ = [
     "OffsetFetchResponse",
     "Produce",
     "ProduceResponse",
+    "Produced",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
+    "REQUEST_TIMEOUT_MS",
     "Request",
     "ResetOffsets",
     "ResetOffsetsResponse",
@@ -120,6 +128,9 @@ __all__ = [
     "TxnOffsetCommit",
     "TxnOffsetCommitResponse",
 ]
+
+#: Timeout of requests that take the broker some time, in milliseconds; Kafka's default.
+REQUEST_TIMEOUT_MS = 30_000
 
 # --- topics ---------------------------------------------------------------------------
 
@@ -136,15 +147,16 @@ class TopicSpec:
 
 @frozen
 class CreateTopics:
-    """Create topics; each is answered on its own.  ``is_trial``: say only whether that would go."""
+    """Create topics; each has a result of its own.  ``is_trial``: validate only.  Timeout in milliseconds."""
 
     topics: Sequence[TopicSpec]
     is_trial: bool = False
+    timeout_ms: int = REQUEST_TIMEOUT_MS
 
 
 @frozen
 class CreateTopicsResponse:
-    """Error and message per topic name, and what those are that were made, or would be."""
+    """Result per topic name; ``made`` describes the topics that were created, or would be."""
 
     errors: Mapping[str, tuple[ErrorCode, str]]
     made: Mapping[str, "TopicMetadata"] = field(factory=dict)
@@ -152,25 +164,27 @@ class CreateTopicsResponse:
 
 @frozen
 class CreatePartitions:
-    """Raise the partition counts of topics.  ``is_trial``: say only whether that would go."""
+    """Raise the partition counts of topics.  ``is_trial``: validate only.  Timeout in milliseconds."""
 
     counts: Mapping[str, int]
     is_trial: bool = False
+    timeout_ms: int = REQUEST_TIMEOUT_MS
 
 
 @frozen
 class CreatePartitionsResponse:
-    """Error and message per topic name."""
+    """Result per topic name."""
 
     errors: Mapping[str, tuple[ErrorCode, str]]
 
 
 @frozen
 class DeleteTopics:
-    """Delete topics by name, and by id."""
+    """Delete topics by name, and by id.  Timeout in milliseconds."""
 
     topics: Sequence[str]
     topic_ids: Sequence[bytes] = ()
+    timeout_ms: int = REQUEST_TIMEOUT_MS
 
 
 @frozen
@@ -183,16 +197,24 @@ class DeleteTopicsResponse:
 
 @frozen
 class DeleteRecords:
-    """Raise the log start offset of partitions."""
+    """Raise the log start offset of partitions; -1 = to the high watermark.  Timeout in milliseconds."""
 
     offsets: Mapping[TopicPartition, int]
+    timeout_ms: int = REQUEST_TIMEOUT_MS
+
+
+class DeletedRecords(NamedTuple):
+    """Error, and the log start offset afterwards."""
+
+    error: ErrorCode
+    low_watermark: int
 
 
 @frozen
 class DeleteRecordsResponse:
-    """Error and new log start offset per partition."""
+    """Result per partition."""
 
-    partitions: Mapping[TopicPartition, tuple[ErrorCode, int]]
+    partitions: Mapping[TopicPartition, DeletedRecords]
 
 
 @frozen
@@ -200,12 +222,14 @@ class Metadata:
     """Ask for topics; None = all.
 
     Unknown ones are created where the broker's configuration and this request allow it.  ``topic_ids`` asks for more
-    of them, by their ids (KIP-516).
+    of them, by their ids (KIP-516).  Authorized operations are sets of bits (KIP-430).
     """
 
     topics: Sequence[str] | None = None
     allow_auto_topic_creation: bool = True
     topic_ids: Sequence[bytes] = ()
+    include_cluster_authorized_operations: bool = False
+    include_topic_authorized_operations: bool = False
 
 
 #: Id of a topic that has none, or is not known.
@@ -253,11 +277,24 @@ class Produce:
     transactional_id: str | None = None
 
 
+class Produced(NamedTuple):
+    """The result for one partition; -1 where it is not known.
+
+    ``log_append_time_ms`` is set for topics with ``message.timestamp.type=LogAppendTime``.
+    """
+
+    error: ErrorCode
+    base_offset: int = -1
+    message: str = ""
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+
+
 @frozen
 class ProduceResponse:
-    """Per partition: error, base offset of the first block, message."""
+    """Result per partition."""
 
-    partitions: Mapping[TopicPartition, tuple[ErrorCode, int, str]]
+    partitions: Mapping[TopicPartition, Produced]
 
 
 READ_UNCOMMITTED = 0
@@ -268,12 +305,14 @@ READ_COMMITTED = 1
 class Fetch:
     """Read from offsets: ``positions`` is partition -> next offset.
 
-    The response waits up to ``max_wait_ms`` while there is nothing at all to read.
-    ``max_records`` bounds each partition's answer in process, whatever the size of stored batches;
-    ``max_bytes`` the whole answer and ``partition_max_bytes`` each partition's over TCP, but for
-    the first batch (KIP-74).
-    With READ_COMMITTED nothing at or above the last stable offset is returned, and the answer
-    names the aborted transactions, whose records the consumer leaves out.
+    The response waits up to ``max_wait_ms`` for something to read.  With READ_COMMITTED nothing at or above the
+    last stable offset is returned, and the response names the aborted transactions, whose records the consumer
+    leaves out.
+
+    ``max_records`` bounds each partition's blocks in process, whatever the size of stored batches.  Over TCP
+    (``as_bytes``) batches are answered as they are stored: the response waits for ``min_bytes``, ``max_bytes`` bounds
+    all of it and ``partition_max_bytes``, or ``limits``, each partition's; the first batch comes whatever its size
+    (KIP-74).
     """
 
     positions: Mapping[TopicPartition, int]
@@ -282,6 +321,9 @@ class Fetch:
     isolation_level: int = READ_UNCOMMITTED
     max_bytes: int = 52_428_800
     partition_max_bytes: int = 1_048_576
+    min_bytes: int = 1
+    limits: Mapping[TopicPartition, int] = field(factory=dict)
+    as_bytes: bool = False
 
 
 @frozen
@@ -292,12 +334,12 @@ class AbortedTransaction:
     first_offset: int
 
 
-@frozen
-class FetchedPartition:
+class FetchedPartition(NamedTuple):
     """Blocks in offset order, control blocks among them; ``high_watermark`` is the next offset to be written.
 
     ``last_stable_offset`` is the first offset of the oldest open transaction, or the high
-    watermark; ``aborted`` is filled with READ_COMMITTED only, by first offset.
+    watermark; ``aborted`` is filled with READ_COMMITTED only, by first offset.  ``chunks`` are the encoded
+    batches where the fetch asked for bytes.
     """
 
     error: ErrorCode
@@ -306,6 +348,7 @@ class FetchedPartition:
     blocks: Sequence[Block] = ()
     last_stable_offset: int = -1
     aborted: Sequence[AbortedTransaction] = ()
+    chunks: Sequence[bytes] = ()
 
 
 @frozen
@@ -336,11 +379,20 @@ class ListOffsets:
     isolation_level: int = READ_UNCOMMITTED
 
 
+class ListedOffset(NamedTuple):
+    """The record that was asked for: timestamp in milliseconds, offset and leader epoch; -1 where there is none."""
+
+    error: ErrorCode
+    timestamp: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
+
+
 @frozen
 class ListOffsetsResponse:
-    """Per partition: error, timestamp, offset (-1 where none is that late)."""
+    """Result per partition."""
 
-    partitions: Mapping[TopicPartition, tuple[ErrorCode, int, int]]
+    partitions: Mapping[TopicPartition, ListedOffset]
 
 
 # --- groups ---------------------------------------------------------------------------
@@ -482,6 +534,8 @@ Request: TypeAlias = (
     | FindCoordinator
     | GroupRequest
     | TransactionRequest
+    | AdminRequest
+    | OperationsRequest
 )
 Response: TypeAlias = (
     CreateTopicsResponse
@@ -499,4 +553,6 @@ Response: TypeAlias = (
     | AddOffsetsToTxnResponse
     | TxnOffsetCommitResponse
     | EndTxnResponse
+    | AdminResponse
+    | OperationsResponse
 )

@@ -60,7 +60,7 @@ def cases() -> dict[str, tuple[Callable[[], object], int]]:
     produce = Produce({PARTITION: (EncodedBlock.of(plain, 0),)})
     sent = request_coder(0, 8).to_bytes(mapping.ask(produce, 8)[1])
     fetch = mapping.asked(1, 11, mapping.ask(Fetch({PARTITION: 0}), 11)[1] | {"max_bytes": 1 << 30})
-    stored = FetchResponse({PARTITION: FetchedPartition(ErrorCode.NONE, RECORDS, 0, [EncodedBlock.of(plain, 0)])})
+    stored = FetchResponse({PARTITION: FetchedPartition(ErrorCode.NONE, RECORDS, 0, chunks=[data])})
     answer = mapping.answered(fetch, [stored], mapping.Serving("bench", {}))
     got = response_coder(1, 11).to_bytes(answer)
     return {

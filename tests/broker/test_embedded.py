@@ -27,6 +27,7 @@ from streams.protocol.messages import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
+    ListedOffset,
     ListGroups,
     ListOffsets,
     Metadata,
@@ -174,15 +175,15 @@ def test_offsets_are_listed_by_time_and_records_deleted(broker, client):
     missing = TopicPartition("words", 9)
 
     assert ask(client, ListOffsets({WORDS: 15, missing: -1})).partitions == {
-        WORDS: (ErrorCode.NONE, 20, 1),
-        missing: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
+        WORDS: ListedOffset(ErrorCode.NONE, 20, 1, 0),
+        missing: ListedOffset(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     }
     assert ask(client, DeleteRecords({WORDS: 2, missing: 1})).partitions == {
         WORDS: (ErrorCode.NONE, 2),
         missing: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
     }
     assert ask(client, DeleteRecords({WORDS: 4})).partitions == {WORDS: (ErrorCode.OFFSET_OUT_OF_RANGE, -1)}
-    assert ask(client, ListOffsets({WORDS: -2})).partitions == {WORDS: (ErrorCode.NONE, -1, 2)}
+    assert ask(client, ListOffsets({WORDS: -2})).partitions == {WORDS: ListedOffset(ErrorCode.NONE, -1, 2, 0)}
     assert broker.start_offset(WORDS) == 2
 
 
@@ -205,15 +206,16 @@ class _Failing(ArrayStorage):
 def test_a_full_disk_is_a_named_error_and_nothing_is_acknowledged(broker, client):
     broker.create_topic("words", 1, storage=lambda context: _Failing())
 
-    error, offset, message = ask(client, Produce({WORDS: [one(b"a")]})).partitions[WORDS]
+    refused = ask(client, Produce({WORDS: [one(b"a")]})).partitions[WORDS]
 
-    assert (error, offset) == (ErrorCode.STORAGE_ERROR, -1)
-    assert "No space left" in message
+    assert (refused.error, refused.base_offset) == (ErrorCode.STORAGE_ERROR, -1)
+    assert "No space left" in refused.message
 
 
 def test_a_commit_that_cannot_be_written_is_not_acknowledged(clock):
     storages = {OFFSETS_TOPIC: lambda context: _Failing()}
     with EmbeddedBroker(clock=clock, storages=storages) as broker:
+        broker.create_topic("words")
         answer = ask(broker.connect("test"), OffsetCommit("group", {WORDS: OffsetAndMetadata(5)}))
 
     assert answer.errors == {WORDS: ErrorCode.STORAGE_ERROR}
@@ -339,6 +341,7 @@ def join(group_id="group", member_id="", session_timeout_ms=10_000, instance=Non
 
 
 def test_a_member_joins_syncs_commits_and_leaves(broker, client):
+    broker.create_topic("words")
     assert ask(client, FindCoordinator("group")).node_id == 0
     joined = ask(client, join())
     assert joined.error is ErrorCode.NONE
@@ -354,8 +357,21 @@ def test_a_member_joins_syncs_commits_and_leaves(broker, client):
     assert ask(client, LeaveGroup("group", joined.member_id)).error is ErrorCode.NONE
     assert ask(client, DescribeGroup("group")).state == "Empty"
     assert ask(client, DeleteGroup("group")).error is ErrorCode.NONE
-    assert broker.topics(include_internal=True) == {OFFSETS_TOPIC: 1}
-    assert broker.topics() == {}
+    assert broker.topics(include_internal=True) == {"words": 1, OFFSETS_TOPIC: 1}
+    assert broker.topics() == {"words": 1}
+
+
+def test_a_commit_for_a_partition_that_does_not_exist_is_refused_and_the_others_are_taken(broker, client):
+    """In process as over TCP."""
+    broker.create_topic("words")
+    missing = TopicPartition("words", 9)
+
+    answer = ask(client, OffsetCommit("group", {missing: OffsetAndMetadata(1), WORDS: OffsetAndMetadata(7)}))
+
+    assert answer.errors == {WORDS: ErrorCode.NONE, missing: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert ask(client, OffsetFetch("group")).offsets == {WORDS: OffsetAndMetadata(7)}
+    alone = ask(client, OffsetCommit("group", {missing: OffsetAndMetadata(1)}))
+    assert alone.errors == {missing: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def test_a_silent_member_is_lost_at_its_session_timeout(client, clock):
@@ -370,6 +386,7 @@ def test_a_silent_member_is_lost_at_its_session_timeout(client, clock):
 
 def test_deleting_a_topic_forgets_what_groups_committed_for_it(broker, client):
     broker.create_topic("words", 1)
+    broker.create_topic("b", 1)
     ask(client, OffsetCommit("group", {WORDS: OffsetAndMetadata(7), TopicPartition("b", 0): OffsetAndMetadata(1)}))
 
     broker.delete_topic("words")
@@ -379,6 +396,7 @@ def test_deleting_a_topic_forgets_what_groups_committed_for_it(broker, client):
 
 def test_offsets_and_members_of_other_processes_survive_a_restart(tmp_path, clock):
     with EmbeddedBroker(tmp_path, clock=clock) as broker:
+        broker.create_topic("words")
         client = broker.connect("test")
         joined = ask(client, evolve(join(), client_host="/127.0.0.1"))
         who = {"generation_id": joined.generation_id, "member_id": joined.member_id}
@@ -398,6 +416,7 @@ def test_offsets_and_members_of_other_processes_survive_a_restart(tmp_path, cloc
 
 def test_the_log_of_offsets_does_not_grow_with_commits(clock):
     with EmbeddedBroker(clock=clock) as broker:
+        broker.create_topic("words")
         client = broker.connect("test")
         for offset in range(10_000):
             ask(client, OffsetCommit("group", {WORDS: OffsetAndMetadata(offset)}))

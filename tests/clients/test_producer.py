@@ -20,7 +20,7 @@ from streams.core.partitioning import partition_for
 from streams.core.records import Block, RecordMetadata, TopicPartition, Window, Windowed
 from streams.core.serdes import time_windowed
 from streams.core.topic import Topic
-from streams.protocol.messages import ErrorCode, Metadata, Produce, ProduceResponse
+from streams.protocol.messages import ErrorCode, Metadata, Produce, Produced, ProduceResponse
 
 P0 = TopicPartition("t", 0)
 P1 = TopicPartition("t", 1)
@@ -429,7 +429,9 @@ def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
                 def send(self, node_id, request):
                     if isinstance(request, Produce):
                         answers.append(
-                            ProduceResponse(dict.fromkeys(request.blocks, (ErrorCode.STORAGE_ERROR, -1, "disk full")))
+                            ProduceResponse(
+                                dict.fromkeys(request.blocks, Produced(ErrorCode.STORAGE_ERROR, -1, "disk full"))
+                            )
                         )
                         return -len(answers)
                     return inner.send(node_id, request)

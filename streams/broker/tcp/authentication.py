@@ -16,14 +16,16 @@ from attrs import define, field
 from streams.broker.limits import TOKEN_ATTRIBUTES, TOKEN_BYTES
 from streams.broker.tcp.users import SCRAM_HASHES, ScramKeys, Users
 from streams.core.errors import BrokerError
+from streams.protocol.admin_messages import (
+    SaslAuthenticate,
+    SaslAuthenticateResponse,
+    SaslHandshake,
+    SaslHandshakeResponse,
+)
 from streams.protocol.error_codes import ErrorCode
-from streams.protocol.wire import Fields
 
 PLAIN: Final = "PLAIN"
 MECHANISMS: Final = (PLAIN, *SCRAM_HASHES)
-#: API keys of what may be asked before.
-HANDSHAKE: Final = 17
-AUTHENTICATE: Final = 36
 
 
 class AuthenticationFailed(BrokerError):
@@ -153,9 +155,9 @@ class Authentication:
         """Who it is, or says to be."""
         return "" if self._exchange is None else self._exchange.name
 
-    def handshake(self, message: Fields, version: int) -> Fields:
-        """Choose a mechanism (SaslHandshake)."""
-        mechanism = message["mechanism"]
+    def handshake(self, request: SaslHandshake, version: int) -> SaslHandshakeResponse:
+        """Choose a mechanism; after version 0 the tokens come bare."""
+        mechanism = request.mechanism
         error = ErrorCode.NONE
         if self.is_done or self._exchange is not None:
             error = ErrorCode.ILLEGAL_SASL_STATE
@@ -166,7 +168,7 @@ class Authentication:
         else:
             error = ErrorCode.UNSUPPORTED_SASL_MECHANISM
         self.is_bare = version == 0 and error is ErrorCode.NONE
-        return {"error_code": error, "mechanisms": list(MECHANISMS)}
+        return SaslHandshakeResponse(error, MECHANISMS)
 
     def token(self, token: bytes) -> bytes:
         """Take a token and return the answer to it.
@@ -182,13 +184,9 @@ class Authentication:
         self.is_bare = self.is_bare and not self._exchange.is_done
         return answer
 
-    def authenticate(self, message: Fields) -> Fields:
-        """Take the token of a request (SaslAuthenticate); a refusal says no more than that."""
+    def authenticate(self, request: SaslAuthenticate) -> SaslAuthenticateResponse:
+        """Take the token of a request; the refusal names no reason that helps to guess."""
         try:
-            return {
-                "error_code": ErrorCode.NONE,
-                "error_message": None,
-                "auth_bytes": self.token(message["auth_bytes"]),
-            }
+            return SaslAuthenticateResponse(ErrorCode.NONE, auth_bytes=self.token(request.auth_bytes))
         except AuthenticationFailed as error:
-            return {"error_code": error.code, "error_message": f"authentication failed: {error}", "auth_bytes": b""}
+            return SaslAuthenticateResponse(ErrorCode(error.code), f"authentication failed: {error}")

@@ -20,12 +20,19 @@ from streams.broker.limits import (
     UNSENT_BYTES,
     Limits,
 )
+from streams.broker.service import Broker
 from streams.broker.tcp.address import Address
-from streams.broker.tcp.authentication import AUTHENTICATE, HANDSHAKE, Authentication, AuthenticationFailed
-from streams.broker.tcp.records import has_failed
-from streams.broker.tcp.requests import OPEN_TO_ALL, VERSIONS, Exchange, asking, read_message, versions_answer
+from streams.broker.tcp.authentication import Authentication, AuthenticationFailed
+from streams.broker.tcp.requests import VERSIONS, Exchange, read_request, served
 from streams.broker.tcp.users import Users
 from streams.core.errors import BrokerError
+from streams.protocol.admin_messages import (
+    ApiVersions,
+    SaslAuthenticate,
+    SaslAuthenticateResponse,
+    SaslHandshake,
+)
+from streams.protocol.messages import Response
 from streams.protocol.wire import (
     API_VERSIONS,
     EncodingError,
@@ -280,10 +287,10 @@ class ClientConnection(asyncio.Protocol):
             if header.api_key == API_VERSIONS and header.api_version > VERSIONS[API_VERSIONS][1]:
                 self._put(refused_versions(header.correlation_id, VERSIONS))
                 return
-            message = read_message(header, frame, position)
-            exchange = Exchange(header, message, self._done_later)
-            if header.api_key in OPEN_TO_ALL:
-                self._open_up(exchange)
+            exchange = Exchange(header, read_request(header, frame, position, self._client_host), self._done_later)
+            first = next(iter(exchange.requests), None)
+            if isinstance(first, ApiVersions | SaslHandshake | SaslAuthenticate):
+                self._open_session(first, exchange)
             elif self._authentication is not None and not self._authentication.is_done:
                 self._refuse("asks for %s before it has proved who it is", header.api)
             else:
@@ -298,13 +305,12 @@ class ClientConnection(asyncio.Protocol):
             self.close()
 
     def _ask(self, exchange: Exchange) -> None:
-        ask = asking(exchange, self._serving, self._client_host, self._fetch_bytes())
+        fetch_bytes = self._fetch_bytes()
         is_there = True
 
-        def act(machine: object, now_ms: int) -> None:
+        def act(machine: Broker, now_ms: int) -> None:
             nonlocal is_there
-            ask(machine, now_ms)  # type: ignore[arg-type]
-            is_there = exchange.end_asking()
+            is_there = exchange.ask(fetch_bytes, machine, now_ms)
 
         self._host.act(act)
         if is_there:
@@ -334,36 +340,35 @@ class ClientConnection(asyncio.Protocol):
         self._work()
 
     def _reply(self, exchange: Exchange) -> None:
-        if exchange.answer is None:
-            exchange.complete()
-        if exchange.is_answered:
-            pieces = exchange.encoded()
+        if exchange.incoming.is_answered:
+            pieces = exchange.encoded(self._serving)
             size = sum(map(len, pieces))
             if size > ANSWER_BYTES:
                 self._refuse("asks for more than can be answered at once: %s, %d bytes", exchange.header.api, size)
             else:
                 self._put(pieces)
-        elif exchange.answer is not None and has_failed(exchange.answer):
-            # Nobody waits for an answer: what tells the producer is that its connection ends, as in Kafka.
+        elif exchange.has_failed:
+            # The producer does not wait for an answer: as in Kafka, it sees that its connection ends.
             self._refuse("records were refused that were sent with acks=0")
 
-    # --- before that ----------------------------------------------------------------------
+    # --- the session ----------------------------------------------------------------------
 
-    def _open_up(self, exchange: Exchange) -> None:
-        """Answer what anybody may ask."""
-        header, authentication = exchange.header, self._authentication
-        if header.api_key == API_VERSIONS:
-            exchange.answer = versions_answer()
+    def _open_session(self, request: ApiVersions | SaslHandshake | SaslAuthenticate, exchange: Exchange) -> None:
+        """Answer what a client may ask before it is authenticated."""
+        authentication = self._authentication
+        response: Response
+        if isinstance(request, ApiVersions):
+            response = served()
         elif authentication is None:
-            self._refuse("asks for %s, but this listener knows no users", header.api)
+            self._refuse("asks for %s, but this listener knows no users", exchange.header.api)
             return
-        elif header.api_key == HANDSHAKE:
-            exchange.answer = authentication.handshake(exchange.message, header.api_version)
+        elif isinstance(request, SaslHandshake):
+            response = authentication.handshake(request, exchange.header.api_version)
         else:
-            assert header.api_key == AUTHENTICATE
-            exchange.answer = authentication.authenticate(exchange.message)
-        if header.api_key == AUTHENTICATE and exchange.answer["error_code"]:
-            self._turn_away(exchange.answer["error_message"], exchange)
+            response = authentication.authenticate(request)
+        exchange.take(0, response)
+        if isinstance(response, SaslAuthenticateResponse) and response.error:
+            self._turn_away(response.message or "", exchange)
             return
         self._reply(exchange)
         if authentication is not None and authentication.is_done and not self._is_in:

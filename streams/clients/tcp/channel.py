@@ -14,7 +14,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Generator
 from enum import Enum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from attrs import define, field, frozen
 
@@ -64,32 +64,13 @@ class BrokerAddress(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@frozen
-class Question:
-    """A request without a message of ours, in Kafka's words; its answer is an ``ChannelResponse``."""
-
-    api_key: int
-    message: Fields
-
-
-@frozen
-class ChannelResponse:
-    """The answer to a ``Question``."""
-
-    message: Fields
-
-
-#: What can be sent.
-Sendable: TypeAlias = Request | Question
-
-
 @define(eq=False)
 class Item:
     """A request on its way; ``number`` is the connection's, below 0 for those of its own."""
 
     number: int
     node_id: int
-    request: Any
+    request: Request
     since_ms: int
 
 
@@ -284,14 +265,10 @@ class Channel:
     def _write(self, item: Item, now_ms: int) -> None:
         request = item.request
         try:
-            if isinstance(request, Question):
-                api_key, message = request.api_key, request.message
-                version = self._version(api_key, APIS[api_key].versions)
-            else:
-                api_key = key_of(request)
-                version = self._version(api_key, None)
-                message = ask(request, version)[1]
-            is_expected = isinstance(request, Question) or is_answered(request)
+            api_key = key_of(request)
+            version = self._version(api_key)
+            message = ask(request, version)[1]
+            is_expected = is_answered(request)
             self._put(api_key, version, message, item if is_expected else None, now_ms, is_expected=is_expected)
         except (StreamsError, ValueError) as error:
             # It cannot be said in what this broker speaks, or at all.
@@ -323,7 +300,7 @@ class Channel:
         if small:
             self._out.append(memoryview(b"".join(small)))
 
-    def _version(self, api_key: int, spoken: tuple[int, int] | None) -> int:
+    def _version(self, api_key: int) -> int:
         """Return the highest version that both sides speak.
 
         Raises:
@@ -331,7 +308,7 @@ class Channel:
         """
         version = self._versions.get(api_key)
         if version is None:
-            low, high = versions_of(api_key) if spoken is None else spoken
+            low, high = versions_of(api_key)
             theirs = self.ranges.get(api_key)
             version = -1 if theirs is None else min(high, theirs[1])
             if theirs is None or version < max(low, theirs[0]):
@@ -521,14 +498,14 @@ class Channel:
         if not self.config.security.has_sasl:
             return
         mechanism = self.config.security.sasl_mechanism
-        version = self._version(SASL_HANDSHAKE.key, SASL_HANDSHAKE.versions)
+        version = self._version(SASL_HANDSHAKE.key)
         found = yield SASL_HANDSHAKE.key, version, {"mechanism": mechanism}
         if found["error_code"]:
             raise AuthenticationError(
                 f"broker at {self.address}: sasl_mechanism={mechanism!r} is not offered; "
                 f"it has {', '.join(found['mechanisms']) or 'none'}"
             )
-        version = self._version(SASL_AUTHENTICATE.key, SASL_AUTHENTICATE.versions)
+        version = self._version(SASL_AUTHENTICATE.key)
         exchange = sasl_exchange(self.config.security, secrets.token_urlsafe(24))
         said = next(exchange)
         while True:

@@ -5,12 +5,12 @@ Reads addresses, holds what all its connections have in common.
 
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from typing import Final, Unpack
+from typing import Final, TypeVar, Unpack
 
 from streams.clients.errors import RETRIABLE, DisconnectedError, error_for
 from streams.clients.network import ANY_NODE, Backoff, Patience, Traits
-from streams.clients.tcp.channel import BrokerAddress, ChannelConfig, ChannelResponse, Question
-from streams.clients.tcp.connection import ConnectionConfig, TcpConnection, alter_config, describe_configs
+from streams.clients.tcp.channel import BrokerAddress, ChannelConfig
+from streams.clients.tcp.connection import ConnectionConfig, TcpConnection
 from streams.clients.tcp.security import tls_context
 from streams.core.client_settings import ClientSettings, ConnectionSettings, Security
 from streams.core.clock import Clock, SystemClock
@@ -18,13 +18,25 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import ConfigError
 from streams.core.setting import changed
 from streams.core.settings import ConnectionOptions
-from streams.protocol.error_codes import error_code
-from streams.protocol.messages import ErrorCode
+from streams.protocol.admin_messages import (
+    ChangedConfigs,
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    DescribeConfigs,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigs,
+    IncrementalAlterConfigsResponse,
+    ResourceType,
+)
+from streams.protocol.messages import ErrorCode, Request, Response
 from streams.protocol.transport import Cluster
 
 #: For how long some broker may not know of a topic that another has made.
 SETTLING_MS: Final = 3_000
 _NO_SECURITY: Final = Security()
+
+R = TypeVar("R", bound=Response)
 
 
 class TcpCluster:
@@ -105,7 +117,8 @@ class TcpCluster:
         names = list(dict.fromkeys(topics))
         if not names:
             return {}
-        return _settings(self._ask(describe_configs(names), f"settings of topics {', '.join(names)}"))
+        request = DescribeConfigs([ConfigResource(ResourceType.TOPIC, name) for name in names])
+        return _settings(self._ask(request, DescribeConfigsResponse, f"settings of topics {', '.join(names)}"))
 
     def alter_topic(self, name: str, changes: Mapping[str, str]) -> None:
         """Give a topic these settings; the others stay (KIP-339).
@@ -115,35 +128,35 @@ class TcpCluster:
             BrokerError: the broker refuses, or does not answer in time.
         """
         what = f"settings of topic {name!r}"
-        for row in self._ask(alter_config(name, changes), what).message["responses"]:
-            code = error_code(row["error_code"])
-            if code is not ErrorCode.NONE:
-                raise error_for(code, what, row["error_message"] or "")
+        configs = [ConfigChange(setting, ConfigOperation.SET, value) for setting, value in changes.items()]
+        request = IncrementalAlterConfigs([ChangedConfigs(ResourceType.TOPIC, name, configs)])
+        for row in self._ask(request, IncrementalAlterConfigsResponse, what).responses:
+            if row.error is not ErrorCode.NONE:
+                raise error_for(row.error, what, row.message)
 
-    def _ask(self, question: Question, what: str) -> ChannelResponse:
+    def _ask(self, request: Request, kind: type[R], what: str) -> R:
         connection = self.connect("topic-configs")
         try:
-            number = connection.send(ANY_NODE, question)
+            number = connection.send(ANY_NODE, request)
             patience = Patience(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
             while remaining_ms := patience.remaining_ms(has_progress=True):
                 for arrived, outcome in connection.poll(remaining_ms):
                     if arrived == number:
                         if isinstance(outcome, Exception):
                             raise outcome
-                        assert isinstance(outcome, ChannelResponse)
+                        assert isinstance(outcome, kind)
                         return outcome
             raise DisconnectedError(f"{what}: no answer in time; is the broker there?")
         finally:
             connection.close()
 
 
-def _settings(outcome: ChannelResponse) -> dict[str, Mapping[str, str]]:
+def _settings(response: DescribeConfigsResponse) -> dict[str, Mapping[str, str]]:
     found: dict[str, Mapping[str, str]] = {}
-    for row in outcome.message["results"]:
-        name, code = row["resource_name"], error_code(row["error_code"])
-        if code is not ErrorCode.NONE:
-            raise error_for(code, f"settings of topic {name!r}", row["error_message"] or "")
-        found[name] = {item["name"]: item["value"] for item in row["configs"] if item["value"] is not None}
+    for row in response.results:
+        if row.error is not ErrorCode.NONE:
+            raise error_for(row.error, f"settings of topic {row.resource_name!r}", row.message)
+        found[row.resource_name] = {item.name: item.value for item in row.configs if item.value is not None}
     return found
 
 

@@ -12,7 +12,6 @@ import logging
 import selectors
 import socket
 from collections import deque
-from collections.abc import Mapping
 from functools import partial
 from itertools import count
 from random import Random
@@ -22,7 +21,7 @@ from attrs import define, field, frozen
 
 from streams.clients.errors import AuthenticationError, DisconnectedError, UnreachableError
 from streams.clients.network import ANY_NODE, Backoff, Traits
-from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, ChannelResponse, Item, Question, Sendable
+from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item
 from streams.core.clock import Clock
 from streams.core.errors import ClientClosedError, StreamsError
 from streams.protocol.messages import (
@@ -32,15 +31,16 @@ from streams.protocol.messages import (
     ErrorCode,
     Fetch,
     JoinGroup,
+    Metadata,
     Produce,
+    Produced,
     ProduceResponse,
+    Request,
     Response,
     SyncGroup,
 )
 from streams.protocol.wire.fields import Fields
 from streams.protocol.wire.mapping import answer, key_of
-from streams.protocol.wire.tables.session import METADATA
-from streams.protocol.wire.tables.topics import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 _FETCH_SOCKETS: Final = 4
 _REQUESTS, _REBALANCES = "requests", "rebalances"
 #: Version 1 of Metadata has brokers, and no topics where none are named.
-_NO_TOPICS: Final[Fields] = {"topics": []}
+_NO_TOPICS: Final = Metadata(())
 #: How often a connection without anything under way looks whether its sockets are still there.
 _LOOK_MS: Final = 100
 #: The trouble with an address is logged that often.
@@ -57,7 +57,7 @@ _SAY_MS: Final = 10_000
 _OF_THE_CONTROLLER: Final = (CreateTopics, CreatePartitions, DeleteTopics)
 
 #: What comes of a request.
-Outcome: TypeAlias = "Response | ChannelResponse | Exception"
+Outcome: TypeAlias = Response | Exception
 
 
 @frozen
@@ -124,7 +124,7 @@ class TcpConnection:
 
     # --- the verbs --------------------------------------------------------------------
 
-    def send(self, node_id: int, request: Sendable) -> int:
+    def send(self, node_id: int, request: Request) -> int:
         """Send to a broker by its id (-1 = any) and return the correlation id.
 
         Raises:
@@ -132,8 +132,7 @@ class TcpConnection:
             UnsupportedVersionError: Kafka has no such request.
         """
         self._check_open()
-        if not isinstance(request, Question):
-            key_of(request)
+        key_of(request)
         now = self._clock.monotonic_ms()
         item = Item(next(self._numbers), node_id, request, now)
         self._open += 1
@@ -318,15 +317,13 @@ class TcpConnection:
             self._learn(message)
             self._open -= 1
             return
-        if not isinstance(request, Question) and key_of(request) == METADATA.key:
+        if isinstance(request, Metadata):
             self._learn(message)
         self._deliver(item, outcome)
 
-    def _outcome(self, request: Any, version: int, message: Fields) -> Outcome:
-        if isinstance(request, Question):
-            return ChannelResponse(message)
+    def _outcome(self, request: Request, version: int, message: Fields) -> Outcome:
         if isinstance(request, Produce) and not request.acks:
-            return ProduceResponse(dict.fromkeys(request.blocks, (ErrorCode.NONE, -1, "")))
+            return ProduceResponse(dict.fromkeys(request.blocks, Produced(ErrorCode.NONE)))
         response = answer(request, version, message)
         if isinstance(request, _OF_THE_CONTROLLER) and _is_elsewhere(response):
             self._controller = None
@@ -391,7 +388,7 @@ class TcpConnection:
         if channel is not None:
             self._asks_brokers = True
             self._open += 1
-            channel.send(Item(-1, ANY_NODE, Question(METADATA.key, _NO_TOPICS), now), now)
+            channel.send(Item(-1, ANY_NODE, _NO_TOPICS, now), now)
 
     def _wait_ms(self, until_ms: int, now: int) -> int:
         deadline_ms = until_ms
@@ -441,23 +438,6 @@ class TcpConnection:
             f"{name}: no broker could be reached in {self.config.hold_ms} ms: {reasons or 'no answer'}; "
             "check bootstrap_servers and whether the cluster runs"
         )
-
-
-def describe_configs(topics: list[str]) -> Question:
-    """Return the request for the settings of topics."""
-    return Question(
-        DESCRIBE_CONFIGS.key,
-        {"resources": [{"resource_type": 2, "resource_name": name} for name in topics]},
-    )
-
-
-def alter_config(topic: str, changes: Mapping[str, str]) -> Question:
-    """Return the request for other values of some settings of a topic."""
-    configs = [{"name": name, "config_operation": 0, "value": value} for name, value in changes.items()]
-    return Question(
-        INCREMENTAL_ALTER_CONFIGS.key,
-        {"resources": [{"resource_type": 2, "resource_name": topic, "configs": configs}]},
-    )
 
 
 def _is_elsewhere(response: object) -> bool:

@@ -5,7 +5,7 @@ translates them, ``encoded`` keeps record batches as bytes until someone looks i
 here does I/O.  Kafka's protocol guide; KIP-482 (flexible versions).
 """
 
-from streams.protocol.wire.apis import API_VERSIONS, APIS, all_versions, api_of, classic_versions
+from streams.protocol.wire.apis import API_VERSIONS, APIS, all_versions, api_of, served_versions
 from streams.protocol.wire.codec import Coder, request_coder, response_coder
 from streams.protocol.wire.encoded import EncodedBlock, encoded, encoded_all, fetched, produced
 from streams.protocol.wire.errors import EncodingError, MalformedError, UnsupportedVersionError
@@ -38,7 +38,7 @@ __all__ = [
     "all_versions",
     "api_of",
     "api_ranges",
-    "classic_versions",
+    "served_versions",
     "correlation_id_of",
     "encode_request",
     "encode_response",

@@ -1,4 +1,4 @@
-"""All APIs that are spoken here, by key, and which of their versions.
+"""All APIs that can be encoded and decoded, by key, and which of their versions.
 
 Gathers ``tables``.  Imports nothing else of ours.
 """
@@ -20,16 +20,9 @@ APIS: Final[dict[int, Api]] = {
 API_VERSIONS: Final = session.API_VERSIONS.key
 
 
-def classic_versions() -> dict[int, tuple[int, int]]:
-    """Return lowest and highest version by API key of those that are not flexible, but for ApiVersions.
-
-    Every usual client gets by with these.
-    """
-    return {
-        key: api.versions if key == API_VERSIONS else (api.versions[0], min(api.versions[1], api.flexible - 1))
-        for key, api in APIS.items()
-        if key == API_VERSIONS or api.versions[0] < api.flexible
-    }
+def served_versions() -> dict[int, tuple[int, int]]:
+    """Return lowest and highest version by API key of those that our broker answers."""
+    return {key: api.served for key, api in APIS.items() if api.served is not None}
 
 
 def all_versions() -> dict[int, tuple[int, int]]:
@@ -41,7 +34,7 @@ def api_of(key: int, version: int) -> Api:
     """Return the API of a message.
 
     Raises:
-        UnsupportedVersionError: there is no such API here, or not in this version.
+        UnsupportedVersionError: the API or this version of it is unknown here.
     """
     api = APIS.get(key)
     if api is None:

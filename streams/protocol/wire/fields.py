@@ -86,6 +86,7 @@ class Field:
     - ``tag``: its number where it is a tagged field, written only when it differs from the default.
     - ``is_ignorable``: may be left out silently in versions without it; any other raises ``EncodingError``
       there unless it has its default.
+    - ``attribute``: the attribute of our message that holds it, where that has another name (``mapping.derived``).
     """
 
     name: str
@@ -96,6 +97,7 @@ class Field:
     default: Any = _REQUIRED
     tag: int | None = None
     is_ignorable: bool = False
+    attribute: str | None = None
 
     def is_in(self, version: int) -> bool:
         """Whether the version has the field."""
@@ -159,7 +161,13 @@ class Message:
 
 @frozen
 class Api:
-    """One API: its key, the versions that are spoken here, and its two messages."""
+    """One API: its key, its versions, and its two messages, as values of ours and as fields on the wire.
+
+    - ``versions``: lowest and highest version that can be encoded and decoded.
+    - ``flexible``: first flexible version (KIP-482).
+    - ``request_type``, ``response_type``: our messages; None = none yet, so that only the codec knows the API.
+    - ``served``: lowest and highest version that our broker answers; None = it does not serve the API.
+    """
 
     key: int
     name: str
@@ -167,6 +175,9 @@ class Api:
     flexible: int
     request_fields: Sequence[Field]
     response_fields: Sequence[Field]
+    request_type: type[Any] | None = None
+    response_type: type[Any] | None = None
+    served: tuple[int, int] | None = None
 
     @property
     def request(self) -> Message:

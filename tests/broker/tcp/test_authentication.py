@@ -13,6 +13,7 @@ from streams.broker.tcp import Users
 from streams.broker.tcp.authentication import Authentication, AuthenticationFailed
 from streams.broker.tcp.users import ScramKeys
 from streams.core.errors import ConfigError
+from streams.protocol.admin_messages import SaslHandshake
 from streams.protocol.messages import ErrorCode
 from tests.broker.tcp.by_hand import API_VERSIONS, METADATA, Client
 
@@ -71,8 +72,8 @@ def test_a_users_file_that_is_not_there_is_named(tmp_path):
 
 def begun(mechanism, users=None, nonce="server"):
     authentication = Authentication(users or Users({"alice": "secret"}), lambda: nonce)
-    answer = authentication.handshake({"mechanism": mechanism}, 1)
-    assert answer["error_code"] == ErrorCode.NONE
+    answer = authentication.handshake(SaslHandshake(mechanism), 1)
+    assert answer.error is ErrorCode.NONE
     return authentication
 
 

@@ -2,14 +2,17 @@
 
 import contextlib
 import logging
+from functools import partial
+from operator import attrgetter
 
 import pytest
 
 from streams.broker import EmbeddedBroker
 from streams.broker.tcp import Limits
 from streams.clients import Producer
-from streams.clients.sender import _portions
+from streams.clients.sender import _REQUEST_BYTES
 from streams.clients.tcp import channel
+from streams.core.chunking import chunks_by_size
 from streams.core.errors import RecordTooLargeError
 
 MOST = 1 << 20
@@ -61,8 +64,9 @@ def test_what_goes_to_one_broker_is_split_into_requests_that_it_takes():
         def __init__(self, size_bytes):
             self.size_bytes = size_bytes
 
+    requests_of = partial(chunks_by_size, size_of=attrgetter("size_bytes"), limit=_REQUEST_BYTES)
     parcels = [Sized(size) for size in (20 << 20, 10 << 20, 5 << 20, 200 << 20, 1)]
 
-    sizes = [[parcel.size_bytes >> 20 for parcel in portion] for portion in _portions(parcels)]
+    sizes = [[parcel.size_bytes >> 20 for parcel in portion] for portion in requests_of(parcels)]
 
     assert sizes == [[20, 10], [5], [200], [0]]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.protocol.wire import APIS, EncodingError, MalformedError, UnsupportedVersionError, all_versions
-from streams.protocol.wire.apis import api_of, classic_versions
+from streams.protocol.wire.apis import api_of, served_versions
 from streams.protocol.wire.codec import coder, request_coder, response_coder
 from streams.protocol.wire.fields import INT8, INT32, RECORDS, STRING, UNKNOWN_TAGS, Field, Message, array, struct
 from tests.protocol.wire import messages
@@ -59,14 +59,11 @@ def test_records_may_be_given_in_chunks_that_are_not_copied():
     assert coder(message, 1).to_bytes({"records": None}) == b"\x00\x00"
 
 
-def test_classic_versions_are_those_before_the_flexible_ones():
-    assert classic_versions()[1] == (4, 11)
-    assert classic_versions()[18] == (0, 3)
-    assert 68 not in classic_versions()
+def test_served_versions_are_among_those_that_can_be_decoded():
+    for key, (low, high) in served_versions().items():
+        assert all_versions()[key][0] == low <= high <= all_versions()[key][1]
+    assert 68 not in served_versions()
     assert all_versions()[68] == (0, 1)
-    for key, (low, high) in classic_versions().items():
-        assert key == 18 or not APIS[key].is_flexible(high)
-        assert all_versions()[key][0] == low
 
 
 @pytest.mark.parametrize(("key", "version"), [(1, 3), (1, 14), (999, 0), (-1, 0)])

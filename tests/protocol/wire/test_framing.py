@@ -13,7 +13,6 @@ from streams.protocol.wire import (
     RequestHeader,
     UnsupportedVersionError,
     api_ranges,
-    classic_versions,
     correlation_id_of,
     encode_request,
     encode_response,
@@ -21,6 +20,7 @@ from streams.protocol.wire import (
     read_request_header,
     read_response,
     refused_versions,
+    served_versions,
 )
 
 _HEARTBEAT = {"group_id": "g", "generation_id": 3, "member_id": "m", "group_instance_id": None}
@@ -93,7 +93,7 @@ def test_responses_come_as_they_were_sent(api_key, version, header):
 
 
 def test_the_header_of_an_api_versions_response_is_never_flexible():
-    ranges = api_ranges(classic_versions())
+    ranges = api_ranges(served_versions())
 
     whole = frame(encode_response(18, 3, 5, {"error_code": 0, "api_keys": ranges}))
 
@@ -110,15 +110,13 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version):
     header, _ = read_request_header(request)
     with pytest.raises(UnsupportedVersionError, match=f"ApiVersions version {version}"):
         read_request(request)
-    whole = frame(refused_versions(header.correlation_id, classic_versions()))
+    whole = frame(refused_versions(header.correlation_id, served_versions()))
 
     assert header == RequestHeader(18, version, 7, "x")
-    assert struct.unpack_from(">ihi", whole) == (7, 35, len(classic_versions()))
+    assert struct.unpack_from(">ihi", whole) == (7, 35, len(served_versions()))
     correlation_id, answer = read_response(18, 3, whole)
     assert (correlation_id, answer["error_code"]) == (7, ErrorCode.UNSUPPORTED_VERSION)
-    assert {
-        row["api_key"]: (row["min_version"], row["max_version"]) for row in answer["api_keys"]
-    } == classic_versions()
+    assert {row["api_key"]: (row["min_version"], row["max_version"]) for row in answer["api_keys"]} == served_versions()
 
 
 @pytest.mark.parametrize("api_key", [999, -3])

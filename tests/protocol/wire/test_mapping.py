@@ -1,6 +1,7 @@
 """Our messages in Kafka's words and back, as bytes in between: what was said is what is heard."""
 
 import pytest
+from attrs import evolve
 
 from streams.core.errors import BrokerError
 from streams.core.records import Block, ProducerStamp, TopicPartition
@@ -43,6 +44,7 @@ from streams.protocol.messages import (
     JoinGroupResponse,
     LeaveGroup,
     LeaveGroupResponse,
+    ListedOffset,
     ListGroups,
     ListGroupsResponse,
     ListOffsets,
@@ -55,6 +57,7 @@ from streams.protocol.messages import (
     OffsetFetch,
     OffsetFetchResponse,
     Produce,
+    Produced,
     ProduceResponse,
     ResetOffsets,
     SyncGroup,
@@ -64,9 +67,17 @@ from streams.protocol.messages import (
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
 )
-from streams.protocol.wire import EncodingError, MalformedError, UnsupportedVersionError, encoded, fetched, mapping
+from streams.protocol.wire import (
+    APIS,
+    EncodingError,
+    MalformedError,
+    UnsupportedVersionError,
+    encoded,
+    encoded_all,
+    mapping,
+)
 from streams.protocol.wire.codec import request_coder, response_coder
-from streams.protocol.wire.mapping import TRANSLATIONS, Serving
+from streams.protocol.wire.mapping import Serving
 from streams.protocol.wire.mapping.topics import address
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -79,7 +90,7 @@ EXCHANGES = [
     (
         1,
         ListOffsets({A0: -1, A1: 1234, B0: -2}),
-        ListOffsetsResponse({A0: (ErrorCode.NONE, -1, 9), B0: (ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1)}),
+        ListOffsetsResponse({A0: ListedOffset(ErrorCode.NONE, -1, 9), B0: ListedOffset(ErrorCode.OFFSET_OUT_OF_RANGE)}),
     ),
     (2, ListOffsets({A0: -1}, READ_COMMITTED), ListOffsetsResponse({})),
     (0, DeleteRecords({A0: 3, B0: -1}), DeleteRecordsResponse({A0: (ErrorCode.NONE, 3)})),
@@ -198,10 +209,14 @@ def test_what_is_said_is_what_is_heard(version, request_, response):
     assert incoming.is_answered
 
 
-def test_every_translation_is_tried():
-    tried = {mapping.key_of(request) for _, request, _ in EXCHANGES} | {0, 1}
+def test_every_translation_written_by_hand_is_tried():
+    tried = {mapping.key_of(request) for _, request, _ in EXCHANGES} | {0, 1, 60}
 
-    assert tried == set(TRANSLATIONS)
+    assert tried >= {api.key for api in APIS.values() if is_by_hand(api)}
+
+
+def is_by_hand(api):
+    return api.request_type is not None and mapping.translation_of(api.key) in mapping.BY_HAND.values()
 
 
 # --- records ----------------------------------------------------------------------------
@@ -227,7 +242,7 @@ def test_produced_blocks_arrive_as_they_were_made(version):
     assert (found.acks, found.transactional_id, list(found.blocks)) == (-1, "t", [A0, B0])
     assert rows(found.blocks[A0]) == rows(request.blocks[A0])
     assert (found.blocks[A0][0].producer, found.blocks[A0][0].compression) == (stamp, "lz4")
-    response = ProduceResponse({A0: (ErrorCode.NONE, 12, ""), B0: (ErrorCode.INVALID_TXN_STATE, -1, "")})
+    response = ProduceResponse({A0: Produced(ErrorCode.NONE, 12), B0: Produced(ErrorCode.INVALID_TXN_STATE)})
     assert told(request, incoming, [response]) == response
 
 
@@ -238,7 +253,7 @@ def test_a_damaged_batch_is_refused_and_the_others_are_written():
     request = Produce({A0: (block(),), A1: (block(),), B0: (block(),)})
 
     incoming = mapping.asked(api_key, 8, request_coder(0, 8).whole(bytes(data)))
-    accepted = ProduceResponse(dict.fromkeys(incoming.requests[0].blocks, (ErrorCode.NONE, 5, "")))
+    accepted = ProduceResponse(dict.fromkeys(incoming.requests[0].blocks, Produced(ErrorCode.NONE, 5)))
     response = told(request, incoming, [accepted])
 
     assert list(incoming.requests[0].blocks) == [A0, A1]
@@ -249,6 +264,7 @@ def test_a_damaged_batch_is_refused_and_the_others_are_written():
 def test_a_request_that_is_refused_whole_needs_no_response_of_the_broker():
     message = {
         "acks": 1,
+        "transactional_id": None,
         "timeout_ms": 1,
         "topic_data": [{"name": "a", "partition_data": [{"index": 0, "records": None}]}],
     }
@@ -287,7 +303,7 @@ def test_fetched_blocks_arrive_as_they_were_stored(version):
         [
             FetchResponse(
                 {
-                    A0: FetchedPartition(ErrorCode.NONE, 30, 2, stored, 22, aborted),
+                    A0: FetchedPartition(ErrorCode.NONE, 30, 2, (), 22, aborted, encoded_all(stored)),
                     A1: FetchedPartition(ErrorCode.OFFSET_OUT_OF_RANGE, 30, 2),
                     B0: FetchedPartition(ErrorCode.NONE, 9, 0, (), 9),
                 }
@@ -305,25 +321,22 @@ def test_fetched_blocks_arrive_as_they_were_stored(version):
     assert response.partitions[B0].blocks == []
 
 
-def test_an_answer_holds_what_the_client_has_room_for_and_at_least_one_batch():
-    """KIP-74: the first batch of all is sent whatever its size, or nobody would get past it."""
-    size = len(encoded(block()))
-    stored = [block(base=3 * number) for number in range(4)]
+def test_a_fetch_over_the_wire_asks_for_bytes_and_keeps_the_limit_of_each_partition():
+    request = Fetch({A0: 5, B0: 9}, 250, max_bytes=900, min_bytes=7, limits={A0: 100, B0: 200})
 
-    def sent(max_bytes, partition_max_bytes):
-        row = {"fetch_offset": 0, "partition_max_bytes": partition_max_bytes}
-        topics = [{"topic": "a", "partitions": [{"partition": 0, **row}, {"partition": 1, **row}]}]
-        message = {"max_wait_ms": 0, "max_bytes": max_bytes, "isolation_level": 0, "topics": topics}
-        partition = FetchedPartition(ErrorCode.NONE, 12, 0, stored)
-        answer = mapping.answered(
-            mapping.asked(1, 11, message), [FetchResponse({A0: partition, A1: partition})], SERVING
-        )
-        return [len(fetched(b"".join(row["records"]))) for row in answer["responses"][0]["partitions"]]
+    (found,) = heard(request, 11).requests
 
-    assert sent(100 * size, 100 * size) == [4, 4]
-    assert sent(100 * size, 2 * size) == [2, 2]
-    assert sent(3 * size, 2 * size) == [2, 1]
-    assert sent(1, 1) == [1, 0]
+    assert found == evolve(request, as_bytes=True)
+
+
+def test_a_fetch_in_a_session_is_told_to_begin_without():
+    message = {"session_id": 7, "session_epoch": 3, "topics": []}
+
+    incoming = mapping.asked(1, 11, message)
+
+    assert incoming.requests == ()
+    answer = mapping.answered(incoming, [], SERVING)
+    assert (answer["error_code"], answer["responses"]) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
 
 
 def test_damage_in_one_partition_leaves_the_others_readable(caplog):
@@ -430,6 +443,16 @@ def test_a_topic_asked_for_by_an_id_that_is_not_known_has_no_name(version, name)
     response_coder(3, version).to_bytes(answer)
 
 
+@pytest.mark.parametrize("version", range(1, 10))
+def test_the_leader_epoch_of_an_offset_is_left_out_of_versions_without(version):
+    response = ListOffsetsResponse({A0: ListedOffset(ErrorCode.NONE, 5, 9, 0)})
+    request = ListOffsets({A0: 5})
+
+    (found,) = told(request, heard(request, version), [response]).partitions.values()
+
+    assert found == ListedOffset(ErrorCode.NONE, 5, 9, 0 if version >= 4 else -1)
+
+
 def test_topics_are_deleted_by_name_and_by_id():
     request = DeleteTopics(("a",), (b"i" * 16,))
     response = DeleteTopicsResponse({"a": ErrorCode.NONE}, {b"i" * 16: (ErrorCode.UNKNOWN_TOPIC_ID, "")})
@@ -449,9 +472,10 @@ def test_in_the_lowest_version_an_empty_list_of_topics_stands_for_all():
 def test_what_is_only_to_be_validated_is_a_trial(api_key, version, is_trial):
     row = {"name": "a", "num_partitions": 1, "replication_factor": 1, "count": 2, "assignments": [], "configs": []}
 
-    (request,) = mapping.asked(api_key, version, {"topics": [row], "validate_only": is_trial}).requests
+    (request,) = mapping.asked(api_key, version, {"topics": [row], "validate_only": is_trial, "timeout_ms": 1}).requests
 
     assert request.is_trial is is_trial
+    assert request.timeout_ms == 1
     assert heard(request, version).requests == (request,)
 
 
@@ -459,7 +483,7 @@ def test_a_topic_named_twice_is_refused():
     row = {"num_partitions": 1, "replication_factor": -1, "assignments": [], "configs": []}
     topics = [{"name": "a", **row}, {"name": "b", **row}, {"name": "a", **row}]
 
-    incoming = mapping.asked(19, 4, {"topics": topics, "validate_only": False})
+    incoming = mapping.asked(19, 4, {"topics": topics, "validate_only": False, "timeout_ms": 30_000})
 
     assert incoming.requests == (CreateTopics((TopicSpec("b", 1),)),)
     answer = mapping.answered(incoming, [CreateTopicsResponse({"b": (ErrorCode.NONE, "")})], SERVING)
@@ -475,7 +499,7 @@ def test_requests_that_kafka_does_not_have_are_named(request_):
         mapping.ask(request_, 0)
 
 
-@pytest.mark.parametrize(("api_key", "version"), [(18, 3), (32, 1), (1, 13)])
+@pytest.mark.parametrize(("api_key", "version"), [(68, 0), (999, 0), (1, 13)])
 def test_what_our_messages_do_not_have_is_named(api_key, version):
     with pytest.raises(UnsupportedVersionError, match=f"API {api_key}"):
         mapping.asked(api_key, version, {})

@@ -1,54 +1,66 @@
-"""Translation between the messages that we speak in process and those of Kafka's protocol, both ways.
+"""Translation between our messages and the fields of Kafka's protocol, both ways.
 
-A client asks with ``ask`` and reads with ``answer``; a broker reads with ``asked`` and answers with
-``answered``.  APIs that have no message of ours (versions, authentication, settings of topics) are
-answered from their dicts by whoever serves them; requests of ours that Kafka does not have are in
-``WITHOUT_API``.  Above ``codec``, beside ``framing``; imports protocol and core.
+A client encodes with ``ask`` and reads with ``answer``; a broker reads with ``asked`` and encodes with
+``answered``.  The translation of an API is ``derived`` from its table and its messages, but for those in ``groups``,
+``records``, ``topics`` and ``transactions``, whose form changes with the version or that need to know the client.
+Requests of ours that Kafka does not have are in ``WITHOUT_API``.  Above ``codec``; imports protocol and core.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 from streams.protocol.messages import CreateGroup, Request, ResetOffsets, Response
+from streams.protocol.wire.apis import APIS
 from streams.protocol.wire.errors import MalformedError, UnsupportedVersionError
-from streams.protocol.wire.fields import Fields
-from streams.protocol.wire.mapping import groups, offsets, records, topics, transactions
-from streams.protocol.wire.mapping.base import AnyIncoming, AnyTranslation, Incoming, Serving
-from streams.protocol.wire.mapping.topics import described_cluster
+from streams.protocol.wire.fields import Api, Fields
+from streams.protocol.wire.mapping import groups, records, topics, transactions
+from streams.protocol.wire.mapping.base import AnyIncoming, AnyTranslation, Client, Incoming, Serving
+from streams.protocol.wire.mapping.derived import derived
 
 __all__ = [
     "AnyIncoming",
+    "BY_HAND",
     "Incoming",
     "Serving",
-    "TRANSLATIONS",
     "WITHOUT_API",
     "answer",
     "answered",
+    "api_of_request",
     "ask",
     "asked",
-    "described_cluster",
     "is_answered",
     "key_of",
+    "translation_of",
     "versions_of",
 ]
 
-#: Translations by API key.
-TRANSLATIONS: Final[dict[int, AnyTranslation]] = {
-    translation.api_key: translation
-    for translation in (
-        *records.TRANSLATIONS,
-        *topics.TRANSLATIONS,
-        *groups.TRANSLATIONS,
-        *offsets.TRANSLATIONS,
-        *transactions.TRANSLATIONS,
-    )
+#: Translations that are written by hand, by API key.
+BY_HAND: Final[dict[int, AnyTranslation]] = {
+    translation.api.key: translation
+    for module in (records, topics, groups, transactions)
+    for translation in module.TRANSLATIONS
 }
 #: Requests that Kafka does not have.
 WITHOUT_API: Final = (CreateGroup, ResetOffsets)
 
-_BY_REQUEST: Final[dict[type, AnyTranslation]] = {
-    translation.request: translation for translation in TRANSLATIONS.values()
-}
+_API_OF: Final[dict[type[Any] | None, Api]] = {api.request_type: api for api in APIS.values()}
+
+
+def api_of_request(request: Request) -> Api:
+    """Return the API of a request.
+
+    Raises:
+        UnsupportedVersionError: Kafka has no such request.
+    """
+    api = _API_OF.get(type(request))
+    if api is None:
+        raise UnsupportedVersionError(
+            f"{type(request).__name__} is no request of Kafka's: only the embedded broker answers it",
+            api_key=-1,
+            version=-1,
+        )
+    return api
 
 
 def key_of(request: Request) -> int:
@@ -57,30 +69,47 @@ def key_of(request: Request) -> int:
     Raises:
         UnsupportedVersionError: Kafka has no such request.
     """
-    return _translation(request).api_key
+    return api_of_request(request).key
+
+
+@cache
+def translation_of(api_key: int) -> AnyTranslation:
+    """Return the translation of an API, made on first use where it is derived.
+
+    Raises:
+        UnsupportedVersionError: the API is unknown, or has no messages.
+    """
+    found = BY_HAND.get(api_key)
+    if found is not None:
+        return found
+    api = APIS.get(api_key)
+    if api is None or api.request_type is None:
+        name = f"API {api_key}" if api is None else f"{api.name} (API {api_key})"
+        raise UnsupportedVersionError(f"{name} has no messages here", api_key=api_key, version=-1)
+    return derived(api)
 
 
 def versions_of(api_key: int) -> tuple[int, int]:
-    """Return lowest and highest version of an API in which our messages can be said.
+    """Return lowest and highest version of an API that our messages have a place for.
 
     Raises:
-        UnsupportedVersionError: we have no message for it.
+        UnsupportedVersionError: the API is unknown, or has no messages.
     """
-    return _by_key(api_key, -1).versions
+    return translation_of(api_key).versions
 
 
 # --- the client's side --------------------------------------------------------------------
 
 
 def ask(request: Request, version: int) -> tuple[int, Fields]:
-    """Return API key and message of a request.
+    """Return API key and fields of a request.
 
     Raises:
         UnsupportedVersionError: Kafka has no such request.
         EncodingError: what it says has no place in this version.
     """
-    translation = _translation(request)
-    return translation.api_key, translation.ask(request, version)
+    api_key = key_of(request)
+    return api_key, translation_of(api_key).ask(request, version)
 
 
 def is_answered(request: Request) -> bool:
@@ -89,18 +118,18 @@ def is_answered(request: Request) -> bool:
 
 
 def answer(request: Request, version: int, message: Fields) -> Response:
-    """Return the response to a request that was asked in this version.
+    """Return the response to a request that was sent in this version.
 
     Raises:
         BrokerError: the response as a whole is an error, for which ours has no place.
         MalformedError: the response is not to this request.
     """
-    translation = _translation(request)
+    api = api_of_request(request)
     try:
-        response: Response = translation.answer(message, version, request)
+        response: Response = translation_of(api.key).answer(message, version, request)
     except ValueError as error:
         raise MalformedError(
-            f"not an answer to what was asked: {error}", api=translation.response.__name__, version=version
+            f"not an answer to what was asked: {error}", api=f"{api.name}Response", version=version
         ) from error
     return response
 
@@ -108,44 +137,28 @@ def answer(request: Request, version: int, message: Fields) -> Response:
 # --- the broker's side --------------------------------------------------------------------
 
 
-def asked(api_key: int, version: int, message: Fields, client_id: str | None = None) -> AnyIncoming:
-    """Return what a client asks for; ``Incoming.requests`` are to be answered one by one.
+def asked(
+    api_key: int, version: int, message: Fields, client_id: str | None = None, client_host: str = ""
+) -> AnyIncoming:
+    """Return what a client asks for; each of ``Incoming.requests`` is to be answered.
 
     Raises:
-        UnsupportedVersionError: we have no message for the API, or not for this version.
+        UnsupportedVersionError: the API has no messages, or not in this version.
     """
-    translation = _by_key(api_key, version)
+    translation = translation_of(api_key)
     low, high = translation.versions
     if not low <= version <= high:
         raise UnsupportedVersionError(
-            f"API {api_key} version {version} is not served: {low} to {high} are", api_key=api_key, version=version
+            f"{translation.api.name} (API {api_key}) version {version} is not served: {low} to {high} are",
+            api_key=api_key,
+            version=version,
         )
-    requests, refused = translation.asked(message, version, client_id or "")
-    return Incoming(api_key, version, message, requests, refused)
+    found = translation.asked(message, version, Client(client_id or "", client_host))
+    return Incoming(api_key, version, *found)
 
 
 def answered(incoming: AnyIncoming, responses: Sequence[Response], serving: Serving) -> Fields:
-    """Return the message that answers what has come; one response for each of its requests, in order."""
+    """Return the fields that answer a request; one response for each of its requests, in order."""
     assert len(responses) == len(incoming.requests)
-    message: Fields = _by_key(incoming.api_key, incoming.version).answered(incoming, responses, serving)
+    message: Fields = translation_of(incoming.api_key).answered(incoming, responses, serving)
     return message
-
-
-def _translation(request: Request) -> AnyTranslation:
-    translation = _BY_REQUEST.get(type(request))
-    if translation is None:
-        raise UnsupportedVersionError(
-            f"{type(request).__name__} is no request of Kafka's: only the embedded broker answers it",
-            api_key=-1,
-            version=-1,
-        )
-    return translation
-
-
-def _by_key(api_key: int, version: int) -> AnyTranslation:
-    translation = TRANSLATIONS.get(api_key)
-    if translation is None:
-        raise UnsupportedVersionError(
-            f"API {api_key} has no message of ours: it is answered as it is", api_key=api_key, version=version
-        )
-    return translation

@@ -6,15 +6,16 @@ dicts as the tables describe them.  Imports core, messages and the codec's vocab
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Generic, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.error_codes import ErrorCode, error_code
-from streams.protocol.messages import Request, Response
-from streams.protocol.wire.fields import Fields
+from streams.protocol.messages import Request
+from streams.protocol.wire.fields import Api, Fields
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -22,11 +23,6 @@ V = TypeVar("V")
 
 #: Why a part of a request was refused before the broker saw it.
 Refusal: TypeAlias = tuple[ErrorCode, str]
-
-#: Time within which a broker is to answer what takes time, where our message says none; Kafka's default.
-REQUEST_TIMEOUT_MS = 30_000
-#: Authorized operations that were not asked for.
-NO_OPERATIONS = -(2**31)
 
 
 class Operation(IntEnum):
@@ -58,59 +54,57 @@ class Serving:
     controller_id: int = 0
 
 
-@frozen
-class Incoming(Generic[Q]):
-    """A request that has come: what was asked, in Kafka's words and in ours.
+class Client(NamedTuple):
+    """Who sent a request: its client id, and its host in Java's form ("/127.0.0.1")."""
 
-    One of Kafka's may be several of ours, which are answered one by one, or none where all of it is
-    refused already; ``refused`` says why by topic partition or name.
+    client_id: str = ""
+    host: str = ""
+
+
+class RequestParts(NamedTuple, Generic[Q]):
+    """What one request on the wire asks for: one of our requests, several, or none where all of it is refused.
+
+    ``refused`` says what was refused by topic partition or name, ``order`` names everything in the order of the
+    request where something may be.  ``is_answered`` is False for a produce request with acks 0.
     """
+
+    requests: Sequence[Q]
+    refused: Mapping[Any, Refusal] = MappingProxyType({})
+    order: Sequence[Any] = ()
+    is_answered: bool = True
+
+
+class Incoming(NamedTuple, Generic[Q]):
+    """A request that has arrived; each of ``requests`` gets a response.  See ``RequestParts``."""
 
     api_key: int
     version: int
-    message: Fields
     requests: Sequence[Q]
-    refused: Mapping[Any, Refusal] = field(factory=dict)
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether the client waits for a response: not for a produce request with acks 0."""
-        return not (self.api_key == 0 and self.message["acks"] == 0)
-
-
-#: What our request is read as: requests, and what of it was refused.
-Asked: TypeAlias = tuple[Sequence[Q], Mapping[Any, Refusal]]
+    refused: Mapping[Any, Refusal]
+    order: Sequence[Any]
+    is_answered: bool
 
 
 @frozen
 class Translation(Generic[Q, R]):
     """The two messages of one API, both ways.
 
-    - ``versions``: those in which all that our messages need has a place or a way around.
     - ``ask``, ``answer``: the client's side; ``answer`` gets the request that was sent.
-    - ``asked``, ``answered``: the broker's side; ``asked`` gets the client id, ``answered`` one response for
-      each of the requests.
+    - ``asked``, ``answered``: the broker's side; ``answered`` gets one response for each of the requests.
+    - ``versions``: those that our messages have a place for.
     """
 
-    api_key: int
-    request: type[Q]
-    response: type[R]
-    versions: tuple[int, int]
+    api: Api
     ask: Callable[[Q, int], Fields]
     answer: Callable[[Fields, int, Q], R]
-    asked: Callable[[Fields, int, str], Asked[Q]]
+    asked: Callable[[Fields, int, Client], RequestParts[Q]]
     answered: Callable[[Incoming[Q], Sequence[R], Serving], Fields]
+    versions: tuple[int, int] = field(default=Factory(lambda self: self.api.versions, takes_self=True))
 
 
 #: A translation of any of our messages.
 AnyTranslation: TypeAlias = Translation[Any, Any]
 AnyIncoming: TypeAlias = Incoming[Request]
-AnyResponses: TypeAlias = Sequence[Response]
-
-
-def one(request: Q) -> Asked[Q]:
-    """Return what is one request, and nothing of it refused."""
-    return (request,), {}
 
 
 def by_topic(values: Mapping[TopicPartition, V]) -> dict[str, list[tuple[int, V]]]:

@@ -1,43 +1,74 @@
-"""Membership of groups in Kafka's words: the coordinator, joining, assignment, heartbeats, leaving."""
+"""Translations of group APIs whose form changes with the version, or that ask for several groups at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from attrs import evolve
+
+from streams.core.records import TopicPartition
+from streams.protocol.admin_messages import NO_OPERATIONS
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
+    CLASSIC_GROUP,
+    DeleteGroup,
+    DeleteGroupResponse,
+    DescribeGroup,
+    DescribeGroupResponse,
     FindCoordinator,
     FindCoordinatorResponse,
-    Heartbeat,
-    HeartbeatResponse,
     JoinGroup,
-    JoinGroupMember,
     JoinGroupResponse,
     LeaveGroup,
     LeaveGroupResponse,
+    ListGroups,
+    ListGroupsResponse,
+    OffsetAndMetadata,
+    OffsetFetch,
+    OffsetFetchResponse,
     SyncGroup,
     SyncGroupResponse,
 )
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import Fields
-from streams.protocol.wire.mapping.base import Asked, Incoming, Serving, Translation, code, one
+from streams.protocol.wire.mapping.base import (
+    Client,
+    Incoming,
+    Operation,
+    RequestParts,
+    Serving,
+    Translation,
+    by_topic,
+    code,
+    each_partition,
+    fail_on,
+    operations_bits,
+    partitions_by_topic,
+    text,
+)
+from streams.protocol.wire.mapping.derived import derived, reader, writer
 from streams.protocol.wire.tables import groups as tables
 
-# First versions of what changes the form of a message.
-_MANY_KEYS_SINCE = 4
+# First versions that change the form of a message.
+_MANY_COORDINATORS_SINCE = 4
 _MANY_LEAVE_SINCE = 3
 _MEMBER_ID_FIRST_SINCE = 4
+_MANY_FETCH_SINCE = 8
+_FETCH_ERROR_SINCE = 2
+_NO_OFFSET = -1
+# An authenticated client may do everything (KIP-430).
+_GROUP_OPERATIONS = operations_bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 
 
-# --- FindCoordinator ----------------------------------------------------------------------
+# --- FindCoordinator: several keys from version 4 on (KIP-699) ----------------------------
 
 
 def _find(request: FindCoordinator, version: int) -> Fields:
-    if version >= _MANY_KEYS_SINCE:
+    if version >= _MANY_COORDINATORS_SINCE:
         return {"key_type": request.key_type, "coordinator_keys": [request.key]}
     return {"key": request.key, "key_type": request.key_type}
 
 
 def _find_answer(message: Fields, version: int, request: FindCoordinator) -> FindCoordinatorResponse:
-    if version < _MANY_KEYS_SINCE:
+    if version < _MANY_COORDINATORS_SINCE:
         return FindCoordinatorResponse(code(message), message["node_id"])
     for found in message["coordinators"]:
         if found["key"] == request.key:
@@ -45,9 +76,9 @@ def _find_answer(message: Fields, version: int, request: FindCoordinator) -> Fin
     return FindCoordinatorResponse(ErrorCode.UNKNOWN_SERVER_ERROR, -1)
 
 
-def _find_asked(message: Fields, version: int, client_id: str) -> Asked[FindCoordinator]:
-    keys = message["coordinator_keys"] if version >= _MANY_KEYS_SINCE else (message["key"],)
-    return tuple(FindCoordinator(key, message["key_type"]) for key in dict.fromkeys(keys)), {}
+def _find_asked(message: Fields, version: int, client: Client) -> RequestParts[FindCoordinator]:
+    keys = message["coordinator_keys"] if version >= _MANY_COORDINATORS_SINCE else (message["key"],)
+    return RequestParts(tuple(FindCoordinator(key, message["key_type"]) for key in dict.fromkeys(keys)))
 
 
 def _find_answered(
@@ -56,199 +87,52 @@ def _find_answered(
     rows = []
     for request, response in zip(incoming.requests, responses, strict=True):
         host, port = serving.addresses.get(response.node_id, ("", -1))
-        rows.append(
-            {
-                "key": request.key,
-                "error_code": response.error,
-                "node_id": response.node_id,
-                "host": host,
-                "port": port,
-            }
-        )
-    return {"coordinators": rows} if incoming.version >= _MANY_KEYS_SINCE else rows[0]
+        row = {"key": request.key, "error_code": response.error, "node_id": response.node_id}
+        rows.append(row | {"host": host, "port": port})
+    return {"coordinators": rows} if incoming.version >= _MANY_COORDINATORS_SINCE else rows[0]
 
 
-FIND_COORDINATOR = Translation(
-    tables.FIND_COORDINATOR.key,
-    FindCoordinator,
-    FindCoordinatorResponse,
-    tables.FIND_COORDINATOR.versions,
-    _find,
-    _find_answer,
-    _find_asked,
-    _find_answered,
-)
+FIND_COORDINATOR = Translation(tables.FIND_COORDINATOR, _find, _find_answer, _find_asked, _find_answered)
 
 
-# --- JoinGroup ----------------------------------------------------------------------------
+# --- JoinGroup and SyncGroup: parts of them are not on the wire ---------------------------
+
+_JOIN = derived(tables.JOIN_GROUP)
+_SYNC = derived(tables.SYNC_GROUP)
 
 
-def _join(request: JoinGroup, version: int) -> Fields:
-    return {
-        "group_id": request.group_id,
-        "session_timeout_ms": request.session_timeout_ms,
-        "rebalance_timeout_ms": request.rebalance_timeout_ms,
-        "member_id": request.member_id,
-        "group_instance_id": request.group_instance_id,
-        "protocol_type": request.protocol_type,
-        "protocols": [{"name": name, "metadata": metadata} for name, metadata in request.protocols],
-    }
+def _join_asked(message: Fields, version: int, client: Client) -> RequestParts[JoinGroup]:
+    (request,) = _JOIN.asked(message, version, client).requests
+    takes_member_id = version >= _MEMBER_ID_FIRST_SINCE
+    request = evolve(request, client_id=client.client_id, client_host=client.host, takes_member_id=takes_member_id)
+    return RequestParts((request,))
 
 
 def _join_answer(message: Fields, version: int, request: JoinGroup) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        code(message),
-        message["generation_id"],
-        message["protocol_name"],
-        message["leader"],
-        message["member_id"],
-        tuple(
-            JoinGroupMember(member["member_id"], member["group_instance_id"], member["metadata"])
-            for member in message["members"]
-        ),
-        # Named in the answer from version 7 on only; it is what was joined with.
-        request.protocol_type,
-    )
-
-
-def _join_asked(message: Fields, version: int, client_id: str) -> Asked[JoinGroup]:
-    return one(
-        JoinGroup(
-            message["group_id"],
-            message["member_id"],
-            message["protocol_type"],
-            tuple((protocol["name"], protocol["metadata"]) for protocol in message["protocols"]),
-            message["session_timeout_ms"],
-            message["rebalance_timeout_ms"],
-            message["group_instance_id"],
-            client_id,
-            takes_member_id=version >= _MEMBER_ID_FIRST_SINCE,
-        )
-    )
-
-
-def _join_answered(incoming: Incoming[JoinGroup], responses: Sequence[JoinGroupResponse], serving: Serving) -> Fields:
-    (response,) = responses
-    return {
-        "error_code": response.error,
-        "generation_id": response.generation_id,
-        "protocol_name": response.protocol_name,
-        "leader": response.leader,
-        "member_id": response.member_id,
-        "members": [
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.group_instance_id,
-                "metadata": member.metadata,
-            }
-            for member in response.members
-        ],
-    }
-
-
-JOIN_GROUP = Translation(
-    tables.JOIN_GROUP.key,
-    JoinGroup,
-    JoinGroupResponse,
-    tables.JOIN_GROUP.versions,
-    _join,
-    _join_answer,
-    _join_asked,
-    _join_answered,
-)
-
-
-# --- SyncGroup ----------------------------------------------------------------------------
-
-
-def _sync(request: SyncGroup, version: int) -> Fields:
-    return {
-        "group_id": request.group_id,
-        "generation_id": request.generation_id,
-        "member_id": request.member_id,
-        "group_instance_id": request.group_instance_id,
-        "assignments": [
-            {"member_id": member_id, "assignment": assignment} for member_id, assignment in request.assignments.items()
-        ],
-    }
+    # On the wire from version 7 on only; it is the one that was joined with.
+    response: JoinGroupResponse = evolve(_JOIN.answer(message, version, request), protocol_type=request.protocol_type)
+    return response
 
 
 def _sync_answer(message: Fields, version: int, request: SyncGroup) -> SyncGroupResponse:
-    # Protocol type and name come from version 5 on only; they are what was asked for.
+    # Protocol type and name are on the wire from version 5 on only; they are those of the request.
     return SyncGroupResponse(
         code(message), message["assignment"], request.protocol_type or "", request.protocol_name or ""
     )
 
 
-def _sync_asked(message: Fields, version: int, client_id: str) -> Asked[SyncGroup]:
-    return one(
-        SyncGroup(
-            message["group_id"],
-            message["generation_id"],
-            message["member_id"],
-            message["group_instance_id"],
-            {member["member_id"]: member["assignment"] for member in message["assignments"]},
-        )
-    )
+JOIN_GROUP = evolve(_JOIN, asked=_join_asked, answer=_join_answer)
+SYNC_GROUP = evolve(_SYNC, answer=_sync_answer)
 
 
-def _sync_answered(incoming: Incoming[SyncGroup], responses: Sequence[SyncGroupResponse], serving: Serving) -> Fields:
-    return {"error_code": responses[0].error, "assignment": responses[0].assignment}
+# --- LeaveGroup: several members from version 3 on (KIP-345) ------------------------------
 
-
-SYNC_GROUP = Translation(
-    tables.SYNC_GROUP.key,
-    SyncGroup,
-    SyncGroupResponse,
-    tables.SYNC_GROUP.versions,
-    _sync,
-    _sync_answer,
-    _sync_asked,
-    _sync_answered,
-)
-
-
-# --- Heartbeat ----------------------------------------------------------------------------
-
-
-def _heartbeat(request: Heartbeat, version: int) -> Fields:
-    return {
-        "group_id": request.group_id,
-        "generation_id": request.generation_id,
-        "member_id": request.member_id,
-        "group_instance_id": request.group_instance_id,
-    }
-
-
-def _heartbeat_answer(message: Fields, version: int, request: Heartbeat) -> HeartbeatResponse:
-    return HeartbeatResponse(code(message))
-
-
-def _heartbeat_asked(message: Fields, version: int, client_id: str) -> Asked[Heartbeat]:
-    return one(
-        Heartbeat(message["group_id"], message["generation_id"], message["member_id"], message["group_instance_id"])
-    )
-
-
-def _heartbeat_answered(
-    incoming: Incoming[Heartbeat], responses: Sequence[HeartbeatResponse], serving: Serving
-) -> Fields:
-    return {"error_code": responses[0].error}
-
-
-HEARTBEAT = Translation(
-    tables.HEARTBEAT.key,
-    Heartbeat,
-    HeartbeatResponse,
-    tables.HEARTBEAT.versions,
-    _heartbeat,
-    _heartbeat_answer,
-    _heartbeat_asked,
-    _heartbeat_answered,
-)
-
-
-# --- LeaveGroup ---------------------------------------------------------------------------
+_OF_THE_GROUP = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.INVALID_GROUP_ID,
+}
 
 
 def _leave(request: LeaveGroup, version: int) -> Fields:
@@ -272,13 +156,12 @@ def _leave_answer(message: Fields, version: int, request: LeaveGroup) -> LeaveGr
     return LeaveGroupResponse(found)
 
 
-def _leave_asked(message: Fields, version: int, client_id: str) -> Asked[LeaveGroup]:
+def _leave_asked(message: Fields, version: int, client: Client) -> RequestParts[LeaveGroup]:
     group_id = message["group_id"]
     if version < _MANY_LEAVE_SINCE:
-        return one(LeaveGroup(group_id, message["member_id"]))
-    return tuple(
-        LeaveGroup(group_id, member["member_id"], member["group_instance_id"]) for member in message["members"]
-    ), {}
+        return RequestParts((LeaveGroup(group_id, message["member_id"]),))
+    members = message["members"]
+    return RequestParts(tuple(LeaveGroup(group_id, one["member_id"], one["group_instance_id"]) for one in members))
 
 
 def _leave_answered(
@@ -286,38 +169,193 @@ def _leave_answered(
 ) -> Fields:
     if incoming.version < _MANY_LEAVE_SINCE:
         return {"error_code": responses[0].error}
-    # Where the group has moved, or is not there yet, it is so for all its members.
+    # An error of the group is the same for all its members.
     errors = {response.error for response in responses}
     whole = next(iter(errors)) if len(errors) == 1 and errors <= _OF_THE_GROUP else ErrorCode.NONE
+    rows = [
+        {
+            "member_id": request.member_id,
+            "group_instance_id": request.group_instance_id,
+            "error_code": response.error,
+        }
+        for request, response in zip(incoming.requests, responses, strict=True)
+    ]
+    return {"error_code": whole, "members": rows}
+
+
+LEAVE_GROUP = Translation(tables.LEAVE_GROUP, _leave, _leave_answer, _leave_asked, _leave_answered)
+
+
+# --- OffsetFetch: several groups from version 8 on (KIP-709) ------------------------------
+
+
+def _fetch(request: OffsetFetch, version: int) -> Fields:
+    topics = None
+    if request.partitions is not None:
+        by_name = partitions_by_topic(request.partitions)
+        topics = [{"name": topic, "partition_indexes": numbers} for topic, numbers in by_name.items()]
+    asked: Fields = {"group_id": request.group_id, "topics": topics}
+    if version >= _MANY_FETCH_SINCE:
+        asked = {"groups": [asked]}
+    return asked | {"require_stable": request.require_stable}
+
+
+def _fetch_answer(message: Fields, version: int, request: OffsetFetch) -> OffsetFetchResponse:
+    if version >= _MANY_FETCH_SINCE:
+        (message,) = (group for group in message["groups"] if group["group_id"] == request.group_id)
+    error, offsets = code(message), {}
+    for partition, row in each_partition(message["topics"], "name", "partitions", "partition_index"):
+        found = code(row)
+        # An error of one partition makes the whole response one to ask for again.
+        if error is ErrorCode.NONE and found is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            error = found
+        if row["committed_offset"] != _NO_OFFSET:
+            offsets[partition] = OffsetAndMetadata(
+                row["committed_offset"], text(row["metadata"]), row["committed_leader_epoch"]
+            )
+    return OffsetFetchResponse(error, offsets if error is ErrorCode.NONE else {})
+
+
+def _fetch_asked(message: Fields, version: int, client: Client) -> RequestParts[OffsetFetch]:
+    groups = message["groups"] if version >= _MANY_FETCH_SINCE else (message,)
+    # Each group once: without partitions the request asks for all its offsets.
+    distinct = {group["group_id"]: group for group in groups}.values()
+    is_stable = message["require_stable"]
+    return RequestParts(tuple(OffsetFetch(one["group_id"], _partitions(one["topics"]), is_stable) for one in distinct))
+
+
+def _partitions(topics: Iterable[Fields] | None) -> tuple[TopicPartition, ...] | None:
+    if topics is None:
+        return None
+    named = (TopicPartition(topic["name"], number) for topic in topics for number in topic["partition_indexes"])
+    return tuple(dict.fromkeys(named))
+
+
+def _fetch_answered(
+    incoming: Incoming[OffsetFetch], responses: Sequence[OffsetFetchResponse], serving: Serving
+) -> Fields:
+    groups = [
+        {"group_id": request.group_id} | _fetched(request, response, incoming.version)
+        for request, response in zip(incoming.requests, responses, strict=True)
+    ]
+    return {"groups": groups} if incoming.version >= _MANY_FETCH_SINCE else groups[0]
+
+
+def _fetched(request: OffsetFetch, response: OffsetFetchResponse, version: int) -> Fields:
+    partitions = response.offsets if request.partitions is None else request.partitions
+    # UNSTABLE_OFFSET_COMMIT belongs to partitions: clients take it for fatal where it is the group's (KIP-447).
+    is_of_partitions = version < _FETCH_ERROR_SINCE or response.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
+    error = response.error if is_of_partitions else ErrorCode.NONE
+    rows: Mapping[TopicPartition, Fields] = {
+        partition: _fetched_row(partition, response.offsets.get(partition), error) for partition in partitions
+    }
     return {
-        "error_code": whole,
-        "members": [
-            {
-                "member_id": request.member_id,
-                "group_instance_id": request.group_instance_id,
-                "error_code": response.error,
-            }
-            for request, response in zip(incoming.requests, responses, strict=True)
-        ],
+        "error_code": ErrorCode.NONE if is_of_partitions and rows else response.error,
+        "topics": [{"name": topic, "partitions": [row for _, row in found]} for topic, found in by_topic(rows).items()],
     }
 
 
-_OF_THE_GROUP = {
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.INVALID_GROUP_ID,
-}
+def _fetched_row(partition: TopicPartition, committed: OffsetAndMetadata | None, error: ErrorCode) -> Fields:
+    return {
+        "partition_index": partition.partition,
+        "committed_offset": _NO_OFFSET if committed is None else committed.offset,
+        "metadata": "" if committed is None else committed.metadata,
+        "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
+        "error_code": error,
+    }
 
-LEAVE_GROUP = Translation(
-    tables.LEAVE_GROUP.key,
-    LeaveGroup,
-    LeaveGroupResponse,
-    tables.LEAVE_GROUP.versions,
-    _leave,
-    _leave_answer,
-    _leave_asked,
-    _leave_answered,
+
+OFFSET_FETCH = Translation(tables.OFFSET_FETCH, _fetch, _fetch_answer, _fetch_asked, _fetch_answered)
+
+
+# --- ListGroups ---------------------------------------------------------------------------
+
+_LIST = derived(tables.LIST_GROUPS)
+
+
+def _list_answer(message: Fields, version: int, request: ListGroups) -> ListGroupsResponse:
+    fail_on(message, "list of groups")
+    response: ListGroupsResponse = _LIST.answer(message, version, request)
+    return response
+
+
+def _list_answered(incoming: Incoming[ListGroups], responses: Sequence[ListGroupsResponse], serving: Serving) -> Fields:
+    message = _LIST.answered(incoming, responses, serving)
+    return message | {"groups": [row | {"group_type": CLASSIC_GROUP} for row in message["groups"]]}
+
+
+LIST_GROUPS = evolve(_LIST, answer=_list_answer, answered=_list_answered)
+
+
+# --- DescribeGroups and DeleteGroups: one request of ours for each group ------------------
+
+
+_GROUP_ROW = tuple(item for item in tables.DESCRIBED_GROUP if item.name != "group_id")
+_write_group = writer(DescribeGroupResponse, _GROUP_ROW)
+_read_group = reader(DescribeGroupResponse, _GROUP_ROW)
+
+
+def _describe_asked(message: Fields, version: int, client: Client) -> RequestParts[DescribeGroup]:
+    # Each group once: its description may be a thousand times as long as its name.
+    includes_operations = message["include_authorized_operations"]
+    return RequestParts(
+        tuple(DescribeGroup(group_id, includes_operations) for group_id in dict.fromkeys(message["groups"]))
+    )
+
+
+def _describe_answered(
+    incoming: Incoming[DescribeGroup], responses: Sequence[DescribeGroupResponse], serving: Serving
+) -> Fields:
+    rows = []
+    for request, response in zip(incoming.requests, responses, strict=True):
+        operations = _GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
+        rows.append(_write_group(response) | {"group_id": request.group_id, "authorized_operations": operations})
+    return {"groups": rows}
+
+
+def _described(message: Fields, version: int, request: DescribeGroup) -> DescribeGroupResponse:
+    (group,) = message["groups"]
+    response: DescribeGroupResponse = _read_group(group)
+    return response
+
+
+def _delete_answer(message: Fields, version: int, request: DeleteGroup) -> DeleteGroupResponse:
+    (result,) = message["results"]
+    return DeleteGroupResponse(code(result))
+
+
+def _delete_answered(
+    incoming: Incoming[DeleteGroup], responses: Sequence[DeleteGroupResponse], serving: Serving
+) -> Fields:
+    pairs = zip(incoming.requests, responses, strict=True)
+    return {"results": [{"group_id": request.group_id, "error_code": found.error} for request, found in pairs]}
+
+
+DESCRIBE_GROUPS = Translation(
+    tables.DESCRIBE_GROUPS,
+    lambda request, version: {
+        "groups": [request.group_id],
+        "include_authorized_operations": request.include_authorized_operations,
+    },
+    _described,
+    _describe_asked,
+    _describe_answered,
+)
+DELETE_GROUPS = Translation(
+    tables.DELETE_GROUPS,
+    lambda request, version: {"groups_names": [request.group_id]},
+    _delete_answer,
+    lambda message, version, client: RequestParts(tuple(map(DeleteGroup, dict.fromkeys(message["groups_names"])))),
+    _delete_answered,
 )
 
-TRANSLATIONS = (FIND_COORDINATOR, JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP)
+TRANSLATIONS = (
+    FIND_COORDINATOR,
+    JOIN_GROUP,
+    SYNC_GROUP,
+    LEAVE_GROUP,
+    OFFSET_FETCH,
+    LIST_GROUPS,
+    DESCRIBE_GROUPS,
+    DELETE_GROUPS,
+)

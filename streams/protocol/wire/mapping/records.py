@@ -1,4 +1,4 @@
-"""Produce, Fetch, ListOffsets and DeleteRecords in Kafka's words."""
+"""Translations of Produce and Fetch: record batches stay bytes, and KIPs decide what a version may hold."""
 
 import logging
 from collections.abc import Sequence
@@ -6,48 +6,48 @@ from typing import Final
 
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
-from streams.protocol.batch import CorruptBatchError
+from streams.protocol.batch import COMPRESSION_MASK, LOG_APPEND_TIME, CorruptBatchError
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
     READ_COMMITTED,
+    REQUEST_TIMEOUT_MS,
     AbortedTransaction,
-    DeleteRecords,
-    DeleteRecordsResponse,
     Fetch,
     FetchedPartition,
     FetchResponse,
-    ListOffsets,
-    ListOffsetsResponse,
     Produce,
+    Produced,
     ProduceResponse,
 )
 from streams.protocol.wire.encoded import EncodedBlock, encoded, fetched, produced
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import Fields
 from streams.protocol.wire.mapping.base import (
-    REQUEST_TIMEOUT_MS,
-    Asked,
+    Client,
     Incoming,
     Refusal,
+    RequestParts,
     Serving,
     Translation,
     by_topic,
     code,
     each_partition,
     fail_on,
-    one,
     text,
 )
 from streams.protocol.wire.tables import records as tables
 
 _LOGGER = logging.getLogger(__name__)
 
-# Kafka's defaults of its consumer.
-_MIN_BYTES: Final = 1
-# Without a fetch session each request says everything (KIP-227).
+#: Epoch of a fetch request outside of any fetch session: it names all its partitions (KIP-227).
 _NO_SESSION: Final = -1
-# First version of ListOffsets that tells leader epochs.
-_EPOCHS_SINCE: Final = 4
+_ZSTD: Final = 4
+# First versions whose clients know zstd (KIP-110).
+_ZSTD_PRODUCED_SINCE: Final = 7
+_ZSTD_FETCHED_SINCE: Final = 10
+_ACKS: Final = (-1, 0, 1)
+#: Position of the low byte of a batch's attributes.
+_ATTRIBUTES_AT: Final = 22
 
 
 # --- Produce ------------------------------------------------------------------------------
@@ -85,62 +85,99 @@ def _batch(topic: str, partition: int, blocks: Sequence[Block], version: int) ->
 def _produce_answer(message: Fields, version: int, request: Produce) -> ProduceResponse:
     rows = each_partition(message["responses"], "name", "partition_responses", "index")
     return ProduceResponse(
-        {partition: (code(row), row["base_offset"], text(row["error_message"])) for partition, row in rows}
+        {
+            partition: Produced(
+                code(row),
+                row["base_offset"],
+                text(row["error_message"]),
+                row["log_append_time_ms"],
+                row["log_start_offset"],
+            )
+            for partition, row in rows
+        }
     )
 
 
-def _produce_asked(message: Fields, version: int, client_id: str) -> Asked[Produce]:
+def _produce_asked(message: Fields, version: int, client: Client) -> RequestParts[Produce]:
     blocks: dict[TopicPartition, Sequence[Block]] = {}
     refused: dict[TopicPartition, Refusal] = {}
-    for partition, row in each_partition(message["topic_data"], "name", "partition_data", "index"):
-        try:
-            blocks[partition] = (produced(row["records"] or b""),)
-        except BrokerError as error:
-            refused[partition] = (ErrorCode(error.code), str(error))
-    if not blocks:
-        return (), refused
-    return (Produce(blocks, message["acks"], message["transactional_id"]),), refused
+    acks = message["acks"]
+    for topic in message["topic_data"]:
+        name = topic["name"]
+        for row in topic["partition_data"]:
+            partition = TopicPartition(name, row["index"])
+            try:
+                if acks not in _ACKS:
+                    raise BrokerError(f"acks {acks}: use -1, 0 or 1", code=ErrorCode.INVALID_REQUIRED_ACKS)
+                blocks[partition] = (_checked(produced(row["records"] or b""), version),)
+            except BrokerError as error:
+                refused[partition] = (ErrorCode(error.code), str(error))
+    requests = (Produce(blocks, acks, message["transactional_id"]),) if blocks else ()
+    order: tuple[TopicPartition, ...] = ()
+    if refused:
+        rows = each_partition(message["topic_data"], "name", "partition_data", "index")
+        order = tuple(dict.fromkeys(partition for partition, _ in rows))
+    return RequestParts(requests, refused, order, acks != 0)
+
+
+def _checked(block: EncodedBlock, version: int) -> EncodedBlock:
+    header = block.header
+    codec = header.attributes & COMPRESSION_MASK
+    if codec > _ZSTD or (codec == _ZSTD and version < _ZSTD_PRODUCED_SINCE):
+        raise BrokerError(
+            f"a batch with compression {header.compression} in Produce version {version}: "
+            f"none, gzip, snappy and lz4 may be used, zstd from version {_ZSTD_PRODUCED_SINCE} on",
+            code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        )
+    if header.attributes & LOG_APPEND_TIME:
+        raise BrokerError(
+            "a batch with log append time: only message.timestamp.type of the topic can set it",
+            code=ErrorCode.INVALID_TIMESTAMP,
+        )
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise BrokerError(
+            f"a batch of producer {header.producer_id} without epoch or sequence", code=ErrorCode.INVALID_RECORD
+        )
+    return block
 
 
 def _produce_answered(incoming: Incoming[Produce], responses: Sequence[ProduceResponse], serving: Serving) -> Fields:
-    found: dict[TopicPartition, tuple[ErrorCode, int, str]] = {}
-    for response in responses:
-        found.update(response.partitions)
-    found.update((partition, (error, -1, reason)) for partition, (error, reason) in incoming.refused.items())
-    rows = each_partition(incoming.message["topic_data"], "name", "partition_data", "index")
+    found = responses[0].partitions if responses else {}
+    if incoming.refused:
+        refused = {partition: Produced(error, -1, reason) for partition, (error, reason) in incoming.refused.items()}
+        found = {partition: refused.get(partition) or found[partition] for partition in incoming.order}
     return {
         "responses": [
             {
                 "name": topic,
                 "partition_responses": [
-                    {"index": partition, "error_code": error, "base_offset": offset, "error_message": reason or None}
-                    for partition, (error, offset, reason) in partitions
+                    {
+                        "index": number,
+                        "error_code": row.error,
+                        "base_offset": row.base_offset,
+                        "log_append_time_ms": row.log_append_time_ms,
+                        "log_start_offset": row.log_start_offset,
+                        "error_message": row.message or None,
+                    }
+                    for number, row in partitions
                 ],
             }
-            for topic, partitions in by_topic({partition: found[partition] for partition, _ in rows}).items()
+            for topic, partitions in by_topic(found).items()
         ]
     }
 
 
-PRODUCE = Translation(
-    tables.PRODUCE.key,
-    Produce,
-    ProduceResponse,
-    tables.PRODUCE.versions,
-    _produce,
-    _produce_answer,
-    _produce_asked,
-    _produce_answered,
-)
+PRODUCE = Translation(tables.PRODUCE, _produce, _produce_answer, _produce_asked, _produce_answered)
 
 
 # --- Fetch --------------------------------------------------------------------------------
 
 
 def _fetch(request: Fetch, version: int) -> Fields:
+    most, limits = request.partition_max_bytes, request.limits
     return {
         "max_wait_ms": request.max_wait_ms,
-        "min_bytes": _MIN_BYTES,
+        "min_bytes": request.min_bytes,
         "max_bytes": request.max_bytes,
         "isolation_level": request.isolation_level,
         "session_id": 0,
@@ -149,8 +186,12 @@ def _fetch(request: Fetch, version: int) -> Fields:
             {
                 "topic": topic,
                 "partitions": [
-                    {"partition": partition, "fetch_offset": offset, "partition_max_bytes": request.partition_max_bytes}
-                    for partition, offset in partitions
+                    {
+                        "partition": number,
+                        "fetch_offset": offset,
+                        "partition_max_bytes": limits.get(TopicPartition(topic, number), most) if limits else most,
+                    }
+                    for number, offset in partitions
                 ],
             }
             for topic, partitions in by_topic(request.positions).items()
@@ -168,7 +209,7 @@ def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
     try:
         blocks, error = fetched(row["records"] or b""), code(row)
     except CorruptBatchError as damage:
-        # Said of the partition, so that the others of the answer can be read.
+        # An error of this partition, so that the others of the response can be read.
         _LOGGER.warning("fetch of %s: %s", partition, damage)
         blocks, error = [], ErrorCode.CORRUPT_MESSAGE
     return FetchedPartition(
@@ -184,202 +225,70 @@ def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
     )
 
 
-def _fetch_asked(message: Fields, version: int, client_id: str) -> Asked[Fetch]:
-    rows = dict(each_partition(message["topics"], "topic", "partitions", "partition"))
-    positions = {partition: row["fetch_offset"] for partition, row in rows.items()}
-    limits = {row["partition_max_bytes"] for row in rows.values()}
-    return one(
-        Fetch(
-            positions,
-            message["max_wait_ms"],
-            isolation_level=message["isolation_level"],
-            max_bytes=message["max_bytes"],
-            # Each has its own in Kafka's words; see the answer.
-            partition_max_bytes=max(limits, default=message["max_bytes"]),
-        )
+def _fetch_asked(message: Fields, version: int, client: Client) -> RequestParts[Fetch]:
+    if message["session_id"] and message["session_epoch"] != _NO_SESSION:
+        return RequestParts((), {None: (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "fetch sessions are not kept")})
+    positions: dict[TopicPartition, int] = {}
+    limits: dict[TopicPartition, int] = {}
+    for topic in message["topics"]:
+        name = topic["topic"]
+        for row in topic["partitions"]:
+            partition = TopicPartition(name, row["partition"])
+            positions[partition] = row["fetch_offset"]
+            limits[partition] = row["partition_max_bytes"]
+    request = Fetch(
+        positions,
+        message["max_wait_ms"],
+        isolation_level=message["isolation_level"],
+        max_bytes=message["max_bytes"],
+        min_bytes=message["min_bytes"],
+        limits=limits,
+        as_bytes=True,
     )
+    return RequestParts((request,))
 
 
 def _fetch_answered(incoming: Incoming[Fetch], responses: Sequence[FetchResponse], serving: Serving) -> Fields:
-    (response,) = responses
-    message = incoming.message
-    limits = {
-        partition: row["partition_max_bytes"]
-        for partition, row in each_partition(message["topics"], "topic", "partitions", "partition")
-    }
-    is_committed_only = message["isolation_level"] == READ_COMMITTED
-    room, topics = message["max_bytes"], []
-    is_first = True
-    for topic, partitions in by_topic(response.partitions).items():
-        rows = []
-        for number, found in partitions:
-            limit = min(room, limits.get(TopicPartition(topic, number), room))
-            # The first batch of all is sent whatever its size, or a reader would never get past it (KIP-74).
-            chunks, size = _within(found.blocks, limit, is_first=is_first)
-            is_first = is_first and not chunks
-            room -= size
-            rows.append(_fetched_row(number, found, chunks, is_committed_only=is_committed_only))
-        topics.append({"topic": topic, "partitions": rows})
-    return {"session_id": 0, "responses": topics}
+    if not responses:
+        # The consumer begins again without a session.
+        ((error, _),) = incoming.refused.values()
+        return {"error_code": error, "session_id": 0, "responses": []}
+    is_committed_only = incoming.requests[0].isolation_level == READ_COMMITTED
+    topics: dict[str, list[Fields]] = {}
+    for (name, number), found in responses[0].partitions.items():
+        if incoming.version < _ZSTD_FETCHED_SINCE and any(_is_zstd(chunk) for chunk in found.chunks):
+            found = FetchedPartition(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, found.high_watermark, found.log_start_offset
+            )
+        aborted: list[Fields] | None = None
+        if is_committed_only:
+            aborted = [{"producer_id": one.producer_id, "first_offset": one.first_offset} for one in found.aborted]
+        row = {
+            "partition_index": number,
+            "error_code": found.error,
+            "high_watermark": found.high_watermark,
+            "last_stable_offset": found.last_stable_offset,
+            "log_start_offset": found.log_start_offset,
+            "aborted_transactions": aborted,
+            "records": found.chunks,
+        }
+        topics.setdefault(name, []).append(row)
+    return {"session_id": 0, "responses": [{"topic": name, "partitions": rows} for name, rows in topics.items()]}
 
 
-def _within(blocks: Sequence[Block], limit: int, *, is_first: bool) -> tuple[list[bytes], int]:
-    """Return the bytes of as many blocks as fit."""
-    chunks: list[bytes] = []
-    size = 0
-    for block in blocks:
-        if not len(block) and not isinstance(block, EncodedBlock):
-            continue
-        data = encoded(block)
-        if size + len(data) > limit and not (is_first and not chunks):
-            break
-        chunks.append(data)
-        size += len(data)
-    return chunks, size
-
-
-def _fetched_row(number: int, found: FetchedPartition, chunks: list[bytes], *, is_committed_only: bool) -> Fields:
-    aborted = [{"producer_id": one.producer_id, "first_offset": one.first_offset} for one in found.aborted]
-    return {
-        "partition_index": number,
-        "error_code": found.error,
-        "high_watermark": found.high_watermark,
-        "last_stable_offset": found.last_stable_offset,
-        "log_start_offset": found.log_start_offset,
-        "aborted_transactions": aborted if is_committed_only else None,
-        "records": chunks,
-    }
+def _is_zstd(chunk: bytes) -> bool:
+    """Whether the first batch of a chunk is compressed with zstd."""
+    return chunk[_ATTRIBUTES_AT] & COMPRESSION_MASK == _ZSTD
 
 
 FETCH = Translation(
-    tables.FETCH.key,
-    Fetch,
-    FetchResponse,
-    # From version 13 on topics go by ids, which our messages do not have.
-    (tables.FETCH.versions[0], 12),
+    tables.FETCH,
     _fetch,
     _fetch_answer,
     _fetch_asked,
     _fetch_answered,
+    # From version 13 on topics go by ids, which our messages do not have.
+    (tables.FETCH.versions[0], 12),
 )
 
-
-# --- ListOffsets --------------------------------------------------------------------------
-
-
-def _list_offsets(request: ListOffsets, version: int) -> Fields:
-    return {
-        "isolation_level": request.isolation_level,
-        "topics": [
-            {
-                "name": topic,
-                "partitions": [{"partition_index": number, "timestamp": time} for number, time in partitions],
-            }
-            for topic, partitions in by_topic(request.timestamps).items()
-        ],
-    }
-
-
-def _list_offsets_answer(message: Fields, version: int, request: ListOffsets) -> ListOffsetsResponse:
-    rows = each_partition(message["topics"], "name", "partitions", "partition_index")
-    return ListOffsetsResponse({partition: (code(row), row["timestamp"], row["offset"]) for partition, row in rows})
-
-
-def _list_offsets_asked(message: Fields, version: int, client_id: str) -> Asked[ListOffsets]:
-    rows = each_partition(message["topics"], "name", "partitions", "partition_index")
-    return one(ListOffsets({partition: row["timestamp"] for partition, row in rows}, message["isolation_level"]))
-
-
-def _list_offsets_answered(
-    incoming: Incoming[ListOffsets], responses: Sequence[ListOffsetsResponse], serving: Serving
-) -> Fields:
-    (response,) = responses
-    return {
-        "topics": [
-            {
-                "name": topic,
-                "partitions": [
-                    {
-                        "partition_index": number,
-                        "error_code": error,
-                        "timestamp": time,
-                        "offset": offset,
-                        # There is one leader, who never changed.
-                        "leader_epoch": 0 if offset >= 0 and incoming.version >= _EPOCHS_SINCE else -1,
-                    }
-                    for number, (error, time, offset) in partitions
-                ],
-            }
-            for topic, partitions in by_topic(response.partitions).items()
-        ]
-    }
-
-
-LIST_OFFSETS = Translation(
-    tables.LIST_OFFSETS.key,
-    ListOffsets,
-    ListOffsetsResponse,
-    tables.LIST_OFFSETS.versions,
-    _list_offsets,
-    _list_offsets_answer,
-    _list_offsets_asked,
-    _list_offsets_answered,
-)
-
-
-# --- DeleteRecords ------------------------------------------------------------------------
-
-
-def _delete_records(request: DeleteRecords, version: int) -> Fields:
-    return {
-        "timeout_ms": REQUEST_TIMEOUT_MS,
-        "topics": [
-            {
-                "name": topic,
-                "partitions": [{"partition_index": number, "offset": offset} for number, offset in partitions],
-            }
-            for topic, partitions in by_topic(request.offsets).items()
-        ],
-    }
-
-
-def _delete_records_answer(message: Fields, version: int, request: DeleteRecords) -> DeleteRecordsResponse:
-    rows = each_partition(message["topics"], "name", "partitions", "partition_index")
-    return DeleteRecordsResponse({partition: (code(row), row["low_watermark"]) for partition, row in rows})
-
-
-def _delete_records_asked(message: Fields, version: int, client_id: str) -> Asked[DeleteRecords]:
-    rows = each_partition(message["topics"], "name", "partitions", "partition_index")
-    return one(DeleteRecords({partition: row["offset"] for partition, row in rows}))
-
-
-def _delete_records_answered(
-    incoming: Incoming[DeleteRecords], responses: Sequence[DeleteRecordsResponse], serving: Serving
-) -> Fields:
-    (response,) = responses
-    return {
-        "topics": [
-            {
-                "name": topic,
-                "partitions": [
-                    {"partition_index": number, "error_code": error, "low_watermark": start}
-                    for number, (error, start) in partitions
-                ],
-            }
-            for topic, partitions in by_topic(response.partitions).items()
-        ]
-    }
-
-
-DELETE_RECORDS = Translation(
-    tables.DELETE_RECORDS.key,
-    DeleteRecords,
-    DeleteRecordsResponse,
-    tables.DELETE_RECORDS.versions,
-    _delete_records,
-    _delete_records_answer,
-    _delete_records_asked,
-    _delete_records_answered,
-)
-
-TRANSLATIONS = (PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS)
+TRANSLATIONS = (PRODUCE, FETCH)

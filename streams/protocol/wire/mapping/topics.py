@@ -1,12 +1,19 @@
-"""Metadata and the administration of topics in Kafka's words."""
+"""Translations of Metadata, DescribeCluster, CreateTopics and DeleteTopics: addresses, ids, and defaults."""
 
 from collections.abc import Mapping, Sequence
 
+from attrs import evolve
+
+from streams.protocol.admin_messages import (
+    NO_OPERATIONS,
+    ConfigSource,
+    DescribeCluster,
+    DescribeClusterResponse,
+    DescribedBroker,
+)
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
     NO_TOPIC_ID,
-    CreatePartitions,
-    CreatePartitionsResponse,
     CreateTopics,
     CreateTopicsResponse,
     DeleteTopics,
@@ -19,19 +26,18 @@ from streams.protocol.messages import (
 from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import Fields
 from streams.protocol.wire.mapping.base import (
-    NO_OPERATIONS,
-    REQUEST_TIMEOUT_MS,
-    Asked,
+    Client,
     Incoming,
     Operation,
     Refusal,
+    RequestParts,
     Serving,
     Translation,
     code,
-    one,
     operations_bits,
     text,
 )
+from streams.protocol.wire.mapping.derived import derived
 from streams.protocol.wire.tables import session
 from streams.protocol.wire.tables import topics as tables
 
@@ -62,9 +68,8 @@ CLUSTER_OPERATIONS = operations_bits(
     Operation.ALTER_CONFIGS,
     Operation.IDEMPOTENT_WRITE,
 )
-# Where a setting comes from (``DescribeConfigsResponse.ConfigSource``).
-_OF_TOPIC, _DEFAULT = 1, 5
 _REPLICAS = 1
+_OF_TOPIC, _DEFAULT = ConfigSource.TOPIC, ConfigSource.DEFAULT
 
 
 # --- Metadata -----------------------------------------------------------------------------
@@ -78,6 +83,8 @@ def _metadata(request: Metadata, version: int) -> Fields:
     return {
         "topics": topics or [] if version == 0 else topics,
         "allow_auto_topic_creation": request.allow_auto_topic_creation,
+        "include_cluster_authorized_operations": request.include_cluster_authorized_operations,
+        "include_topic_authorized_operations": request.include_topic_authorized_operations,
     }
 
 
@@ -97,38 +104,45 @@ def _topic(topic: Fields) -> TopicMetadata:
     )
 
 
-def _metadata_asked(message: Fields, version: int, client_id: str) -> Asked[Metadata]:
+def _metadata_asked(message: Fields, version: int, client: Client) -> RequestParts[Metadata]:
     topics = message["topics"]
-    is_all = topics is None or (version == 0 and not topics)
-    if is_all:
-        return one(Metadata(None, message["allow_auto_topic_creation"]))
-    # Each once, as in Kafka, however often it is named.
-    names = dict.fromkeys(topic["name"] for topic in topics if topic["name"])
-    ids = dict.fromkeys(topic["topic_id"] for topic in topics if not topic["name"] and topic["topic_id"] != NO_TOPIC_ID)
-    return one(Metadata(tuple(names), message["allow_auto_topic_creation"], tuple(ids)))
+    names: tuple[str, ...] | None = None
+    ids: tuple[bytes, ...] = ()
+    if topics or (topics is not None and version > 0):
+        # Each once, as in Kafka, however often it is named.
+        names = tuple(dict.fromkeys(topic["name"] for topic in topics if topic["name"]))
+        found = (topic["topic_id"] for topic in topics if not topic["name"] and topic["topic_id"] != NO_TOPIC_ID)
+        ids = tuple(dict.fromkeys(found))
+    request = Metadata(
+        names,
+        message["allow_auto_topic_creation"],
+        ids,
+        message["include_cluster_authorized_operations"],
+        message["include_topic_authorized_operations"],
+    )
+    return RequestParts((request,))
 
 
 def _metadata_answered(incoming: Incoming[Metadata], responses: Sequence[MetadataResponse], serving: Serving) -> Fields:
-    (response,) = responses
-    topics = [_topic_row(topic, incoming) for topic in response.topics]
-    operations = CLUSTER_OPERATIONS if incoming.message["include_cluster_authorized_operations"] else NO_OPERATIONS
+    (request,), (response,) = incoming.requests, responses
+    of_topics = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_OPERATIONS
+    of_cluster = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
     return {
-        "cluster_authorized_operations": operations,
+        "cluster_authorized_operations": of_cluster,
         "brokers": [
             {"node_id": node_id, "host": host, "port": port} for node_id, (host, port) in serving.addresses.items()
         ],
         "cluster_id": serving.cluster_id,
         "controller_id": serving.controller_id,
-        "topics": topics,
+        "topics": [_topic_row(topic, incoming.version, of_topics) for topic in response.topics],
     }
 
 
-def _topic_row(topic: TopicMetadata, incoming: Incoming[Metadata]) -> Fields:
-    operations = _TOPIC_OPERATIONS if incoming.message["include_topic_authorized_operations"] else NO_OPERATIONS
+def _topic_row(topic: TopicMetadata, version: int, operations: int) -> Fields:
     return {
         "error_code": topic.error,
-        # The name of an id that is not known: versions before this one have no None for it.
-        "name": topic.name or (None if incoming.version >= _NO_NAME_SINCE else ""),
+        # A topic asked for by an unknown id: versions before this one have no None for its name.
+        "name": topic.name or (None if version >= _NO_NAME_SINCE else ""),
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
         "topic_authorized_operations": operations,
@@ -150,16 +164,7 @@ def address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-METADATA = Translation(
-    session.METADATA.key,
-    Metadata,
-    MetadataResponse,
-    session.METADATA.versions,
-    _metadata,
-    _metadata_answer,
-    _metadata_asked,
-    _metadata_answered,
-)
+METADATA = Translation(session.METADATA, _metadata, _metadata_answer, _metadata_asked, _metadata_answered)
 
 
 # --- CreateTopics -------------------------------------------------------------------------
@@ -176,7 +181,7 @@ def _create_topics(request: CreateTopics, version: int) -> Fields:
                 field="topics.num_partitions",
             )
     return {
-        "timeout_ms": REQUEST_TIMEOUT_MS,
+        "timeout_ms": request.timeout_ms,
         "topics": [
             {
                 "name": topic.name,
@@ -198,7 +203,7 @@ def _create_topics_answer(message: Fields, version: int, request: CreateTopics) 
     )
 
 
-def _create_topics_asked(message: Fields, version: int, client_id: str) -> Asked[CreateTopics]:
+def _create_topics_asked(message: Fields, version: int, client: Client) -> RequestParts[CreateTopics]:
     specs: dict[str, TopicSpec] = {}
     refused: dict[str, Refusal] = {}
     for topic in message["topics"]:
@@ -212,24 +217,28 @@ def _create_topics_asked(message: Fields, version: int, client_id: str) -> Asked
         config = {item["name"]: item["value"] for item in topic["configs"] if item["value"] is not None}
         replicas = -1 if topic["assignments"] else topic["replication_factor"]
         specs[name] = TopicSpec(name, count, config, replicas)
-    return ((CreateTopics(tuple(specs.values()), message["validate_only"]),) if specs else ()), refused
+    request = CreateTopics(tuple(specs.values()), message["validate_only"], message["timeout_ms"])
+    order = tuple(dict.fromkeys(topic["name"] for topic in message["topics"]))
+    return RequestParts((request,) if specs else (), refused, order)
 
 
 def _create_topics_answered(
     incoming: Incoming[CreateTopics], responses: Sequence[CreateTopicsResponse], serving: Serving
 ) -> Fields:
     found = dict(incoming.refused)
-    for response in responses:
+    rows: dict[str, Fields] = {}
+    for request, response in zip(incoming.requests, responses, strict=True):
         found.update(response.errors)
-    names = dict.fromkeys(topic["name"] for topic in incoming.message["topics"])
-    rows = _refusal_rows({name: found[name] for name in names})
-    given = {spec.name: spec.config for request in incoming.requests for spec in request.topics}
-    made = {name: topic for response in responses for name, topic in response.made.items()}
-    for row in rows:
-        topic = made.get(row["name"])
-        if topic is not None:
-            row |= _made_row(topic, given[topic.name], is_trial=incoming.message["validate_only"])
-    return {"topics": rows}
+        for spec in request.topics:
+            topic = response.made.get(spec.name)
+            if topic is not None:
+                rows[spec.name] = _made_row(topic, spec.config, is_trial=request.is_trial)
+    return {
+        "topics": [
+            {"name": name, "error_code": found[name][0], "error_message": found[name][1] or None} | rows.get(name, {})
+            for name in incoming.order
+        ]
+    }
 
 
 def _made_row(topic: TopicMetadata, given: Mapping[str, str], *, is_trial: bool) -> Fields:
@@ -239,70 +248,18 @@ def _made_row(topic: TopicMetadata, given: Mapping[str, str], *, is_trial: bool)
         "num_partitions": len(topic.leaders),
         "replication_factor": _REPLICAS,
         "configs": [
-            {"name": name, "value": value, "config_source": _OF_TOPIC if name in given else _DEFAULT}
+            {
+                "name": name,
+                "value": value,
+                "config_source": ConfigSource.TOPIC if name in given else ConfigSource.DEFAULT,
+            }
             for name, value in sorted(topic.config.items())
         ],
     }
 
 
-def _refusal_rows(errors: dict[str, Refusal]) -> list[Fields]:
-    return [
-        {"name": name, "error_code": error, "error_message": reason or None} for name, (error, reason) in errors.items()
-    ]
-
-
 CREATE_TOPICS = Translation(
-    tables.CREATE_TOPICS.key,
-    CreateTopics,
-    CreateTopicsResponse,
-    tables.CREATE_TOPICS.versions,
-    _create_topics,
-    _create_topics_answer,
-    _create_topics_asked,
-    _create_topics_answered,
-)
-
-
-# --- CreatePartitions ---------------------------------------------------------------------
-
-
-def _create_partitions(request: CreatePartitions, version: int) -> Fields:
-    return {
-        "timeout_ms": REQUEST_TIMEOUT_MS,
-        "topics": [{"name": name, "count": count} for name, count in request.counts.items()],
-        "validate_only": request.is_trial,
-    }
-
-
-def _create_partitions_answer(message: Fields, version: int, request: CreatePartitions) -> CreatePartitionsResponse:
-    return CreatePartitionsResponse(
-        {topic["name"]: (code(topic), text(topic["error_message"])) for topic in message["results"]}
-    )
-
-
-def _create_partitions_asked(message: Fields, version: int, client_id: str) -> Asked[CreatePartitions]:
-    counts = {topic["name"]: topic["count"] for topic in message["topics"]}
-    return one(CreatePartitions(counts, message["validate_only"]))
-
-
-def _create_partitions_answered(
-    incoming: Incoming[CreatePartitions], responses: Sequence[CreatePartitionsResponse], serving: Serving
-) -> Fields:
-    found = dict(incoming.refused)
-    for response in responses:
-        found.update(response.errors)
-    return {"results": _refusal_rows(found)}
-
-
-CREATE_PARTITIONS = Translation(
-    tables.CREATE_PARTITIONS.key,
-    CreatePartitions,
-    CreatePartitionsResponse,
-    tables.CREATE_PARTITIONS.versions,
-    _create_partitions,
-    _create_partitions_answer,
-    _create_partitions_asked,
-    _create_partitions_answered,
+    tables.CREATE_TOPICS, _create_topics, _create_topics_answer, _create_topics_asked, _create_topics_answered
 )
 
 
@@ -315,7 +272,7 @@ def _delete_topics(request: DeleteTopics, version: int) -> Fields:
     return {
         "topics": rows if version >= _BY_ID_SINCE else [],
         "topic_names": list(request.topics) if version < _BY_ID_SINCE else [],
-        "timeout_ms": REQUEST_TIMEOUT_MS,
+        "timeout_ms": request.timeout_ms,
     }
 
 
@@ -327,12 +284,13 @@ def _delete_topics_answer(message: Fields, version: int, request: DeleteTopics) 
     )
 
 
-def _delete_topics_asked(message: Fields, version: int, client_id: str) -> Asked[DeleteTopics]:
+def _delete_topics_asked(message: Fields, version: int, client: Client) -> RequestParts[DeleteTopics]:
+    timeout_ms = message["timeout_ms"]
     if version < _BY_ID_SINCE:
-        return one(DeleteTopics(tuple(dict.fromkeys(message["topic_names"]))))
+        return RequestParts((DeleteTopics(tuple(dict.fromkeys(message["topic_names"])), (), timeout_ms),))
     names = dict.fromkeys(topic["name"] for topic in message["topics"] if topic["name"] is not None)
     ids = dict.fromkeys(topic["topic_id"] for topic in message["topics"] if topic["name"] is None)
-    return one(DeleteTopics(tuple(names), tuple(ids)))
+    return RequestParts((DeleteTopics(tuple(names), tuple(ids), timeout_ms),))
 
 
 def _delete_topics_answered(
@@ -348,31 +306,26 @@ def _delete_topics_answered(
 
 
 DELETE_TOPICS = Translation(
-    tables.DELETE_TOPICS.key,
-    DeleteTopics,
-    DeleteTopicsResponse,
-    tables.DELETE_TOPICS.versions,
-    _delete_topics,
-    _delete_topics_answer,
-    _delete_topics_asked,
-    _delete_topics_answered,
+    tables.DELETE_TOPICS, _delete_topics, _delete_topics_answer, _delete_topics_asked, _delete_topics_answered
 )
-
-TRANSLATIONS = (METADATA, CREATE_TOPICS, CREATE_PARTITIONS, DELETE_TOPICS)
 
 
 # --- DescribeCluster ----------------------------------------------------------------------
 
+_CLUSTER = derived(session.DESCRIBE_CLUSTER)
 
-def described_cluster(message: Fields, serving: Serving) -> Fields:
-    """Return the nodes and the name of the cluster (DescribeCluster, KIP-700); the machine is not asked."""
-    includes_operations = message["include_cluster_authorized_operations"]
-    return {
-        "error_code": ErrorCode.NONE,
-        "cluster_id": serving.cluster_id,
-        "controller_id": serving.controller_id,
-        "brokers": [
-            {"broker_id": node_id, "host": host, "port": port} for node_id, (host, port) in serving.addresses.items()
-        ],
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if includes_operations else NO_OPERATIONS,
-    }
+
+def _cluster_answered(
+    incoming: Incoming[DescribeCluster], responses: Sequence[DescribeClusterResponse], serving: Serving
+) -> Fields:
+    # The broker knows neither its cluster's id nor under which address this client reaches it.
+    (request,), (response,) = incoming.requests, responses
+    brokers = tuple(DescribedBroker(node_id, *address) for node_id, address in serving.addresses.items())
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
+    shown = evolve(response, cluster_id=serving.cluster_id, brokers=brokers, cluster_authorized_operations=operations)
+    return _CLUSTER.answered(incoming, (shown,), serving)
+
+
+DESCRIBE_CLUSTER = evolve(_CLUSTER, answered=_cluster_answered)
+
+TRANSLATIONS = (METADATA, CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CLUSTER)

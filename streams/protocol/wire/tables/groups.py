@@ -1,5 +1,31 @@
 """What groups do: membership, committed offsets, administration."""
 
+from streams.protocol.admin_messages import (
+    OffsetDelete,
+    OffsetDeleteResponse,
+)
+from streams.protocol.messages import (
+    DeleteGroup,
+    DeleteGroupResponse,
+    DescribeGroup,
+    DescribeGroupResponse,
+    FindCoordinator,
+    FindCoordinatorResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    LeaveGroupResponse,
+    ListGroups,
+    ListGroupsResponse,
+    OffsetCommit,
+    OffsetCommitResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
+    SyncGroup,
+    SyncGroupResponse,
+)
 from streams.protocol.wire.fields import (
     BOOLEAN,
     BYTES,
@@ -47,6 +73,9 @@ FIND_COORDINATOR = Api(
             since=4,
         ),
     ),
+    FindCoordinator,
+    FindCoordinatorResponse,
+    served=(0, 2),
 )
 
 JOIN_GROUP = Api(
@@ -81,6 +110,9 @@ JOIN_GROUP = Api(
             Field("metadata", BYTES),
         ),
     ),
+    JoinGroup,
+    JoinGroupResponse,
+    served=(2, 5),
 )
 
 HEARTBEAT = Api(
@@ -98,6 +130,9 @@ HEARTBEAT = Api(
         Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
         Field("error_code", INT16),
     ),
+    Heartbeat,
+    HeartbeatResponse,
+    served=(0, 3),
 )
 
 LEAVE_GROUP = Api(
@@ -126,6 +161,9 @@ LEAVE_GROUP = Api(
             since=3,
         ),
     ),
+    LeaveGroup,
+    LeaveGroupResponse,
+    served=(0, 3),
 )
 
 SYNC_GROUP = Api(
@@ -149,6 +187,9 @@ SYNC_GROUP = Api(
         Field("error_code", INT16),
         Field("assignment", BYTES),
     ),
+    SyncGroup,
+    SyncGroupResponse,
+    served=(0, 3),
 )
 
 OFFSET_COMMIT = Api(
@@ -158,7 +199,7 @@ OFFSET_COMMIT = Api(
     8,
     (
         Field("group_id", STRING),
-        Field("generation_id_or_member_epoch", INT32, default=-1),
+        Field("generation_id_or_member_epoch", INT32, default=-1, attribute="generation_id"),
         Field("member_id", STRING, default=""),
         Field("group_instance_id", STRING, since=7, nullable=7, default=None),
         Field("retention_time_ms", INT64, until=4, default=-1, is_ignorable=True),
@@ -168,10 +209,13 @@ OFFSET_COMMIT = Api(
             array(
                 "partitions",
                 Field("partition_index", INT32),
-                Field("committed_offset", INT64),
-                Field("committed_leader_epoch", INT32, since=6, default=-1, is_ignorable=True),
-                Field("committed_metadata", STRING, nullable=0),
+                Field("committed_offset", INT64, attribute="offset"),
+                Field(
+                    "committed_leader_epoch", INT32, since=6, default=-1, is_ignorable=True, attribute="leader_epoch"
+                ),
+                Field("committed_metadata", STRING, nullable=0, attribute="metadata"),
             ),
+            attribute="offsets",
         ),
     ),
     (
@@ -184,8 +228,12 @@ OFFSET_COMMIT = Api(
                 Field("partition_index", INT32),
                 Field("error_code", INT16),
             ),
+            attribute="errors",
         ),
     ),
+    OffsetCommit,
+    OffsetCommitResponse,
+    served=(2, 8),
 )
 
 _FETCHED_PARTITIONS = array(
@@ -247,6 +295,28 @@ OFFSET_FETCH = Api(
             since=8,
         ),
     ),
+    OffsetFetch,
+    OffsetFetchResponse,
+    served=(1, 8),
+)
+
+#: One group of the response.
+DESCRIBED_GROUP = (
+    Field("error_code", INT16),
+    Field("group_id", STRING),
+    Field("group_state", STRING, attribute="state"),
+    Field("protocol_type", STRING),
+    Field("protocol_data", STRING, attribute="protocol_name"),
+    array(
+        "members",
+        Field("member_id", STRING),
+        Field("group_instance_id", STRING, since=4, nullable=4, default=None, is_ignorable=True),
+        Field("client_id", STRING),
+        Field("client_host", STRING),
+        Field("member_metadata", BYTES, attribute="metadata"),
+        Field("member_assignment", BYTES, attribute="assignment"),
+    ),
+    Field("authorized_operations", INT32, since=3, default=_NO_OPERATIONS),
 )
 
 DESCRIBE_GROUPS = Api(
@@ -262,23 +332,12 @@ DESCRIBE_GROUPS = Api(
         Field("throttle_time_ms", INT32, since=1, default=0, is_ignorable=True),
         array(
             "groups",
-            Field("error_code", INT16),
-            Field("group_id", STRING),
-            Field("group_state", STRING),
-            Field("protocol_type", STRING),
-            Field("protocol_data", STRING),
-            array(
-                "members",
-                Field("member_id", STRING),
-                Field("group_instance_id", STRING, since=4, nullable=4, default=None, is_ignorable=True),
-                Field("client_id", STRING),
-                Field("client_host", STRING),
-                Field("member_metadata", BYTES),
-                Field("member_assignment", BYTES),
-            ),
-            Field("authorized_operations", INT32, since=3, default=_NO_OPERATIONS),
+            *DESCRIBED_GROUP,
         ),
     ),
+    DescribeGroup,
+    DescribeGroupResponse,
+    served=(0, 4),
 )
 
 LIST_GROUPS = Api(
@@ -301,6 +360,9 @@ LIST_GROUPS = Api(
             Field("group_type", STRING, since=5, default="", is_ignorable=True),
         ),
     ),
+    ListGroups,
+    ListGroupsResponse,
+    served=(0, 5),
 )
 
 DELETE_GROUPS = Api(
@@ -317,6 +379,9 @@ DELETE_GROUPS = Api(
             Field("error_code", INT16),
         ),
     ),
+    DeleteGroup,
+    DeleteGroupResponse,
+    served=(0, 1),
 )
 
 OFFSET_DELETE = Api(
@@ -330,6 +395,7 @@ OFFSET_DELETE = Api(
             "topics",
             Field("name", STRING),
             array("partitions", Field("partition_index", INT32)),
+            attribute="partitions",
         ),
     ),
     (
@@ -343,8 +409,12 @@ OFFSET_DELETE = Api(
                 Field("partition_index", INT32),
                 Field("error_code", INT16),
             ),
+            attribute="errors",
         ),
     ),
+    OffsetDelete,
+    OffsetDeleteResponse,
+    served=(0, 0),
 )
 
 # --- the consumer groups of KIP-848 -----------------------------------------------------

@@ -1,5 +1,35 @@
 """What operators' tools ask a cluster: where records lie, who leads, who writes, who may do what."""
 
+from streams.protocol.admin_messages import (
+    ListConfigResources,
+    ListConfigResourcesResponse,
+)
+from streams.protocol.operations_messages import (
+    AlterPartitionReassignments,
+    AlterPartitionReassignmentsResponse,
+    CreateAcls,
+    CreateAclsResponse,
+    DeleteAcls,
+    DeleteAclsResponse,
+    DescribeAcls,
+    DescribeAclsResponse,
+    DescribeClientQuotas,
+    DescribeClientQuotasResponse,
+    DescribeLogDirs,
+    DescribeLogDirsResponse,
+    DescribeProducers,
+    DescribeProducersResponse,
+    DescribeTransactions,
+    DescribeTransactionsResponse,
+    ElectLeaders,
+    ElectLeadersResponse,
+    ListPartitionReassignments,
+    ListPartitionReassignmentsResponse,
+    ListTransactions,
+    ListTransactionsResponse,
+    WriteTxnMarkers,
+    WriteTxnMarkersResponse,
+)
 from streams.protocol.wire.fields import (
     BOOLEAN,
     FLOAT64,
@@ -29,6 +59,7 @@ DESCRIBE_LOG_DIRS = Api(
             Field("topic", STRING),
             array("partitions", INT32),
             nullable=0,
+            attribute="partitions",
         ),
     ),
     (
@@ -48,11 +79,15 @@ DESCRIBE_LOG_DIRS = Api(
                     Field("offset_lag", INT64),
                     Field("is_future_key", BOOLEAN),
                 ),
+                attribute="partitions",
             ),
             Field("total_bytes", INT64, since=4, default=-1, is_ignorable=True),
             Field("usable_bytes", INT64, since=4, default=-1, is_ignorable=True),
         ),
     ),
+    DescribeLogDirs,
+    DescribeLogDirsResponse,
+    served=(1, 4),
 )
 
 ELECT_LEADERS = Api(
@@ -67,6 +102,7 @@ ELECT_LEADERS = Api(
             Field("topic", STRING),
             array("partitions", INT32),
             nullable=0,
+            attribute="partitions",
         ),
         Field("timeout_ms", INT32, default=60_000),
     ),
@@ -77,8 +113,12 @@ ELECT_LEADERS = Api(
             "replica_election_results",
             Field("topic", STRING),
             array("partition_result", Field("partition_id", INT32), *_ERROR),
+            attribute="results",
         ),
     ),
+    ElectLeaders,
+    ElectLeadersResponse,
+    served=(0, 2),
 )
 
 ALTER_PARTITION_REASSIGNMENTS = Api(
@@ -96,6 +136,7 @@ ALTER_PARTITION_REASSIGNMENTS = Api(
                 Field("partition_index", INT32),
                 array("replicas", INT32, nullable=0, default=None),
             ),
+            attribute="replicas",
         ),
     ),
     (
@@ -105,8 +146,12 @@ ALTER_PARTITION_REASSIGNMENTS = Api(
             "responses",
             Field("name", STRING),
             array("partitions", Field("partition_index", INT32), *_ERROR),
+            attribute="results",
         ),
     ),
+    AlterPartitionReassignments,
+    AlterPartitionReassignmentsResponse,
+    served=(0, 0),
 )
 
 LIST_PARTITION_REASSIGNMENTS = Api(
@@ -122,6 +167,7 @@ LIST_PARTITION_REASSIGNMENTS = Api(
             array("partition_indexes", INT32),
             nullable=0,
             default=None,
+            attribute="partitions",
         ),
     ),
     (
@@ -137,8 +183,12 @@ LIST_PARTITION_REASSIGNMENTS = Api(
                 array("adding_replicas", INT32),
                 array("removing_replicas", INT32),
             ),
+            attribute="reassignments",
         ),
     ),
+    ListPartitionReassignments,
+    ListPartitionReassignmentsResponse,
+    served=(0, 0),
 )
 
 # --- producers and transactions ---------------------------------------------------------
@@ -153,11 +203,12 @@ WRITE_TXN_MARKERS = Api(
             "markers",
             Field("producer_id", INT64),
             Field("producer_epoch", INT16),
-            Field("transaction_result", BOOLEAN),
+            Field("transaction_result", BOOLEAN, attribute="is_commit"),
             array(
                 "topics",
                 Field("name", STRING),
                 array("partition_indexes", INT32),
+                attribute="partitions",
             ),
             Field("coordinator_epoch", INT32),
         ),
@@ -170,9 +221,13 @@ WRITE_TXN_MARKERS = Api(
                 "topics",
                 Field("name", STRING),
                 array("partitions", Field("partition_index", INT32), Field("error_code", INT16)),
+                attribute="errors",
             ),
         ),
     ),
+    WriteTxnMarkers,
+    WriteTxnMarkersResponse,
+    served=(1, 1),
 )
 
 DESCRIBE_PRODUCERS = Api(
@@ -185,6 +240,7 @@ DESCRIBE_PRODUCERS = Api(
             "topics",
             Field("name", STRING),
             array("partition_indexes", INT32),
+            attribute="partitions",
         ),
     ),
     (
@@ -206,8 +262,12 @@ DESCRIBE_PRODUCERS = Api(
                     Field("current_txn_start_offset", INT64, default=-1),
                 ),
             ),
+            attribute="partitions",
         ),
     ),
+    DescribeProducers,
+    DescribeProducersResponse,
+    served=(0, 0),
 )
 
 DESCRIBE_TRANSACTIONS = Api(
@@ -231,9 +291,13 @@ DESCRIBE_TRANSACTIONS = Api(
                 "topics",
                 Field("topic", STRING),
                 array("partitions", INT32),
+                attribute="partitions",
             ),
         ),
     ),
+    DescribeTransactions,
+    DescribeTransactionsResponse,
+    served=(0, 0),
 )
 
 LIST_TRANSACTIONS = Api(
@@ -257,6 +321,9 @@ LIST_TRANSACTIONS = Api(
             Field("transaction_state", STRING),
         ),
     ),
+    ListTransactions,
+    ListTransactionsResponse,
+    served=(0, 1),
 )
 
 # --- who may do what, and how much of it ------------------------------------------------
@@ -294,6 +361,9 @@ DESCRIBE_ACLS = Api(
             array("acls", *_RULE),
         ),
     ),
+    DescribeAcls,
+    DescribeAclsResponse,
+    served=(1, 3),
 )
 
 CREATE_ACLS = Api(
@@ -311,6 +381,9 @@ CREATE_ACLS = Api(
         ),
     ),
     (THROTTLE, array("results", *_ERROR)),
+    CreateAcls,
+    CreateAclsResponse,
+    served=(1, 3),
 )
 
 DELETE_ACLS = Api(
@@ -334,6 +407,9 @@ DELETE_ACLS = Api(
             ),
         ),
     ),
+    DeleteAcls,
+    DeleteAclsResponse,
+    served=(1, 3),
 )
 
 DESCRIBE_CLIENT_QUOTAS = Api(
@@ -368,6 +444,9 @@ DESCRIBE_CLIENT_QUOTAS = Api(
             nullable=0,
         ),
     ),
+    DescribeClientQuotas,
+    DescribeClientQuotasResponse,
+    served=(0, 1),
 )
 
 LIST_CONFIG_RESOURCES = Api(
@@ -385,6 +464,9 @@ LIST_CONFIG_RESOURCES = Api(
             Field("resource_type", INT8, since=1, default=16, is_ignorable=True),
         ),
     ),
+    ListConfigResources,
+    ListConfigResourcesResponse,
+    served=(0, 1),
 )
 
 APIS = (

@@ -1,5 +1,19 @@
 """What moves records, and finds their places in the logs."""
 
+from streams.protocol.admin_messages import (
+    OffsetForLeaderEpoch,
+    OffsetForLeaderEpochResponse,
+)
+from streams.protocol.messages import (
+    DeleteRecords,
+    DeleteRecordsResponse,
+    Fetch,
+    FetchResponse,
+    ListOffsets,
+    ListOffsetsResponse,
+    Produce,
+    ProduceResponse,
+)
 from streams.protocol.wire.fields import (
     INT8,
     INT16,
@@ -58,6 +72,9 @@ PRODUCE = Api(
         ),
         THROTTLE,
     ),
+    Produce,
+    ProduceResponse,
+    served=(3, 8),
 )
 
 FETCH = Api(
@@ -146,6 +163,9 @@ FETCH = Api(
             ),
         ),
     ),
+    Fetch,
+    FetchResponse,
+    served=(4, 11),
 )
 
 LIST_OFFSETS = Api(
@@ -165,6 +185,7 @@ LIST_OFFSETS = Api(
                 Field("current_leader_epoch", INT32, since=4, default=-1, is_ignorable=True),
                 Field("timestamp", INT64),
             ),
+            attribute="timestamps",
         ),
     ),
     (
@@ -178,10 +199,14 @@ LIST_OFFSETS = Api(
                 Field("error_code", INT16),
                 Field("timestamp", INT64, default=-1),
                 Field("offset", INT64, default=-1),
-                Field("leader_epoch", INT32, since=4, default=-1),
+                Field("leader_epoch", INT32, since=4, default=-1, is_ignorable=True),
             ),
+            attribute="partitions",
         ),
     ),
+    ListOffsets,
+    ListOffsetsResponse,
+    served=(1, 9),
 )
 
 DELETE_RECORDS = Api(
@@ -198,6 +223,7 @@ DELETE_RECORDS = Api(
                 Field("partition_index", INT32),
                 Field("offset", INT64),
             ),
+            attribute="offsets",
         ),
         Field("timeout_ms", INT32),
     ),
@@ -212,8 +238,12 @@ DELETE_RECORDS = Api(
                 Field("low_watermark", INT64),
                 Field("error_code", INT16),
             ),
+            attribute="partitions",
         ),
     ),
+    DeleteRecords,
+    DeleteRecordsResponse,
+    served=(0, 1),
 )
 
 OFFSET_FOR_LEADER_EPOCH = Api(
@@ -232,6 +262,7 @@ OFFSET_FOR_LEADER_EPOCH = Api(
                 Field("current_leader_epoch", INT32, default=-1),
                 Field("leader_epoch", INT32),
             ),
+            attribute="partitions",
         ),
     ),
     (
@@ -246,8 +277,12 @@ OFFSET_FOR_LEADER_EPOCH = Api(
                 Field("leader_epoch", INT32, default=-1),
                 Field("end_offset", INT64, default=-1),
             ),
+            attribute="partitions",
         ),
     ),
+    OffsetForLeaderEpoch,
+    OffsetForLeaderEpochResponse,
+    served=(2, 3),
 )
 
 APIS = (PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH)

@@ -1,5 +1,19 @@
 """What opens a conversation: headers, versions, authentication, the cluster and its topics."""
 
+from streams.protocol.admin_messages import (
+    ApiVersions,
+    ApiVersionsResponse,
+    DescribeCluster,
+    DescribeClusterResponse,
+    SaslAuthenticate,
+    SaslAuthenticateResponse,
+    SaslHandshake,
+    SaslHandshakeResponse,
+)
+from streams.protocol.messages import (
+    Metadata,
+    MetadataResponse,
+)
 from streams.protocol.wire.fields import (
     BOOLEAN,
     BYTES,
@@ -73,6 +87,9 @@ API_VERSIONS = Api(
         ),
         Field("zk_migration_ready", BOOLEAN, since=3, tag=3, default=False, is_ignorable=True),
     ),
+    ApiVersions,
+    ApiVersionsResponse,
+    served=(0, 3),
 )
 
 SASL_HANDSHAKE = Api(
@@ -85,6 +102,9 @@ SASL_HANDSHAKE = Api(
         Field("error_code", INT16),
         array("mechanisms", STRING),
     ),
+    SaslHandshake,
+    SaslHandshakeResponse,
+    served=(0, 1),
 )
 
 SASL_AUTHENTICATE = Api(
@@ -99,6 +119,9 @@ SASL_AUTHENTICATE = Api(
         Field("auth_bytes", BYTES),
         Field("session_lifetime_ms", INT64, since=1, default=0, is_ignorable=True),
     ),
+    SaslAuthenticate,
+    SaslAuthenticateResponse,
+    served=(0, 1),
 )
 
 METADATA = Api(
@@ -148,6 +171,9 @@ METADATA = Api(
         ),
         Field("cluster_authorized_operations", INT32, since=8, until=10, default=_NO_OPERATIONS),
     ),
+    Metadata,
+    MetadataResponse,
+    served=(0, 12),
 )
 
 DESCRIBE_CLUSTER = Api(
@@ -171,6 +197,9 @@ DESCRIBE_CLUSTER = Api(
         ),
         Field("cluster_authorized_operations", INT32, default=_NO_OPERATIONS),
     ),
+    DescribeCluster,
+    DescribeClusterResponse,
+    served=(0, 0),
 )
 
 APIS = (METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, DESCRIBE_CLUSTER)

@@ -1,5 +1,21 @@
 """What administers topics and settings."""
 
+from streams.protocol.admin_messages import (
+    AlterConfigs,
+    AlterConfigsResponse,
+    DescribeConfigs,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigs,
+    IncrementalAlterConfigsResponse,
+)
+from streams.protocol.messages import (
+    CreatePartitions,
+    CreatePartitionsResponse,
+    CreateTopics,
+    CreateTopicsResponse,
+    DeleteTopics,
+    DeleteTopicsResponse,
+)
 from streams.protocol.wire.fields import BOOLEAN, INT8, INT16, INT32, STRING, UUID, Api, Field, array
 from streams.protocol.wire.tables.session import THROTTLE
 
@@ -55,6 +71,9 @@ CREATE_TOPICS = Api(
             ),
         ),
     ),
+    CreateTopics,
+    CreateTopicsResponse,
+    served=(2, 7),
 )
 
 DELETE_TOPICS = Api(
@@ -82,6 +101,9 @@ DELETE_TOPICS = Api(
             Field("error_message", STRING, since=5, nullable=5, default=None, is_ignorable=True),
         ),
     ),
+    DeleteTopics,
+    DeleteTopicsResponse,
+    served=(1, 6),
 )
 
 CREATE_PARTITIONS = Api(
@@ -100,9 +122,10 @@ CREATE_PARTITIONS = Api(
                 nullable=0,
                 default=None,
             ),
+            attribute="counts",
         ),
         Field("timeout_ms", INT32),
-        Field("validate_only", BOOLEAN, default=False),
+        Field("validate_only", BOOLEAN, default=False, attribute="is_trial"),
     ),
     (
         THROTTLE,
@@ -111,8 +134,12 @@ CREATE_PARTITIONS = Api(
             Field("name", STRING),
             Field("error_code", INT16),
             Field("error_message", STRING, nullable=0, default=None),
+            attribute="errors",
         ),
     ),
+    CreatePartitions,
+    CreatePartitionsResponse,
+    served=(0, 1),
 )
 
 DESCRIBE_CONFIGS = Api(
@@ -158,6 +185,9 @@ DESCRIBE_CONFIGS = Api(
             ),
         ),
     ),
+    DescribeConfigs,
+    DescribeConfigsResponse,
+    served=(1, 3),
 )
 
 _ALTERED = (
@@ -190,6 +220,9 @@ ALTER_CONFIGS = Api(
         Field("validate_only", BOOLEAN, default=False),
     ),
     _ALTERED,
+    AlterConfigs,
+    AlterConfigsResponse,
+    served=(0, 1),
 )
 
 INCREMENTAL_ALTER_CONFIGS = Api(
@@ -212,6 +245,9 @@ INCREMENTAL_ALTER_CONFIGS = Api(
         Field("validate_only", BOOLEAN, default=False),
     ),
     _ALTERED,
+    IncrementalAlterConfigs,
+    IncrementalAlterConfigsResponse,
+    served=(0, 0),
 )
 
 APIS = (CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS)

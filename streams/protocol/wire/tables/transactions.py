@@ -1,5 +1,17 @@
 """What makes producers idempotent and transactions whole (KIP-98, KIP-447)."""
 
+from streams.protocol.messages import (
+    AddOffsetsToTxn,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxn,
+    AddPartitionsToTxnResponse,
+    EndTxn,
+    EndTxnResponse,
+    InitProducerId,
+    InitProducerIdResponse,
+    TxnOffsetCommit,
+    TxnOffsetCommitResponse,
+)
 from streams.protocol.wire.fields import BOOLEAN, INT16, INT32, INT64, STRING, Api, Field, array
 from streams.protocol.wire.tables.session import THROTTLE
 
@@ -20,6 +32,9 @@ INIT_PRODUCER_ID = Api(
         Field("producer_id", INT64, default=-1),
         Field("producer_epoch", INT16),
     ),
+    InitProducerId,
+    InitProducerIdResponse,
+    served=(0, 4),
 )
 
 ADD_PARTITIONS_TO_TXN = Api(
@@ -35,6 +50,7 @@ ADD_PARTITIONS_TO_TXN = Api(
             "topics",
             Field("name", STRING),
             array("partitions", INT32),
+            attribute="partitions",
         ),
     ),
     (
@@ -47,8 +63,12 @@ ADD_PARTITIONS_TO_TXN = Api(
                 Field("partition_index", INT32),
                 Field("partition_error_code", INT16),
             ),
+            attribute="errors",
         ),
     ),
+    AddPartitionsToTxn,
+    AddPartitionsToTxnResponse,
+    served=(0, 2),
 )
 
 ADD_OFFSETS_TO_TXN = Api(
@@ -66,6 +86,9 @@ ADD_OFFSETS_TO_TXN = Api(
         THROTTLE,
         Field("error_code", INT16),
     ),
+    AddOffsetsToTxn,
+    AddOffsetsToTxnResponse,
+    served=(0, 2),
 )
 
 END_TXN = Api(
@@ -77,12 +100,15 @@ END_TXN = Api(
         Field("transactional_id", STRING),
         Field("producer_id", INT64),
         Field("producer_epoch", INT16),
-        Field("committed", BOOLEAN),
+        Field("committed", BOOLEAN, attribute="is_commit"),
     ),
     (
         THROTTLE,
         Field("error_code", INT16),
     ),
+    EndTxn,
+    EndTxnResponse,
+    served=(0, 2),
 )
 
 TXN_OFFSET_COMMIT = Api(
@@ -104,10 +130,13 @@ TXN_OFFSET_COMMIT = Api(
             array(
                 "partitions",
                 Field("partition_index", INT32),
-                Field("committed_offset", INT64),
-                Field("committed_leader_epoch", INT32, since=2, default=-1, is_ignorable=True),
-                Field("committed_metadata", STRING, nullable=0),
+                Field("committed_offset", INT64, attribute="offset"),
+                Field(
+                    "committed_leader_epoch", INT32, since=2, default=-1, is_ignorable=True, attribute="leader_epoch"
+                ),
+                Field("committed_metadata", STRING, nullable=0, attribute="metadata"),
             ),
+            attribute="offsets",
         ),
     ),
     (
@@ -120,8 +149,12 @@ TXN_OFFSET_COMMIT = Api(
                 Field("partition_index", INT32),
                 Field("error_code", INT16),
             ),
+            attribute="errors",
         ),
     ),
+    TxnOffsetCommit,
+    TxnOffsetCommitResponse,
+    served=(0, 3),
 )
 
 APIS = (INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT)

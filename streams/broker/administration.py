@@ -1,0 +1,311 @@
+"""Handlers of administration: settings of topics, offsets of groups, leader epochs, the cluster.
+
+Each takes the broker, the request and the time of deadlines, and returns the response.  Under ``service``.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+from streams.broker.config import PARTITIONER, STORAGE, BrokerConfig, parse_config
+from streams.broker.reads import LEADER_EPOCH
+from streams.broker.refusals import error_of
+from streams.broker.topics import TopicLogs, Topics
+from streams.broker.transactions import TransactionCoordinator
+from streams.core.errors import BrokerError, ConfigError
+from streams.core.records import TopicPartition
+from streams.protocol.admin_messages import (
+    AlterConfigs,
+    AlterConfigsResponse,
+    AlteredResource,
+    AskedEpoch,
+    ConfigChange,
+    ConfigOperation,
+    ConfigResource,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    DescribeCluster,
+    DescribeClusterResponse,
+    DescribeConfigs,
+    DescribeConfigsResponse,
+    DescribedBroker,
+    DescribedConfig,
+    DescribedResource,
+    EpochEnd,
+    IncrementalAlterConfigs,
+    IncrementalAlterConfigsResponse,
+    ListConfigResources,
+    ListConfigResourcesResponse,
+    ListedResource,
+    OffsetDelete,
+    OffsetDeleteResponse,
+    OffsetForLeaderEpoch,
+    OffsetForLeaderEpochResponse,
+    ReplacedConfigs,
+    ResourceType,
+)
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.messages import ListGroups, ListGroupsResponse, Request, Response
+
+_LISTS: Final = frozenset(
+    {"cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
+)
+
+
+class BrokerParts(Protocol):
+    """What the handlers need of the broker."""
+
+    topics: Topics
+    config: BrokerConfig
+    transactions: TransactionCoordinator
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether requests that do many things are to leave out the rest of them."""
+        ...
+
+    def handle(self, request: Request, now_ms: int, answer: Callable[[Response], None]) -> None:
+        """Take another request."""
+        ...
+
+    def alter_topic(self, name: str, config: Mapping[str, str], now_ms: int) -> None:
+        """Replace all settings of a topic."""
+        ...
+
+    def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition], now_ms: int
+    ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]:
+        """Delete committed offsets of a group."""
+        ...
+
+    def write_marker(
+        self, partition: TopicPartition, producer_id: int, epoch: int, now_ms: int, *, is_commit: bool
+    ) -> ErrorCode:
+        """End a producer's transaction in one partition."""
+        ...
+
+
+#: Answers one kind of request at once.
+Handler: TypeAlias = Callable[[BrokerParts, Any, int], Response]
+
+
+# --- the cluster --------------------------------------------------------------------------
+
+
+def _describe_cluster(machine: BrokerParts, request: DescribeCluster, now_ms: int) -> DescribeClusterResponse:
+    node_id = machine.config.node_id
+    return DescribeClusterResponse(ErrorCode.NONE, "", node_id, (DescribedBroker(node_id),))
+
+
+# --- settings -----------------------------------------------------------------------------
+
+
+def _describe_configs(machine: BrokerParts, request: DescribeConfigs, now_ms: int) -> DescribeConfigsResponse:
+    # Each once, however often it is named: the answer is a thousand times as long.
+    distinct = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}.values()
+    return DescribeConfigsResponse(
+        tuple(_described(machine, asked, includes_synonyms=request.include_synonyms) for asked in distinct)
+    )
+
+
+def _described(machine: BrokerParts, asked: ConfigResource, *, includes_synonyms: bool) -> DescribedResource:
+    kind, name, wanted = asked.resource_type, asked.resource_name, asked.configuration_keys
+    try:
+        settings, given = _settings(machine, kind, name)
+    except BrokerError as error:
+        code, reason = error_of(error)
+        return DescribedResource(code, kind, name, message=reason)
+    own = ConfigSource.TOPIC if kind == ResourceType.TOPIC else ConfigSource.BROKER
+    configs = []
+    for setting, value in sorted(settings.items()):
+        if wanted is not None and setting not in wanted:
+            continue
+        source = own if setting in given else ConfigSource.DEFAULT
+        is_fixed = kind == ResourceType.BROKER or setting in (PARTITIONER, STORAGE)
+        synonyms = (ConfigSynonym(setting, value, source),) if includes_synonyms else ()
+        configs.append(DescribedConfig(setting, value, is_fixed, source, _type_of(setting, value), synonyms))
+    return DescribedResource(ErrorCode.NONE, kind, name, tuple(configs))
+
+
+def _settings(machine: BrokerParts, kind: int, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the settings of a resource that are in effect, and those that were set on it."""
+    if kind == ResourceType.TOPIC:
+        topic = machine.topics.topic(name)
+        return topic.shown(), topic.config.given
+    node_id = str(machine.config.node_id)
+    if kind == ResourceType.BROKER and name in ("", node_id):
+        of_broker = {
+            "auto.create.topics.enable": str(machine.config.auto_create_topics).lower(),
+            "broker.id": node_id,
+            "compression.type": "producer",
+            "default.replication.factor": "1",
+            "delete.topic.enable": "true",
+            "log.cleanup.policy": "delete",
+            "message.max.bytes": parse_config({}).shown()["max.message.bytes"],
+            "node.id": node_id,
+            "num.partitions": str(machine.config.default_partitions),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "min.insync.replicas": "1",
+        }
+        return of_broker, of_broker
+    is_logger = kind == ResourceType.BROKER_LOGGER and name == node_id
+    if kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS) or is_logger:
+        # Kafka's have settings for protocols and quotas that this broker does not have.
+        return {}, {}
+    raise BrokerError(
+        f"resource {name!r} of type {kind} has no settings: ask for topics ({ResourceType.TOPIC}) or broker "
+        f"{node_id} ({ResourceType.BROKER})",
+        code=ErrorCode.INVALID_REQUEST,
+    )
+
+
+def _type_of(setting: str, value: str) -> ConfigType:
+    if setting in _LISTS:
+        return ConfigType.LIST
+    if value in ("true", "false"):
+        return ConfigType.BOOLEAN
+    if value.lstrip("-").isdigit():
+        return ConfigType.LONG
+    return ConfigType.DOUBLE if setting.endswith(".ratio") else ConfigType.STRING
+
+
+def _alter_configs(machine: BrokerParts, request: AlterConfigs, now_ms: int) -> AlterConfigsResponse:
+    def changed(topic: TopicLogs, asked: ReplacedConfigs) -> dict[str, str]:
+        # What a topic has for life stays, named or not.
+        kept = {name: value for name, value in topic.config.given.items() if name in (PARTITIONER, STORAGE)}
+        return kept | {item.name: item.value for item in asked.configs if item.value is not None}
+
+    return AlterConfigsResponse(_altered(machine, now_ms, request, changed))
+
+
+def _incremental_alter_configs(
+    machine: BrokerParts, request: IncrementalAlterConfigs, now_ms: int
+) -> IncrementalAlterConfigsResponse:
+    def changed(topic: TopicLogs, asked: Any) -> dict[str, str]:
+        given = dict(topic.config.given)
+        for item in asked.configs:
+            _change(given, topic, item)
+        return given
+
+    return IncrementalAlterConfigsResponse(_altered(machine, now_ms, request, changed))
+
+
+def _change(given: dict[str, str], topic: TopicLogs, change: ConfigChange) -> None:
+    name, operation, value = change.name, change.config_operation, change.value
+    if operation == ConfigOperation.DELETE:
+        given.pop(name, None)
+        return
+    if value is None or operation not in ConfigOperation._value2member_map_:
+        raise BrokerError(
+            f"setting {name} of topic {topic.name!r}: operation {operation} with value {value!r}",
+            code=ErrorCode.INVALID_REQUEST,
+        )
+    if operation == ConfigOperation.SET:
+        given[name] = value
+        return
+    if name != "cleanup.policy":
+        raise BrokerError(
+            f"setting {name} of topic {topic.name!r} is no list: set it instead", code=ErrorCode.INVALID_CONFIG
+        )
+    is_added = operation == ConfigOperation.APPEND
+    items = [item.strip() for item in topic.described()[name].split(",")]
+    changes = [item.strip() for item in value.split(",")]
+    kept = [item for item in items if is_added or item not in changes]
+    added = [item for item in changes if is_added and item not in items]
+    given[name] = ",".join(kept + added)
+
+
+def _altered(
+    machine: BrokerParts,
+    now_ms: int,
+    request: AlterConfigs | IncrementalAlterConfigs,
+    changed: Callable[[TopicLogs, Any], dict[str, str]],
+) -> tuple[AlteredResource, ...]:
+    results = []
+    named = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
+    distinct = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}
+    for (kind, name), asked in distinct.items():
+        code, reason = ErrorCode.NONE, ""
+        try:
+            if machine.is_ending:
+                raise BrokerError("the broker is ending: nothing was done", code=ErrorCode.REQUEST_TIMED_OUT)
+            if named[kind, name] > 1:
+                raise BrokerError("Each resource must appear at most once.", code=ErrorCode.INVALID_REQUEST)
+            if kind != ResourceType.TOPIC:
+                raise BrokerError(
+                    f"resource {name!r} of type {kind}: only settings of topics can be altered",
+                    code=ErrorCode.INVALID_REQUEST,
+                )
+            config = changed(machine.topics.topic(name), asked)
+            if request.validate_only:
+                parse_config(config)
+            else:
+                machine.alter_topic(name, config, now_ms)
+        except (BrokerError, ConfigError, OSError) as error:
+            code, reason = error_of(error)
+        results.append(AlteredResource(code, kind, name, reason))
+    return tuple(results)
+
+
+def _list_config_resources(
+    machine: BrokerParts, request: ListConfigResources, now_ms: int
+) -> ListConfigResourcesResponse:
+    node = (str(machine.config.node_id),)
+    names: dict[int, Callable[[], Sequence[str]]] = {
+        ResourceType.TOPIC: lambda: tuple(machine.topics.by_name),
+        ResourceType.BROKER: lambda: node,
+        ResourceType.BROKER_LOGGER: lambda: node,
+        ResourceType.CLIENT_METRICS: tuple,
+        ResourceType.GROUP: lambda: _groups(machine, now_ms),
+    }
+    kinds = dict.fromkeys(request.resource_types)
+    if any(kind not in names for kind in kinds):
+        return ListConfigResourcesResponse(ErrorCode.UNSUPPORTED_VERSION)
+    found = tuple(ListedResource(name, kind) for kind in kinds for name in names[kind]())
+    return ListConfigResourcesResponse(ErrorCode.NONE, found)
+
+
+def _groups(machine: BrokerParts, now_ms: int) -> list[str]:
+    responses: list[Response] = []
+    machine.handle(ListGroups(), now_ms, responses.append)
+    (response,) = responses
+    assert isinstance(response, ListGroupsResponse)
+    return [group_id for group_id, _, _ in response.groups]
+
+
+# --- offsets ------------------------------------------------------------------------------
+
+
+def _delete_offsets(machine: BrokerParts, request: OffsetDelete, now_ms: int) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(*machine.delete_offsets(request.group_id, request.partitions, now_ms))
+
+
+def _offsets_for_leader_epochs(
+    machine: BrokerParts, request: OffsetForLeaderEpoch, now_ms: int
+) -> OffsetForLeaderEpochResponse:
+    ends = {partition: _end_of_epoch(machine, partition, asked) for partition, asked in request.partitions.items()}
+    return OffsetForLeaderEpochResponse(ends)
+
+
+def _end_of_epoch(machine: BrokerParts, partition: TopicPartition, asked: AskedEpoch) -> EpochEnd:
+    log = machine.topics.logs.get(partition)
+    if log is None:
+        return EpochEnd(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if asked.current_leader_epoch > LEADER_EPOCH:
+        return EpochEnd(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    if asked.leader_epoch != LEADER_EPOCH:
+        return EpochEnd(ErrorCode.NONE)
+    return EpochEnd(ErrorCode.NONE, LEADER_EPOCH, log.high_watermark)
+
+
+HANDLERS: Final[Mapping[type, Handler]] = {
+    AlterConfigs: _alter_configs,
+    DescribeCluster: _describe_cluster,
+    DescribeConfigs: _describe_configs,
+    IncrementalAlterConfigs: _incremental_alter_configs,
+    ListConfigResources: _list_config_resources,
+    OffsetDelete: _delete_offsets,
+    OffsetForLeaderEpoch: _offsets_for_leader_epochs,
+}

@@ -1,0 +1,222 @@
+"""Handlers for operators' tools, of a cluster with a single node: log directories, reassignments, transactions, ACLs.
+
+What this broker does not have (replicas, access control, quotas) is answered as by a Kafka cluster without it, so
+that tools say so.  Each takes the broker, the request and the time of deadlines.  Under ``service``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from streams.broker.administration import BrokerParts, Handler
+from streams.broker.transactions import TransactionMetadata, TransactionState
+from streams.core.records import TopicPartition
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.operations_messages import (
+    AlterPartitionReassignments,
+    AlterPartitionReassignmentsResponse,
+    CreateAcls,
+    CreateAclsResponse,
+    DeleteAcls,
+    DeleteAclsResponse,
+    DeletedAcls,
+    DescribeAcls,
+    DescribeAclsResponse,
+    DescribeClientQuotas,
+    DescribeClientQuotasResponse,
+    DescribedProducer,
+    DescribedTransaction,
+    DescribeLogDirs,
+    DescribeLogDirsResponse,
+    DescribeProducers,
+    DescribeProducersResponse,
+    DescribeTransactions,
+    DescribeTransactionsResponse,
+    ElectLeaders,
+    ElectLeadersResponse,
+    ErrorWithMessage,
+    ListedTransaction,
+    ListPartitionReassignments,
+    ListPartitionReassignmentsResponse,
+    ListTransactions,
+    ListTransactionsResponse,
+    LogDir,
+    LogSize,
+    PartitionProducers,
+    WriteTxnMarkers,
+    WriteTxnMarkersResponse,
+    WrittenMarker,
+)
+
+#: The name of the log directory where there is none.
+_IN_MEMORY: Final = "memory"
+#: The epoch of the coordinator, which never moves here.
+_COORDINATOR_EPOCH: Final = 0
+_NO_ACCESS_CONTROL: Final = "this broker has no access control: an authenticated client may do everything"
+_STATES: Final = frozenset(state.value for state in TransactionState)
+
+
+# --- partitions ---------------------------------------------------------------------------
+
+
+def _describe_log_dirs(machine: BrokerParts, request: DescribeLogDirs, now_ms: int) -> DescribeLogDirsResponse:
+    """In memory the size is that of keys, values and headers."""
+    logs = machine.topics.logs
+    asked: Iterable[TopicPartition] = logs if request.partitions is None else request.partitions
+    sizes = {
+        partition: LogSize(sum(extent.size_bytes for extent in logs[partition].storage.extents()))
+        for partition in asked
+        if partition in logs
+    }
+    folder = machine.topics.storages.data_dir
+    log_dir = _IN_MEMORY if folder is None else str(folder.absolute())
+    return DescribeLogDirsResponse((LogDir(ErrorCode.NONE, log_dir, sizes),))
+
+
+def _elect_leaders(machine: BrokerParts, request: ElectLeaders, now_ms: int) -> ElectLeadersResponse:
+    def result(partition: TopicPartition) -> ErrorWithMessage:
+        is_there = partition in machine.topics.logs
+        return ErrorWithMessage(ErrorCode.ELECTION_NOT_NEEDED if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    return ElectLeadersResponse({partition: result(partition) for partition in request.partitions or ()})
+
+
+def _alter_reassignments(
+    machine: BrokerParts, request: AlterPartitionReassignments, now_ms: int
+) -> AlterPartitionReassignmentsResponse:
+    node_id = machine.config.node_id
+
+    def result(partition: TopicPartition, replicas: Sequence[int] | None) -> ErrorWithMessage:
+        if partition not in machine.topics.logs:
+            return ErrorWithMessage(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if replicas is None:
+            return ErrorWithMessage(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        if list(replicas) == [node_id]:
+            return ErrorWithMessage(ErrorCode.NONE)
+        return ErrorWithMessage(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{partition} can have the replicas [{node_id}] only, not {list(replicas)}: there is one node",
+        )
+
+    results = {partition: result(partition, replicas) for partition, replicas in request.replicas.items()}
+    return AlterPartitionReassignmentsResponse(results)
+
+
+def _list_reassignments(
+    machine: BrokerParts, request: ListPartitionReassignments, now_ms: int
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse()
+
+
+# --- producers and transactions -----------------------------------------------------------
+
+
+def _write_markers(machine: BrokerParts, request: WriteTxnMarkers, now_ms: int) -> WriteTxnMarkersResponse:
+    written = []
+    for marker in request.markers:
+        producer_id, epoch, is_commit = marker.producer_id, marker.producer_epoch, marker.is_commit
+        errors = {
+            partition: machine.write_marker(partition, producer_id, epoch, now_ms, is_commit=is_commit)
+            for partition in marker.partitions
+        }
+        written.append(WrittenMarker(producer_id, errors))
+    return WriteTxnMarkersResponse(tuple(written))
+
+
+def _describe_producers(machine: BrokerParts, request: DescribeProducers, now_ms: int) -> DescribeProducersResponse:
+    def described(partition: TopicPartition) -> PartitionProducers:
+        log = machine.topics.logs.get(partition)
+        if log is None:
+            return PartitionProducers(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        active = tuple(
+            DescribedProducer(
+                producer.producer_id,
+                producer.epoch,
+                producer.last_sequence,
+                producer.last_ms,
+                _COORDINATOR_EPOCH,
+                producer.open_offset,
+            )
+            for producer in log.active_producers()
+        )
+        return PartitionProducers(ErrorCode.NONE, active)
+
+    return DescribeProducersResponse({partition: described(partition) for partition in request.partitions})
+
+
+def _describe_transactions(
+    machine: BrokerParts, request: DescribeTransactions, now_ms: int
+) -> DescribeTransactionsResponse:
+    distinct = dict.fromkeys(request.transactional_ids)
+    return DescribeTransactionsResponse(tuple(_transaction(one, machine.transactions.known(one)) for one in distinct))
+
+
+def _transaction(transactional_id: str, known: TransactionMetadata | None) -> DescribedTransaction:
+    if known is None:
+        return DescribedTransaction(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+    return DescribedTransaction(
+        ErrorCode.NONE,
+        transactional_id,
+        known.state.value,
+        known.timeout_ms,
+        known.started_ms,
+        known.producer_id,
+        known.epoch,
+        sorted(known.partitions),
+    )
+
+
+def _list_transactions(machine: BrokerParts, request: ListTransactions, now_ms: int) -> ListTransactionsResponse:
+    states, producers = set(request.state_filters), set(request.producer_id_filters)
+    duration_ms = request.duration_filter
+
+    def is_asked_for(known: TransactionMetadata) -> bool:
+        is_long = duration_ms < 0 or (known.started_ms >= 0 and now_ms - known.started_ms > duration_ms)
+        return (
+            is_long
+            and (not states or known.state.value in states)
+            and (not producers or known.producer_id in producers)
+        )
+
+    found = tuple(
+        ListedTransaction(known.transactional_id, known.producer_id, known.state.value)
+        for known in machine.transactions.all_known()
+        if is_asked_for(known)
+    )
+    return ListTransactionsResponse(ErrorCode.NONE, sorted(states - _STATES), found)
+
+
+# --- access control and quotas ------------------------------------------------------------
+
+
+def _describe_acls(machine: BrokerParts, request: DescribeAcls, now_ms: int) -> DescribeAclsResponse:
+    return DescribeAclsResponse(ErrorCode.SECURITY_DISABLED, _NO_ACCESS_CONTROL)
+
+
+def _create_acls(machine: BrokerParts, request: CreateAcls, now_ms: int) -> CreateAclsResponse:
+    refused = ErrorWithMessage(ErrorCode.SECURITY_DISABLED, _NO_ACCESS_CONTROL)
+    return CreateAclsResponse([refused] * len(request.creations))
+
+
+def _delete_acls(machine: BrokerParts, request: DeleteAcls, now_ms: int) -> DeleteAclsResponse:
+    refused = DeletedAcls(ErrorCode.SECURITY_DISABLED, _NO_ACCESS_CONTROL)
+    return DeleteAclsResponse([refused] * len(request.filters))
+
+
+def _describe_quotas(machine: BrokerParts, request: DescribeClientQuotas, now_ms: int) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(ErrorCode.NONE)
+
+
+HANDLERS: Final[Mapping[type, Handler]] = {
+    AlterPartitionReassignments: _alter_reassignments,
+    CreateAcls: _create_acls,
+    DeleteAcls: _delete_acls,
+    DescribeAcls: _describe_acls,
+    DescribeClientQuotas: _describe_quotas,
+    DescribeLogDirs: _describe_log_dirs,
+    DescribeProducers: _describe_producers,
+    DescribeTransactions: _describe_transactions,
+    ElectLeaders: _elect_leaders,
+    ListPartitionReassignments: _list_reassignments,
+    ListTransactions: _list_transactions,
+    WriteTxnMarkers: _write_markers,
+}
