@@ -8,7 +8,7 @@ from streams.cli.options import add_common, settings_of
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-FORMATS = ("text", "mermaid", "json", "svg")
+FORMATS = ("text", "mermaid", "json", "svg", "program")
 
 
 def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -20,7 +20,12 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
         allow_abbrev=False,
     )
     add_common(parser)
-    parser.add_argument("--format", choices=FORMATS, default="text", help="form of the description (default: text)")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="form of the description (default: text); program: the generated Python code",
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -33,7 +38,14 @@ def execute(options: argparse.Namespace) -> int:
 
     script = Script.parse(options.script)
     settings = {"application_id": script.application_id, **settings_of(options)}
-    description = describe(load(script, StreamsConfig.of(**settings)))
+    config = StreamsConfig.of(**settings)
+    topology = load(script, config)
+    if options.format == "program":
+        from streams.runtime.preview import programs
+
+        print("\n\n".join(programs(topology, config)), end="")
+        return 0
+    description = describe(topology)
     if options.format == "json":
         print(description.to_json())
     elif options.format == "mermaid":

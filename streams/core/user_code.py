@@ -13,6 +13,8 @@ from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, TracebackType
 from typing import Any
 
+from attrs import define
+
 from streams.core.errors import StreamsError, TopologyError, UnawaitedError
 
 #: Directories of code that is not the user's: this package, libraries, Python itself.
@@ -113,28 +115,37 @@ def refuse_result(result: object, what: str) -> None:
         )
 
 
-def first_result_checked(
-    function: Callable[..., Any], what: str, install: Callable[[Callable[..., Any]], None], *, may_yield: bool
-) -> Callable[..., Any]:
-    """Return a function that checks its first result and then installs the original one.
+@define(eq=False)
+class CheckedFunction:
+    """A user's function whose first result is looked at: a coroutine or a generator is refused.
 
-    So later calls cost nothing.  With ``may_yield`` a generator is accepted, as a value is.
+    ``what`` names the function in the message.  A generator passes where the function ``may_yield``.  After the
+    first result ``install`` gets the function itself, so that later calls cost nothing.
     """
 
-    def first(*arguments: Any) -> Any:
+    function: Callable[..., Any]
+    what: str
+    may_yield: bool = False
+    install: Callable[[Callable[..., Any]], object] | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function.
+
+        Raises:
+            UnawaitedError: its result would never be awaited or iterated.
+        """
         try:
-            result = function(*arguments)
+            result = self.function(*arguments)
         except BaseException as error:
             # Dead letters have stack traces: that of the first record must have the same frames as others.
             if error.__traceback__ is not None:
                 error.__traceback__ = error.__traceback__.tb_next
             raise
-        if not (may_yield and type(result) is GeneratorType):
-            refuse_result(result, what)
-        install(function)
+        if not (self.may_yield and type(result) is GeneratorType):
+            refuse_result(result, self.what)
+        if self.install is not None:
+            self.install(self.function)
         return result
-
-    return first
 
 
 def _inner(function: Any) -> Any:

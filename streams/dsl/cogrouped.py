@@ -31,15 +31,15 @@ from streams.dsl.materialized import (
 )
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator
-from streams.dsl.operators import SessionAggregate, SlidingAggregate, StreamAggregate, WindowAggregate
+from streams.dsl.operators import Fold, SessionAggregate, StreamAggregate, window_aggregate
 from streams.dsl.ref import GroupRef, TableRef, check_builder
 from streams.dsl.repartition import repartition_node
 from streams.dsl.serde_variables import SerdeVariable, overridden
 from streams.dsl.table import KTable
 from streams.dsl.table_state import AggregateState
 from streams.dsl.window_stores import closing_ms, window_store, windowed_key
-from streams.topology.inline import PassThrough
 from streams.topology.operator import Operator
+from streams.topology.stateless import PassThrough
 
 if TYPE_CHECKING:
     from streams.dsl.grouped import KGroupedStream
@@ -172,7 +172,7 @@ class CogroupedKStream(Generic[K, A]):
         materialized = key_value(cogroup.graph, store_name(name, store), AGGREGATE, *types, options)
 
         def make(aggregator: Callable[..., Any], send_old: bool) -> StreamAggregate:
-            return StreamAggregate(materialized.store, initializer, aggregator, send_old)
+            return StreamAggregate(materialized.store, Fold(initializer, aggregator), send_old)
 
         return KTable(cogroup.aggregate(_checked(name), materialized, make, materialized.key))
 
@@ -250,12 +250,9 @@ class TimeWindowedCogroupedKStream(Generic[K, A]):
         windows = self._windows
 
         def make(materialized: Materialized) -> _MakeInput:
-            def operator(aggregator: Callable[..., Any], send_old: bool) -> Operator:
-                if isinstance(windows, SlidingWindows):
-                    return SlidingAggregate(materialized.store, windows, initializer, aggregator, send_old)
-                return WindowAggregate(materialized.store, windows, initializer, aggregator, send_old)
-
-            return operator
+            return lambda aggregator, send_old: window_aggregate(
+                materialized.store, windows, Fold(initializer, aggregator), send_old
+            )
 
         wanted = store_name(name, store)
         return _windowed(self._ref, windows, initializer, name, wanted, key, value, options, make)
@@ -291,7 +288,7 @@ class SessionWindowedCogroupedKStream(Generic[K, A]):
 
         def make(materialized: Materialized) -> _MakeInput:
             return lambda aggregator, send_old: SessionAggregate(
-                materialized.store, windows, initializer, aggregator, merger, send_old
+                materialized.store, windows, Fold(initializer, aggregator, merger), send_old
             )
 
         wanted = store_name(name, store)

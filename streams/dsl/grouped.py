@@ -26,7 +26,7 @@ from streams.dsl.cogrouped import CogroupedKStream, CogroupRef
 from streams.dsl.functions import check_function
 from streams.dsl.initializer import Initializer
 from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, StoreOptions, key_value, store_name
-from streams.dsl.operators import StreamAggregate, StreamCount, StreamReduce
+from streams.dsl.operators import COUNT, Fold, StreamAggregate, reduction
 from streams.dsl.ref import GroupRef
 from streams.dsl.serde_variables import overridden
 from streams.dsl.table import KTable
@@ -72,7 +72,9 @@ class KGroupedStream(Generic[K, V]):
         materialized = key_value(group.graph, wanted, AGGREGATE, keys, count_variable(group.name), options)
         full_name = names.given(name, AGGREGATE)
         return KTable(
-            aggregate_stream(group, full_name, materialized, lambda send_old: StreamCount(materialized.store, send_old))
+            aggregate_stream(
+                group, full_name, materialized, lambda send_old: StreamAggregate(materialized.store, COUNT, send_old)
+            )
         )
 
     def reduce(
@@ -98,7 +100,10 @@ class KGroupedStream(Generic[K, V]):
         full_name = group.graph.names.given(name, REDUCE)
         return KTable(
             aggregate_stream(
-                group, full_name, materialized, lambda send_old: StreamReduce(materialized.store, reducer, send_old)
+                group,
+                full_name,
+                materialized,
+                lambda send_old: StreamAggregate(materialized.store, reduction(reducer), send_old),
             )
         )
 
@@ -165,7 +170,7 @@ class KGroupedStream(Generic[K, V]):
         full_name = values.node = group.graph.names.given(name, AGGREGATE)
 
         def make(send_old: bool) -> StreamAggregate:
-            return StreamAggregate(materialized.store, initializer, aggregator, send_old)
+            return StreamAggregate(materialized.store, Fold(initializer, aggregator), send_old)
 
         return KTable(aggregate_stream(group, full_name, materialized, make))
 

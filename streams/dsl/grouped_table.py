@@ -22,7 +22,7 @@ from streams.dsl.aggregation import (
 from streams.dsl.functions import check_function
 from streams.dsl.initializer import Initializer
 from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreOptions, key_value, store_name
-from streams.dsl.operators import TableAggregate, TableCount, TableReduce
+from streams.dsl.operators import TABLE_COUNT, TableAggregate, TableFold, table_reduction
 from streams.dsl.ref import GroupedTableRef
 from streams.dsl.serde_variables import overridden
 from streams.dsl.table import KTable
@@ -63,8 +63,8 @@ class KGroupedTable(Generic[K, V]):
         wanted = store_name(name, store)
         materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, keys, count_variable(group.name), options)
 
-        def make(send_old: bool) -> TableCount:
-            return TableCount(materialized.store, send_old)
+        def make(send_old: bool) -> TableAggregate:
+            return TableAggregate(materialized.store, TABLE_COUNT, send_old)
 
         return KTable(aggregate_table(group, name, TABLE_AGGREGATE, materialized, make))
 
@@ -93,8 +93,8 @@ class KGroupedTable(Generic[K, V]):
         wanted = store_name(name, store)
         materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, *types, options)
 
-        def make(send_old: bool) -> TableReduce:
-            return TableReduce(materialized.store, adder, subtractor, send_old)
+        def make(send_old: bool) -> TableAggregate:
+            return TableAggregate(materialized.store, table_reduction(adder, subtractor), send_old)
 
         return KTable(aggregate_table(group, name, TABLE_REDUCE, materialized, make))
 
@@ -166,6 +166,6 @@ class KGroupedTable(Generic[K, V]):
         materialized = key_value(group.graph, wanted, TABLE_AGGREGATE, keys, values, options)
 
         def make(send_old: bool) -> TableAggregate:
-            return TableAggregate(materialized.store, initializer, adder, subtractor, send_old)
+            return TableAggregate(materialized.store, TableFold(initializer, adder, subtractor), send_old)
 
         return KTable(aggregate_table(group, name, TABLE_AGGREGATE, materialized, make))

@@ -23,12 +23,12 @@ from streams.topology.graph import (
     SourceNode,
     Topology,
 )
-from streams.topology.inline import Filter, Inline, PassThrough
 from streams.topology.operator import Operator
 from streams.topology.processors import ProcessorOperator
+from streams.topology.stateless import Filter, PassThrough
 
 #: Makes an operator when the graph is complete.
-MakeOperator = Callable[[], Operator | Inline]
+MakeOperator = Callable[[], Operator]
 #: Makes the spec of a store when the graph is complete.
 MakeSpec = Callable[[], StoreSpec]
 
@@ -158,7 +158,7 @@ class LogicalRepartition:
         topology.add_internal_topic(RepartitionTopic(self.topic, self.partitions))
         parents = node.parent_names
         if self.filter is not None:
-            operator: Inline = Filter(has_key) if self.is_dropping_null_keys else PassThrough()
+            operator: Operator = Filter(has_key) if self.is_dropping_null_keys else PassThrough()
             topology.add_node(ProcessorNode(self.filter, operator, parents))
             parents = (self.filter,)
         topology.add_node(SinkNode(self.sink, self.topic, key, value, parents, None, self.partitioner))

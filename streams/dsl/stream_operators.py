@@ -30,8 +30,9 @@ from streams.dsl.repartition import repartition_node
 from streams.dsl.serde_variables import annotated, declared_or_annotated, joint, overridden
 from streams.dsl.table_state import SourceState
 from streams.topology.graph import Partitioner
-from streams.topology.inline import Filter, FlatMap, FlatMapValues, Inline, Map, MapValues, PassThrough, Peek, SelectKey
+from streams.topology.operator import Operator
 from streams.topology.processors import Processor, ProcessorOperator
+from streams.topology.stateless import Filter, FlatMap, FlatMapValues, Map, MapValues, PassThrough, Peek, SelectKey
 
 _KEY_VALUE = "(key, value)"
 _VALUE_FORMS = ("(value)", "(key, value)")
@@ -119,18 +120,18 @@ def merge(stream: StreamRef, other: StreamRef | Any, name: str | None) -> Stream
     )
 
 
-def _inline(operator: Inline) -> LogicalOperator:
+def _inline(operator: Operator) -> LogicalOperator:
     return LogicalOperator(lambda: operator)
 
 
-def _with_pair(stream: StreamRef, name: str, operator: Inline, types: tuple[Any, Any]) -> StreamRef:
+def _with_pair(stream: StreamRef, name: str, operator: Operator, types: tuple[Any, Any]) -> StreamRef:
     """Add an operator that makes a new key and a new value of the annotated types."""
     key, value = types
     node = stream.add(name, _inline(operator), is_key_changing=True)
     return stream.at(node, annotated(key, name), annotated(value, name), needs_repartition=True)
 
 
-def _with_value(stream: StreamRef, name: str, operator: Inline, type_: Any) -> StreamRef:
+def _with_value(stream: StreamRef, name: str, operator: Operator, type_: Any) -> StreamRef:
     """Add an operator that keeps the key and makes a new value of the annotated type."""
     node = stream.add(name, _inline(operator), is_value_changing=True)
     return stream.at(node, value=annotated(type_, name))

@@ -35,9 +35,9 @@ from streams.dsl.serde_variables import SerdeVariable, declared, declared_or_ann
 from streams.dsl.suppressed import Suppressed
 from streams.dsl.table_state import DerivedState, SuppressedState
 from streams.state.specs import StoreSpec
-from streams.topology.inline import TableToStream
 from streams.topology.operator import NodeContext
 from streams.topology.processors import ProcessorContext, StoreBuilder
+from streams.topology.stateless import TableToStream
 
 K = TypeVar("K", contravariant=True)
 V = TypeVar("V", contravariant=True)

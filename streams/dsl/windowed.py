@@ -35,22 +35,13 @@ from streams.dsl.materialized import (
     WindowStoreOptions,
     store_name,
 )
-from streams.dsl.operators import (
-    SessionAggregate,
-    SessionCount,
-    SessionReduce,
-    SlidingAggregate,
-    SlidingCount,
-    SlidingReduce,
-    WindowAggregate,
-    WindowCount,
-    WindowReduce,
-)
+from streams.dsl.operators import COUNT, Fold, SessionAggregate, reduction, window_aggregate
 from streams.dsl.ref import GroupRef
 from streams.dsl.serde_variables import SerdeVariable, overridden
 from streams.dsl.suppressed import EmitStrategy
 from streams.dsl.table import KTable
 from streams.dsl.window_stores import closing_ms, window_store, windowed_key
+from streams.topology.operator import Operator
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -138,10 +129,8 @@ class TimeWindowedKStream(Generic[K, V]):
         variable = count_variable(self._ref.name)
         materialized = _materialized(self._ref, windows, wanted, AGGREGATE, key, variable, options, on_close)
 
-        def make(send_old: bool) -> SlidingCount | WindowCount:
-            if isinstance(windows, SlidingWindows):
-                return SlidingCount(materialized.store, windows, send_old, on_close)
-            return WindowCount(materialized.store, windows, send_old, on_close)
+        def make(send_old: bool) -> Operator:
+            return window_aggregate(materialized.store, windows, COUNT, send_old, on_close)
 
         return _aggregate(self._ref, windows, materialized, name, AGGREGATE, make)
 
@@ -170,10 +159,8 @@ class TimeWindowedKStream(Generic[K, V]):
             self._ref, windows, store_name(name, store), REDUCE, key, variable, options, on_close
         )
 
-        def make(send_old: bool) -> SlidingReduce | WindowReduce:
-            if isinstance(windows, SlidingWindows):
-                return SlidingReduce(materialized.store, windows, reducer, send_old, on_close)
-            return WindowReduce(materialized.store, windows, reducer, send_old, on_close)
+        def make(send_old: bool) -> Operator:
+            return window_aggregate(materialized.store, windows, reduction(reducer), send_old, on_close)
 
         return _aggregate(self._ref, windows, materialized, name, REDUCE, make)
 
@@ -238,10 +225,8 @@ class TimeWindowedKStream(Generic[K, V]):
             self._ref, windows, store_name(name, store), AGGREGATE, key, variable, options, on_close
         )
 
-        def make(send_old: bool) -> SlidingAggregate | WindowAggregate:
-            if isinstance(windows, SlidingWindows):
-                return SlidingAggregate(materialized.store, windows, initializer, aggregator, send_old, on_close)
-            return WindowAggregate(materialized.store, windows, initializer, aggregator, send_old, on_close)
+        def make(send_old: bool) -> Operator:
+            return window_aggregate(materialized.store, windows, Fold(initializer, aggregator), send_old, on_close)
 
         return _aggregate(self._ref, windows, materialized, name, AGGREGATE, make)
 
@@ -302,7 +287,7 @@ class SessionWindowedKStream(Generic[K, V]):
             materialized,
             name,
             AGGREGATE,
-            lambda send_old: SessionCount(materialized.store, windows, send_old, on_close),
+            lambda send_old: SessionAggregate(materialized.store, windows, COUNT, send_old, on_close),
         )
 
     def reduce(
@@ -334,7 +319,7 @@ class SessionWindowedKStream(Generic[K, V]):
             materialized,
             name,
             REDUCE,
-            lambda send_old: SessionReduce(materialized.store, windows, reducer, send_old, on_close),
+            lambda send_old: SessionAggregate(materialized.store, windows, reduction(reducer), send_old, on_close),
         )
 
     @overload
@@ -404,6 +389,7 @@ class SessionWindowedKStream(Generic[K, V]):
         )
 
         def make(send_old: bool) -> SessionAggregate:
-            return SessionAggregate(materialized.store, windows, initializer, aggregator, merger, send_old, on_close)
+            fold = Fold(initializer, aggregator, merger)
+            return SessionAggregate(materialized.store, windows, fold, send_old, on_close)
 
         return _aggregate(self._ref, windows, materialized, name, AGGREGATE, make)

@@ -1,9 +1,10 @@
 """What one node sees of its task: the context that operators are bound with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streams.core.errors import TopologyError, WallClockError
+from streams.core.inlining import inlined
 from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId, Window, Windowed
 from streams.state.cache import Section
 from streams.topology.operator import Process, PunctuationType, StreamTime
@@ -27,6 +28,7 @@ def _slots(store: Any, window_of: Callable[[int], Window] | None) -> tuple[Calla
         return slot_of, key_of
     hot = store.hot
 
+    @inlined
     def windowed_slot(key: Any) -> Any:
         return key if type(key[0]) is hot.key_type else (slot_of(key[0]), key[1])
 
@@ -59,6 +61,11 @@ class TaskNodeContext:
         """Application id."""
         return self._task.application_id
 
+    @property
+    def children(self) -> Sequence[str]:
+        """Names of the nodes that this one forwards to."""
+        return self._task.topology.children[self.node]
+
     def forward_to(self, child: str) -> Process:
         """Return the process function of one child."""
         return self._forward_to(child)
@@ -86,6 +93,7 @@ class TaskNodeContext:
         task = self._task
         if task.cache is None or not self.caches(store):
 
+            @inlined
             def emit(
                 key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True
             ) -> None:

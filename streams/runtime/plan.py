@@ -25,7 +25,7 @@ from streams.runtime.task import Task, TaskInput, TaskState
 from streams.runtime.topic_configs import REPARTITION_CONFIG, changelog_config
 from streams.state.cache import RecordCache
 from streams.state.specs import StoreSpec
-from streams.topology.compile import CompiledSubTopology, compile_sub_topology
+from streams.topology.compile import CompiledSubTopology
 from streams.topology.graph import SinkNode, SourceNode, Topology
 from streams.topology.subtopologies import (
     PartitionGrouper,
@@ -443,7 +443,7 @@ class ApplicationPlan:
             TaskId(-1, 0),
             self.config.application_id,
             graph,
-            compile_sub_topology(graph, sub),
+            CompiledSubTopology(graph, sub),
             [],
             {},
             TaskQueues([], max_idle_ms=-1),
@@ -479,7 +479,7 @@ class ApplicationPlan:
         compiled = self._compiled.get((sub_id, has_cache))
         if compiled is None:
             sub = next(sub for sub in self.subs if sub.id == sub_id and not sub.is_global)
-            compiled = self._compiled[sub_id, has_cache] = compile_sub_topology(
+            compiled = self._compiled[sub_id, has_cache] = CompiledSubTopology(
                 self.topology,
                 sub,
                 isolate_errors=self.handlers.may_skip("processing_handler"),

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from attrs import define, field
 
 from streams.core.errors import StoreError
+from streams.core.inlining import inlined
 from streams.core.records import Headers
 
 #: Bytes that one entry is taken to need in addition to its key and value.
@@ -34,20 +35,19 @@ Hold = Callable[..., None]
 
 @define(eq=False)
 class Section:
-    """The held-back updates of one store.
-
-    ``hold`` holds an update back.  Inlined code may instead replace an entry of ``entries``, at the end of the dict,
-    by one whose new value has the same size.
-    """
+    """The held-back updates of one store; ``hold`` holds an update back."""
 
     name: str
     emit: Emit
-    #: Returns the origin of an update that is held back now.
-    origin: Callable[[], Any]
     hold: Hold = field(init=False)
     #: By slot, least recently updated first.
     entries: dict[Any, CacheEntry] = field(factory=dict)
     size_bytes: int = 0
+
+
+@inlined
+def _itself(key: Any) -> Any:
+    return key
 
 
 @define(eq=False)
@@ -67,7 +67,7 @@ class RecordCache:
         self,
         section: str,
         emit: Emit,
-        slot_of: Callable[[Any], Any] = lambda key: key,
+        slot_of: Callable[[Any], Any] = _itself,
         origin: Callable[[], Any] = lambda: None,
     ) -> Section:
         """Return the section that holds updates back; ``emit`` gets them when they are flushed or evicted.
@@ -75,28 +75,39 @@ class RecordCache:
         A later registration of the same section shares its updates, and its ``emit`` replaces the earlier one.
         Keys are held by their ``slot_of``, with the ``origin`` of their last update.
         """
-        into = self._sections.setdefault(section, Section(section, emit, origin))
-        into.emit, into.origin = emit, origin
+        into = self._sections.setdefault(section, Section(section, emit))
+        into.emit = emit
 
+        @inlined
         def hold(
             key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True
         ) -> None:
             slot = slot_of(key)
-            entries = into.entries
-            held = entries.pop(slot, None)
+            held = into.entries.pop(slot, None)
+            if held is not None and type(new) is int and type(held[1]) is int:
+                # Counts weigh the same; they are what is held back most.
+                into.entries[slot] = (held[0], new, timestamp_ms, headers, origin(), is_latest, held[6])
+            else:
+                grow(slot, held, new, old, timestamp_ms, headers, is_latest)
+
+        def grow(
+            slot: Any,
+            held: CacheEntry | None,
+            new: Any,
+            old: Any,
+            timestamp_ms: int,
+            headers: Headers | None,
+            is_latest: bool,
+        ) -> None:
+            """Hold an update whose entry, ``held`` until now, may have another size."""
             if held is None:
                 size = grown = _ENTRY_BYTES + _weight(slot) + _weight(new) + _weight(old)
             else:
-                old, before, size = held[0], held[1], held[6]
-                grown = 0
-                # Counts weigh the same; they are what is held back most.
-                if type(new) is not int or type(before) is not int:
-                    grown = _weight(new) - _weight(before)
-                    size += grown
-            entries[slot] = (old, new, timestamp_ms, headers, origin(), is_latest, size)
-            if grown:
-                into.size_bytes += grown
-                self.size_bytes += grown
+                grown = _weight(new) - _weight(held[1])
+                old, size = held[0], held[6] + grown
+            into.entries[slot] = (old, new, timestamp_ms, headers, origin(), is_latest, size)
+            into.size_bytes += grown
+            self.size_bytes += grown
             while self.size_bytes > self.max_bytes and into.entries:
                 self._flush(into)
 

@@ -3,12 +3,13 @@
 Key layout: the serialized key, in one namespace.  The bytes of values: ``state.entries``.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from attrs import define
 
+from streams.core.inlining import inlined
 from streams.core.records import Block
 from streams.core.serdes import Serde
 from streams.state.budget import MemoryBudget
@@ -216,6 +217,7 @@ class TimestampedKeyValueStore(StoreLifecycle, KeyReads[K, ValueAndTimestamp[V]]
         super().__init__(spec, staged, memory)
         self._layout = KeyLayout(staged, self.hot, self._keys, TimedEntries(self._values))
 
+    @inlined
     def get_pair(self, key: K) -> tuple[V, int] | None:
         """Return (value, timestamp_ms) of ``key``, None if it has none."""
         hot = self.hot
@@ -227,6 +229,7 @@ class TimestampedKeyValueStore(StoreLifecycle, KeyReads[K, ValueAndTimestamp[V]]
             return None
         return pair if hot.holds_objects else (self._values.read(pair[0]), pair[1])
 
+    @inlined
     def put_pair(self, key: K, value: V | None, timestamp_ms: int) -> None:
         """Set value and time of ``key``; a value of None deletes it."""
         hot = self.hot
@@ -292,11 +295,24 @@ KEY_QUERIES = frozenset(
     {"all", "approximate_num_entries", "get", "prefix_scan", "range", "reverse_all", "reverse_range"}
 )
 KEY_VALUE = StoreKind("kv", Family.KEYS, KeyValueStore, KEY_QUERIES)
+
+
+def _row_putter(store: TimestampedKeyValueStore[Any, Any]) -> Callable[[Any, Any, int], bool]:
+    put_pair = store.put_pair
+
+    @inlined
+    def put(key: Any, value: Any, timestamp_ms: int) -> bool:
+        put_pair(key, value, timestamp_ms)
+        return True
+
+    return put
+
+
 TIMESTAMPED_KEY_VALUE = StoreKind(
     "timestamped_kv",
     Family.KEYS,
     TimestampedKeyValueStore,
     KEY_QUERIES,
-    table=TableReads(attrgetter("get_pair"), attrgetter("put_pair")),
+    table=TableReads(attrgetter("get_pair"), _row_putter),
     contents=_values,
 )

@@ -9,6 +9,7 @@ from operator import methodcaller
 from typing import Any, Generic, NoReturn, TypeVar
 
 from streams.core.errors import StoreClosedError, StoreError
+from streams.core.inlining import inlined
 from streams.core.records import Window, Windowed
 from streams.state.budget import MemoryBudget
 from streams.state.entries import PlainEntries
@@ -272,6 +273,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
 def _row_getter(store: SessionStore[Any, Any]) -> Callable[[Any], Row | None]:
     fetch = store.fetch_session
 
+    @inlined
     def get(key: Any) -> Row | None:
         start_ms, end_ms = key.window
         value = fetch(key.key, start_ms, end_ms)
@@ -280,8 +282,12 @@ def _row_getter(store: SessionStore[Any, Any]) -> Callable[[Any], Row | None]:
     return get
 
 
-def _row_putter(store: SessionStore[Any, Any]) -> Callable[[Any, Any, int], None]:
-    return lambda key, value, _: store.put(key, value)
+def _row_putter(store: SessionStore[Any, Any]) -> Callable[[Any, Any, int], bool]:
+    def put(key: Any, value: Any, _: int) -> bool:
+        store.put(key, value)
+        return True
+
+    return put
 
 
 SESSION = StoreKind(

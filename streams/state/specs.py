@@ -40,12 +40,12 @@ class Family(Enum):
 class TableReads:
     """How the operators of a table read and write its rows: each field takes an open store.
 
-    ``put`` makes ``put(key, value, timestamp_ms)``, which returns None where the row always becomes the latest, else
-    what ``VersionedStore.put`` returns.  ``get_as_of`` makes ``get(key, timestamp_ms)``; None keeps no history.
+    ``put`` makes ``put(key, value, timestamp_ms)``, which returns whether the row is now the latest of its key, None
+    if it was too old to be stored.  ``get_as_of`` makes ``get(key, timestamp_ms)``; None keeps no history.
     """
 
     get: Callable[[Any], Callable[[Any], Row | None]]
-    put: Callable[[Any], Callable[[Any, Any, int], int | None]]
+    put: Callable[[Any], Callable[[Any, Any, int], bool | None]]
     get_as_of: Callable[[Any], Callable[[Any, int], Row | None]] | None = None
 
 

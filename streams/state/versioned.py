@@ -8,9 +8,10 @@ may be written up to the history retention late.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import groupby
-from operator import attrgetter, itemgetter, methodcaller
+from operator import itemgetter, methodcaller
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from streams.core.inlining import inlined
 from streams.core.records import Block
 from streams.state.budget import MemoryBudget
 from streams.state.entries import Columns
@@ -365,6 +366,7 @@ def _history(rows: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, int, byte
 def _row_getter(store: VersionedStore[Any, Any]) -> Callable[[Any], Row | None]:
     read = store.get
 
+    @inlined
     def get(key: Any) -> Row | None:
         version = read(key)
         return None if version is None else (version.value, version.timestamp_ms)
@@ -372,9 +374,21 @@ def _row_getter(store: VersionedStore[Any, Any]) -> Callable[[Any], Row | None]:
     return get
 
 
+def _row_putter(store: VersionedStore[Any, Any]) -> Callable[[Any, Any, int], bool | None]:
+    put_version = store.put
+
+    @inlined
+    def put(key: Any, value: Any, timestamp_ms: int) -> bool | None:
+        code = put_version(key, value, timestamp_ms)
+        return None if code == NOT_PUT else code == VALID_TO_UNDEFINED
+
+    return put
+
+
 def _row_getter_as_of(store: VersionedStore[Any, Any]) -> Callable[[Any, int], Row | None]:
     read = store.get_as_of
 
+    @inlined
     def get(key: Any, timestamp_ms: int) -> Row | None:
         version = read(key, timestamp_ms)
         return None if version is None else (version.value, version.timestamp_ms)
@@ -404,7 +418,7 @@ VERSIONED = StoreKind(
     segment_ms=_segment_ms,
     topic_config=_topic_config,
     has_versions=True,
-    table=TableReads(_row_getter, attrgetter("put"), _row_getter_as_of),
+    table=TableReads(_row_getter, _row_putter, _row_getter_as_of),
     contents=methodcaller("latest"),
     changelog_order=_by_time,
 )

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from attrs import evolve
 
 from streams.core.errors import StoreClosedError
+from streams.core.inlining import inlined
 from streams.core.records import Window, Windowed
 from streams.state.budget import MemoryBudget
 from streams.state.entries import PlainEntries, TimedEntries, ValueAndTimestamp
@@ -263,6 +264,25 @@ class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]
             return
         self._windows.put(slot[0], start_ms, (held, timestamp_ms), value is None)
 
+    @inlined
+    def in_place(self, slot: tuple[K, int], key: K, start_ms: int) -> tuple[V, int] | None:
+        """Return the pair at ``slot``, (key, start_ms), if ``replace`` may replace it, else None."""
+        hot = self.hot
+        if start_ms >= self.bounds.visible_from_ms and type(key) is hot.in_place_type:
+            return hot.dirty.get(slot)
+        return None
+
+    @inlined
+    def replace(self, slot: tuple[K, int], key: K, value: V | None, timestamp_ms: int, start_ms: int) -> None:
+        """Set value and time of a window that ``in_place`` has just returned; a value of None deletes it."""
+        hot = self.hot
+        if type(value) is hot.value_type:
+            dirty = hot.dirty
+            del dirty[slot]
+            dirty[slot] = (value, timestamp_ms)
+        else:
+            self.put_pair(key, value, timestamp_ms, start_ms)
+
     def pairs_in_range(self, key: K, from_ms: int, to_ms: int) -> list[tuple[int, tuple[V, int]]]:
         """Return (start, (value, timestamp_ms)) of the key's windows that start in the range."""
         rows = self._entries_of(key, from_ms, to_ms, reverse=False)
@@ -294,12 +314,20 @@ class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]
 
 def _row_getter(store: TimestampedWindowStore[Any, Any]) -> Callable[[Any], Row | None]:
     fetch = store.fetch_pair
-    return lambda key: fetch(key.key, key.window.start_ms)
+
+    @inlined
+    def get(key: Any) -> Row | None:
+        return fetch(key.key, key.window.start_ms)
+
+    return get
 
 
-def _row_putter(store: TimestampedWindowStore[Any, Any]) -> Callable[[Any, Any, int], None]:
-    put = store.put_pair
-    return lambda key, value, timestamp_ms: put(key.key, value, timestamp_ms, key.window.start_ms)
+def _row_putter(store: TimestampedWindowStore[Any, Any]) -> Callable[[Any, Any, int], bool]:
+    def put(key: Any, value: Any, timestamp_ms: int) -> bool:
+        store.put_pair(key.key, value, timestamp_ms, key.window.start_ms)
+        return True
+
+    return put
 
 
 def _values(store: TimestampedWindowStore[Any, Any]) -> Iterator[tuple[Any, Any]]:

@@ -17,7 +17,6 @@ from streams.core.timestamps import Extractor, ExtractorName, FromValue
 from streams.core.topic import Sink, Topic, check_topic_name, topic_name
 from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
 from streams.state.specs import StoreSpec
-from streams.topology.inline import Inline
 from streams.topology.operator import Operator
 from streams.topology.processors import UNSET, ProcessorOperator, ProcessorSupplier, StoreBuilder, serde_of
 
@@ -44,7 +43,7 @@ class ProcessorNode:
     """Runs an operator on the records of its parents."""
 
     name: str
-    operator: Operator | Inline
+    operator: Operator
     parents: tuple[str, ...]
 
 

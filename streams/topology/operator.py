@@ -5,7 +5,7 @@ Each task binds an operator once and receives the function that processes one re
 tuple ``(new, old, is_latest)``, which is Kafka Streams' ``Change``.  Imports core only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
@@ -64,6 +64,11 @@ class NodeContext(Protocol):
     @property
     def forward(self) -> Process:
         """Process function of all children, called in their order."""
+        ...
+
+    @property
+    def children(self) -> Sequence[str]:
+        """Names of the nodes that this one forwards to."""
         ...
 
     def forward_to(self, child: str) -> Process:

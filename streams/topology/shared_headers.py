@@ -14,8 +14,8 @@ from collections.abc import Callable
 from attrs import frozen
 
 from streams.topology.graph import Node, ProcessorNode, SourceNode, Topology
-from streams.topology.inline import Branch, PassThrough
 from streams.topology.processors import ProcessorOperator
+from streams.topology.stateless import Branch, PassThrough
 from streams.topology.subtopologies import SubTopology
 
 #: Operators that forward the record they receive; the others make a new one with its own headers.  So do filters,

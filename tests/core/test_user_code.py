@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams.core.errors import ConfigError, TopologyError, UnawaitedError
-from streams.core.user_code import first_result_checked, located, refuse_result, refuse_unawaited
+from streams.core.user_code import CheckedFunction, located, refuse_result, refuse_unawaited
 
 
 async def later(*arguments: object) -> bool:
@@ -103,7 +103,7 @@ def test_results_that_nobody_runs_are_refused_and_closed(made: Any, message: str
 def test_only_the_first_result_is_looked_at() -> None:
     installed: list[Any] = []
 
-    first = first_result_checked(plain, "node 'x'", installed.append, may_yield=False)
+    first = CheckedFunction(plain, "node 'x'", install=installed.append)
 
     assert first(1)
     assert installed == [plain]
@@ -113,7 +113,7 @@ def test_stack_trace_of_a_failure_has_no_frame_of_the_check() -> None:
     def fails() -> None:
         raise ValueError("no")
 
-    first = first_result_checked(fails, "node 'x'", lambda function: None, may_yield=False)
+    first = CheckedFunction(fails, "node 'x'")
 
     with pytest.raises(ValueError, match="no") as caught:
         first()

@@ -26,6 +26,7 @@ class BenchContext:
     initializers: list[Callable[[], None]] = field(factory=list)
     flushes: list[Callable[[], None]] = field(factory=list)
     closers: list[Callable[[], None]] = field(factory=list)
+    children: Sequence[str] = ()
 
     def forward_to(self, child: str) -> Process:
         raise NotImplementedError

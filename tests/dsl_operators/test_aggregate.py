@@ -5,17 +5,19 @@ import pytest
 from streams.core.errors import StreamsError
 from streams.core.serdes import JSON, STRING
 from streams.dsl.operators import (
+    COUNT,
+    TABLE_COUNT,
+    Fold,
     StreamAggregate,
-    StreamCount,
-    StreamReduce,
     TableAggregate,
-    TableCount,
-    TableReduce,
+    TableFold,
+    reduction,
+    table_reduction,
 )
 
 
 def test_count_keeps_the_highest_time_and_drops_null_keys_and_values(bench, kv):
-    bench.open(kv()).add(StreamCount("store"))
+    bench.open(kv()).add(StreamAggregate("store", COUNT))
 
     assert bench.send("a", 1, 5) == [("a", (1, None, True), 5)]
     assert bench.send("a", 1, 3) == [("a", (2, None, True), 5)]
@@ -25,7 +27,7 @@ def test_count_keeps_the_highest_time_and_drops_null_keys_and_values(bench, kv):
 
 
 def test_headers_go_with_the_result(bench, kv):
-    bench.open(kv()).add(StreamCount("store"))
+    bench.open(kv()).add(StreamAggregate("store", COUNT))
 
     bench.ready()._bound["node"]("a", 1, 5, (("h", b"1"),))
 
@@ -35,9 +37,9 @@ def test_headers_go_with_the_result(bench, kv):
 def test_old_value_of_a_new_row_is_the_initial_aggregate(bench, kv):
     """As the reference does it: only a reduction has no initial value."""
     bench.open(kv("c"), kv("g", JSON), kv("r", STRING))
-    bench.add(StreamCount("c", send_old=True), "count")
-    bench.add(StreamAggregate("g", list, lambda key, value, held: [*held, value], send_old=True), "aggregate")
-    bench.add(StreamReduce("r", lambda old, new: old + new, send_old=True), "reduce")
+    bench.add(StreamAggregate("c", COUNT, send_old=True), "count")
+    bench.add(StreamAggregate("g", Fold(list, lambda key, value, held: [*held, value]), send_old=True), "aggregate")
+    bench.add(StreamAggregate("r", reduction(lambda old, new: old + new), send_old=True), "reduce")
 
     assert bench.send("a", "x", 1, node="count") == [("a", (1, 0, True), 1)]
     assert bench.send("a", "x", 1, node="aggregate") == [("a", (["x"], [], True), 1)]
@@ -47,7 +49,7 @@ def test_old_value_of_a_new_row_is_the_initial_aggregate(bench, kv):
 
 def test_behind_the_cache_the_old_value_is_what_was_stored(bench, kv):
     bench.cached.add("store")
-    bench.open(kv()).add(StreamCount("store"))
+    bench.open(kv()).add(StreamAggregate("store", COUNT))
 
     assert bench.send("a", 1, 1) == [("a", (1, None, True), 1)]
     assert bench.send("a", 1, 1) == [("a", (2, 1, True), 1)]
@@ -55,7 +57,7 @@ def test_behind_the_cache_the_old_value_is_what_was_stored(bench, kv):
 
 def test_result_of_none_deletes_and_the_next_record_starts_anew(bench, kv):
     bench.open(kv(value=STRING))
-    bench.add(StreamReduce("store", lambda old, new: None if new == "stop" else old + new))
+    bench.add(StreamAggregate("store", reduction(lambda old, new: None if new == "stop" else old + new)))
 
     assert bench.send("a", "x", 5) == [("a", ("x", None, True), 5)]
     assert bench.send("a", "stop", 3) == [("a", (None, None, True), 5)]
@@ -64,7 +66,7 @@ def test_result_of_none_deletes_and_the_next_record_starts_anew(bench, kv):
 
 def test_versioned_store_tells_whether_the_result_is_the_latest(bench, versioned):
     """History 100: a record 100 behind is stored as an older version, one further behind is refused."""
-    bench.open(versioned(value=STRING)).add(StreamReduce("store", lambda old, new: new))
+    bench.open(versioned(value=STRING)).add(StreamAggregate("store", reduction(lambda old, new: new)))
 
     assert bench.send("a", "x", 200) == [("a", ("x", None, True), 200)]
     assert bench.send("b", "y", 100) == [("b", ("y", None, True), 100)]
@@ -77,9 +79,11 @@ def test_table_aggregate_takes_the_old_row_out_before_it_adds_the_new(bench, kv)
     bench.add(
         TableAggregate(
             "store",
-            lambda: 0,
-            lambda key, value, total: calls.append("+") or total + value,
-            lambda key, value, total: calls.append("-") or total - value,
+            TableFold(
+                lambda: 0,
+                lambda key, value, total: calls.append("+") or total + value,
+                lambda key, value, total: calls.append("-") or total - value,
+            ),
             send_old=True,
         )
     )
@@ -90,21 +94,25 @@ def test_table_aggregate_takes_the_old_row_out_before_it_adds_the_new(bench, kv)
 
 
 def test_subtractor_is_not_called_for_a_group_without_row(bench, kv):
-    bench.open(kv()).add(TableCount("store"))
+    bench.open(kv()).add(TableAggregate("store", TABLE_COUNT))
 
     assert bench.send("g", (None, "x", True), 1) == [("g", (None, None, True), 1)]
     assert bench.send("g", ("x", "w", True), 2) == [("g", (1, None, True), 2)]
 
 
 def test_table_reduce_takes_the_first_value_as_it_is(bench, kv):
-    bench.open(kv()).add(TableReduce("store", lambda held, new: held + new, lambda held, old: held - old))
+    bench.open(kv()).add(
+        TableAggregate("store", table_reduction(lambda held, new: held + new, lambda held, old: held - old))
+    )
 
     assert bench.send("g", (5, None, True), 1) == [("g", (5, None, True), 1)]
     assert bench.send("g", (2, None, True), 3) == [("g", (7, None, True), 3)]
     assert bench.send("g", (None, 5, True), 2) == [("g", (2, None, True), 3)]
 
 
-@pytest.mark.parametrize("operator", [TableCount("store"), TableReduce("store", max, min)])
+@pytest.mark.parametrize(
+    "operator", [TableAggregate("store", TABLE_COUNT), TableAggregate("store", table_reduction(max, min))]
+)
 def test_group_without_key_is_an_error(bench, kv, operator):
     bench.open(kv()).add(operator)
 

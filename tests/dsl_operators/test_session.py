@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from streams.core.records import Window, Windowed
 from streams.core.serdes import JSON, STRING
 from streams.core.windows import SessionWindows
-from streams.dsl.operators import SessionAggregate, SessionCount, SessionReduce, StoreValues
+from streams.dsl.operators import COUNT, Fold, SessionAggregate, StoreValues, reduction
 
 
 def test_record_joins_the_sessions_within_the_gap(bench, session_store, shown):
     """The merged sessions are deleted first; results carry the end of the session as their time."""
-    bench.open(session_store()).add(SessionCount("store", SessionWindows(5, 100), send_old=True))
+    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5, 100), COUNT, send_old=True))
 
     assert shown(bench.send("a", "x", 10)) == [("a@10/10", 1, 10)]
     assert shown(bench.send("a", "x", 20)) == [("a@20/20", 1, 20)]
@@ -24,7 +24,7 @@ def test_record_joins_the_sessions_within_the_gap(bench, session_store, shown):
 
 
 def test_session_of_equal_bounds_is_replaced_without_a_deletion(bench, session_store):
-    bench.open(session_store()).add(SessionCount("store", SessionWindows(5), send_old=True))
+    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5), COUNT, send_old=True))
 
     bench.send("a", "x", 10)
     assert bench.send("a", "x", 10) == [(Windowed("a", Window(10, 10)), (2, None, True), 10)]
@@ -32,14 +32,14 @@ def test_session_of_equal_bounds_is_replaced_without_a_deletion(bench, session_s
 
 def test_behind_the_cache_the_replaced_session_is_the_old_value(bench, session_store):
     bench.cached.add("store")
-    bench.open(session_store()).add(SessionCount("store", SessionWindows(5)))
+    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5), COUNT))
 
     bench.send("a", "x", 10)
     assert bench.send("a", "x", 10) == [(Windowed("a", Window(10, 10)), (2, 1, True), 10)]
 
 
 def test_results_carry_no_headers(bench, session_store):
-    bench.open(session_store()).add(SessionCount("store", SessionWindows(5)))
+    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5), COUNT))
 
     bench.ready()._bound["node"]("a", "x", 10, (("h", b"1"),))
 
@@ -48,7 +48,7 @@ def test_results_carry_no_headers(bench, session_store):
 
 def test_session_behind_gap_and_grace_is_dropped(bench, session_store, shown):
     """Stream time 30, gap 5, grace 5: a session that ends at 19 is closed, at 20 it is not."""
-    bench.open(session_store()).add(SessionCount("store", SessionWindows(5, 5)))
+    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5, 5), COUNT))
 
     bench.send("a", "x", 30)
     assert bench.send("b", "x", 19) == []
@@ -58,7 +58,7 @@ def test_session_behind_gap_and_grace_is_dropped(bench, session_store, shown):
 
 
 def test_late_record_that_reaches_an_open_session_counts(bench, session_store, shown):
-    bench.open(session_store()).add(SessionCount("store", SessionWindows(5, 5)))
+    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5, 5), COUNT))
 
     bench.send("a", "x", 20)
     bench.send("b", "x", 30)
@@ -67,7 +67,7 @@ def test_late_record_that_reaches_an_open_session_counts(bench, session_store, s
 
 def test_reduce_merges_older_sessions_first_and_adds_the_record_last(bench, session_store, shown):
     bench.open(session_store(value=STRING)).add(
-        SessionReduce("store", SessionWindows(5, 100), lambda one, two: one + two)
+        SessionAggregate("store", SessionWindows(5, 100), reduction(lambda one, two: one + two))
     )
 
     bench.send("a", "A", 10)
@@ -77,7 +77,7 @@ def test_reduce_merges_older_sessions_first_and_adds_the_record_last(bench, sess
 
 def test_on_close_sessions_go_out_by_end_start_key(bench, session_store, shown):
     """Gap 5, no grace: a session that ends at 10 closes when stream time is above 15."""
-    bench.open(session_store()).add(SessionCount("store", SessionWindows(5), emit_on_close=True))
+    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5), COUNT, emit_on_close=True))
 
     for key, time in (("b", 10), ("a", 10), ("c", 8), ("c", 10), ("d", 15)):
         assert bench.send(key, "x", time) == []
@@ -89,7 +89,9 @@ def test_on_close_sessions_go_out_by_end_start_key(bench, session_store, shown):
 @pytest.mark.parametrize("gap", [0, 1, 5])
 def test_on_close_no_session_is_lost_with_the_usual_retention(bench, session_store, shown, gap):
     """Retained for gap and grace, a session is out of sight of other reads one ms before it closes."""
-    bench.open(session_store(retention_ms=gap)).add(SessionCount("store", SessionWindows(gap), emit_on_close=True))
+    bench.open(session_store(retention_ms=gap)).add(
+        SessionAggregate("store", SessionWindows(gap), COUNT, emit_on_close=True)
+    )
 
     sent = [(key, time + late) for time in (0, 100) for key, late in (("a", 0), ("b", gap))]
     found = [row for key, time in [*sent, ("c", 1000)] for row in shown(bench.send(key, "x", time))]
@@ -98,14 +100,14 @@ def test_on_close_no_session_is_lost_with_the_usual_retention(bench, session_sto
 
 
 def test_final_flush_gives_out_open_sessions(bench, session_store, shown):
-    bench.open(session_store()).add(SessionCount("store", SessionWindows(5), emit_on_close=True))
+    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5), COUNT, emit_on_close=True))
     bench.send("a", "x", 10)
 
     assert shown(bench.flush()) == [("a@10/10", 1, 10)]
 
 
 def test_lookup_of_a_session(bench, session_store):
-    bench.open(session_store()).add(SessionCount("store", SessionWindows(5)))
+    bench.open(session_store()).add(SessionAggregate("store", SessionWindows(5), COUNT))
     bench.send("a", "x", 10)
 
     get = StoreValues("store").getter(bench._contexts[0])
@@ -120,7 +122,9 @@ def test_sessions_are_those_of_the_definition(new_bench, session_store, records,
     bench = new_bench().open(session_store(value=JSON))
     windows = SessionWindows(gap, 1000)
     bench.add(
-        SessionAggregate("store", windows, list, lambda k, v, held: sorted([*held, v]), lambda k, a, b: sorted(a + b))
+        SessionAggregate(
+            "store", windows, Fold(list, lambda k, v, held: sorted([*held, v]), lambda k, a, b: sorted(a + b))
+        )
     )
     table = {}
     for key, time in records:

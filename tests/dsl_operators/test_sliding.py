@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 
 from streams.core.serdes import JSON, STRING
 from streams.core.windows import SlidingWindows
-from streams.dsl.operators import SlidingAggregate, SlidingCount, SlidingReduce
+from streams.dsl.operators import COUNT, Fold, SlidingAggregate, reduction
 
 
 def test_windows_of_records_in_order(bench, window_store, shown):
     """A record opens its left window, and the right window of the record before it."""
-    bench.open(window_store()).add(SlidingCount("store", SlidingWindows(10)))
+    bench.open(window_store()).add(SlidingAggregate("store", SlidingWindows(10), COUNT))
 
     assert shown(bench.send("a", "x", 20)) == [("a@10/20", 1, 20)]
     assert shown(bench.send("a", "x", 25)) == [("a@21/31", 1, 25), ("a@15/25", 2, 25)]
@@ -19,7 +19,7 @@ def test_windows_of_records_in_order(bench, window_store, shown):
 
 def test_late_record_updates_windows_behind_it_and_opens_its_right_window(bench, window_store, shown):
     bench.open(window_store(value=STRING)).add(
-        SlidingReduce("store", SlidingWindows(10, 100), lambda old, new: old + new)
+        SlidingAggregate("store", SlidingWindows(10, 100), reduction(lambda old, new: old + new))
     )
 
     bench.send("a", "A", 20)
@@ -33,7 +33,7 @@ def test_late_record_updates_windows_behind_it_and_opens_its_right_window(bench,
 
 
 def test_records_before_the_difference_share_the_window_from_zero(bench, window_store, shown):
-    bench.open(window_store()).add(SlidingCount("store", SlidingWindows(10)))
+    bench.open(window_store()).add(SlidingAggregate("store", SlidingWindows(10), COUNT))
 
     assert shown(bench.send("a", "x", 2)) == [("a@0/10", 1, 2)]
     assert shown(bench.send("a", "x", 5)) == [("a@3/13", 1, 5), ("a@0/10", 2, 5)]
@@ -42,7 +42,7 @@ def test_records_before_the_difference_share_the_window_from_zero(bench, window_
 
 def test_late_and_null_records_are_dropped(bench, window_store):
     """Stream time 40, difference 10, grace 5: a record at 24 is late, at 25 its own window is open."""
-    bench.open(window_store()).add(SlidingCount("store", SlidingWindows(10, 5)))
+    bench.open(window_store()).add(SlidingAggregate("store", SlidingWindows(10, 5), COUNT))
 
     bench.send("a", "x", 40)
     assert bench.send("a", "x", 24) == []
@@ -53,7 +53,7 @@ def test_late_and_null_records_are_dropped(bench, window_store):
 
 def test_on_close_each_window_goes_out_once_by_start_then_key(bench, window_store, shown):
     """A window that ends at 20 closes when stream time is above 20."""
-    bench.open(window_store()).add(SlidingCount("store", SlidingWindows(10), emit_on_close=True))
+    bench.open(window_store()).add(SlidingAggregate("store", SlidingWindows(10), COUNT, emit_on_close=True))
 
     assert bench.send("b", "x", 20) == []
     assert bench.send("a", "x", 20) == []
@@ -66,7 +66,9 @@ def test_on_close_each_window_goes_out_once_by_start_then_key(bench, window_stor
 def test_windows_are_those_of_the_definition(new_bench, window_store, records, difference):
     """Whatever the order: each record's left window, and its right window if that is not empty."""
     bench = new_bench().open(window_store(value=JSON, size_ms=difference or 1))
-    bench.add(SlidingAggregate("store", SlidingWindows(difference, 1000), list, lambda k, v, held: sorted([*held, v])))
+    bench.add(
+        SlidingAggregate("store", SlidingWindows(difference, 1000), Fold(list, lambda k, v, held: sorted([*held, v])))
+    )
     for time, value in records:
         bench.send("a", value, time)
     expected = {}

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from streams.core.records import Window, Windowed
 from streams.core.serdes import JSON, STRING
 from streams.core.windows import TimeWindows, UnlimitedWindows
-from streams.dsl.operators import StoreValues, WindowAggregate, WindowCount, WindowReduce
+from streams.dsl.operators import COUNT, Fold, StoreValues, WindowAggregate, reduction
 
 TUMBLING = TimeWindows(10, 10)
 
 
 def test_tumbling_count(bench, window_store, shown):
-    bench.open(window_store()).add(WindowCount("store", TUMBLING))
+    bench.open(window_store()).add(WindowAggregate("store", TUMBLING, COUNT))
 
     assert shown(bench.send("a", "x", 3)) == [("a@0/10", 1, 3)]
     assert shown(bench.send("a", None, 1)) == [("a@0/10", 2, 3)]
@@ -23,7 +23,7 @@ def test_tumbling_count(bench, window_store, shown):
 
 def test_record_behind_grace_is_dropped_and_counted(bench, window_store, shown):
     """Stream time 30, window [0, 10), grace 20: a record at 9 is late, at stream time 29 it is not."""
-    bench.open(window_store()).add(WindowCount("store", TimeWindows(10, 10, 20)))
+    bench.open(window_store()).add(WindowAggregate("store", TimeWindows(10, 10, 20), COUNT))
 
     bench.send("a", "x", 29)
     assert shown(bench.send("a", "x", 9)) == [("a@0/10", 1, 9)]
@@ -33,14 +33,16 @@ def test_record_behind_grace_is_dropped_and_counted(bench, window_store, shown):
 
 
 def test_null_key_is_dropped_and_does_not_move_time(bench, window_store, shown):
-    bench.open(window_store()).add(WindowCount("store", TUMBLING))
+    bench.open(window_store()).add(WindowAggregate("store", TUMBLING, COUNT))
 
     assert bench.send(None, "x", 99) == []
     assert shown(bench.send("a", "x", 3)) == [("a@0/10", 1, 3)]
 
 
 def test_hopping_updates_all_open_windows_in_order_of_their_start(bench, window_store, shown):
-    bench.open(window_store()).add(WindowAggregate("store", TimeWindows(10, 4), lambda: 0, lambda k, v, n: n + v, True))
+    bench.open(window_store()).add(
+        WindowAggregate("store", TimeWindows(10, 4), Fold(lambda: 0, lambda k, v, n: n + v), True)
+    )
 
     assert shown(bench.send("a", 2, 9)) == [("a@0/10", 2, 9), ("a@4/14", 2, 9), ("a@8/18", 2, 9)]
     assert shown(bench.send("a", 3, 12)) == [("a@4/14", 5, 12), ("a@8/18", 5, 12), ("a@12/22", 3, 12)]
@@ -50,8 +52,8 @@ def test_hopping_updates_all_open_windows_in_order_of_their_start(bench, window_
 
 def test_old_value_of_a_new_window_is_the_initial_one(bench, window_store):
     bench.open(window_store("a"), window_store("r", STRING))
-    bench.add(WindowAggregate("a", TUMBLING, lambda: 0, lambda k, v, n: n + 1, True), "a")
-    bench.add(WindowReduce("r", TUMBLING, lambda old, new: old + new, True), "r")
+    bench.add(WindowAggregate("a", TUMBLING, Fold(lambda: 0, lambda k, v, n: n + 1), True), "a")
+    bench.add(WindowAggregate("r", TUMBLING, reduction(lambda old, new: old + new), True), "r")
 
     assert [value for _, value, _ in bench.send("k", "x", 1, node="a")] == [(1, 0, True)]
     assert [value for _, value, _ in bench.send("k", "x", 1, node="r")] == [("x", None, True)]
@@ -60,7 +62,7 @@ def test_old_value_of_a_new_window_is_the_initial_one(bench, window_store):
 
 def test_unlimited_window_starts_at_its_start_and_never_closes(bench, window_store, shown):
     end = (1 << 63) - 1
-    bench.open(window_store(size_ms=end, retention_ms=end)).add(WindowCount("store", UnlimitedWindows(5)))
+    bench.open(window_store(size_ms=end, retention_ms=end)).add(WindowAggregate("store", UnlimitedWindows(5), COUNT))
 
     assert bench.send("a", "x", 4) == []
     assert shown(bench.send("a", "x", 5)) == [(f"a@5/{end}", 1, 5)]
@@ -68,7 +70,7 @@ def test_unlimited_window_starts_at_its_start_and_never_closes(bench, window_sto
 
 
 def test_on_close_each_window_goes_out_once_by_start_then_key(bench, window_store, shown):
-    bench.open(window_store()).add(WindowCount("store", TimeWindows(10, 10, 5), emit_on_close=True))
+    bench.open(window_store()).add(WindowAggregate("store", TimeWindows(10, 10, 5), COUNT, emit_on_close=True))
 
     for key, time in (("b", 1), ("a", 3), ("a", 11), ("b", 14), ("a", 2)):
         assert bench.send(key, "x", time) == []
@@ -82,7 +84,7 @@ def test_on_close_each_window_goes_out_once_by_start_then_key(bench, window_stor
 
 
 def test_on_close_results_carry_the_headers_of_the_record_that_closed_them(bench, window_store):
-    bench.open(window_store()).add(WindowCount("store", TUMBLING, emit_on_close=True))
+    bench.open(window_store()).add(WindowAggregate("store", TUMBLING, COUNT, emit_on_close=True))
     process = bench.ready()._bound["node"]
 
     process("a", "x", 1, (("h", b"1"),))
@@ -92,7 +94,9 @@ def test_on_close_results_carry_the_headers_of_the_record_that_closed_them(bench
 
 
 def test_on_close_survives_a_jump_to_a_huge_time(bench, window_store, shown):
-    bench.open(window_store(retention_ms=10)).add(WindowCount("store", TimeWindows(10, 1), emit_on_close=True))
+    bench.open(window_store(retention_ms=10)).add(
+        WindowAggregate("store", TimeWindows(10, 1), COUNT, emit_on_close=True)
+    )
 
     bench.send("a", "x", 0)
     assert shown(bench.send("a", "x", 1 << 50)) == [("a@0/10", 1, 0)]
@@ -100,7 +104,7 @@ def test_on_close_survives_a_jump_to_a_huge_time(bench, window_store, shown):
 
 def test_on_close_goes_on_after_a_restart(bench, window_store, shown):
     """A window emitted before is not emitted again, an open one is emitted when it closes."""
-    bench.open(window_store()).add(WindowCount("store", TUMBLING, emit_on_close=True))
+    bench.open(window_store()).add(WindowAggregate("store", TUMBLING, COUNT, emit_on_close=True))
     bench.send("a", "x", 1)
     assert shown(bench.send("a", "x", 12)) == [("a@0/10", 1, 1)]
 
@@ -111,7 +115,7 @@ def test_on_close_goes_on_after_a_restart(bench, window_store, shown):
 
 
 def test_final_flush_gives_out_open_windows(bench, window_store, shown):
-    bench.open(window_store()).add(WindowCount("store", TUMBLING, emit_on_close=True))
+    bench.open(window_store()).add(WindowAggregate("store", TUMBLING, COUNT, emit_on_close=True))
     bench.send("a", "x", 1)
     bench.send("a", "x", 12)
 
@@ -119,7 +123,7 @@ def test_final_flush_gives_out_open_windows(bench, window_store, shown):
 
 
 def test_lookup_of_a_window(bench, window_store):
-    bench.open(window_store()).add(WindowCount("store", TUMBLING))
+    bench.open(window_store()).add(WindowAggregate("store", TUMBLING, COUNT))
     bench.send("a", "x", 12)
 
     get = StoreValues("store").getter(bench._contexts[0])
@@ -137,7 +141,7 @@ def test_counts_are_those_of_the_definition(new_bench, window_store, shape, reco
     """A record counts in each window that holds it and is open; all windows come out in the end."""
     size, advance, grace = shape
     bench = new_bench().open(window_store(value=JSON, size_ms=size))
-    bench.add(WindowCount("store", TimeWindows(size, advance, grace), emit_on_close=emit_on_close))
+    bench.add(WindowAggregate("store", TimeWindows(size, advance, grace), COUNT, emit_on_close=emit_on_close))
     expected: Counter[tuple[str, int]] = Counter()
     results, now, late = {}, 0, 0
     for key, time in records:

@@ -1,14 +1,8 @@
 """Stateful operators of the DSL: frozen values that a task binds to closures over its stores."""
 
-from streams.dsl.operators.aggregate import (
-    StreamAggregate,
-    StreamCount,
-    StreamReduce,
-    TableAggregate,
-    TableCount,
-    TableReduce,
-)
+from streams.dsl.operators.aggregate import StreamAggregate, TableAggregate
 from streams.dsl.operators.changes import change_serde
+from streams.dsl.operators.folds import COUNT, TABLE_COUNT, Fold, TableFold, reduction, table_reduction
 from streams.dsl.operators.foreign_key import (
     ForeignTableJoin,
     ResponseJoin,
@@ -26,8 +20,8 @@ from streams.dsl.operators.getters import (
 )
 from streams.dsl.operators.grace_buffer import grace_store
 from streams.dsl.operators.joining import JoinKind
-from streams.dsl.operators.session import SessionAggregate, SessionCount, SessionReduce
-from streams.dsl.operators.sliding import SlidingAggregate, SlidingCount, SlidingReduce
+from streams.dsl.operators.session import SessionAggregate
+from streams.dsl.operators.sliding import SlidingAggregate
 from streams.dsl.operators.stream_join import JoinBuffer, StreamSelfJoin, StreamStreamJoin
 from streams.dsl.operators.subscriptions import (
     response_partition,
@@ -52,10 +46,13 @@ from streams.dsl.operators.tables import (
     ToTable,
 )
 from streams.dsl.operators.unmatched import unmatched_store
-from streams.dsl.operators.windowed import WindowAggregate, WindowCount, WindowReduce
+from streams.dsl.operators.windowed import WindowAggregate, window_aggregate
 
 __all__ = [
+    "COUNT",
+    "TABLE_COUNT",
     "FilteredValues",
+    "Fold",
     "ForeignTableJoin",
     "JoinBuffer",
     "JoinKind",
@@ -63,16 +60,10 @@ __all__ = [
     "MappedValues",
     "ResponseJoin",
     "SessionAggregate",
-    "SessionCount",
-    "SessionReduce",
     "SlidingAggregate",
-    "SlidingCount",
-    "SlidingReduce",
     "StoreValues",
     "StreamAggregate",
-    "StreamCount",
     "StreamGlobalTableJoin",
-    "StreamReduce",
     "StreamSelfJoin",
     "StreamStreamJoin",
     "StreamTableJoin",
@@ -82,12 +73,11 @@ __all__ = [
     "Suppress",
     "SuppressedValues",
     "TableAggregate",
-    "TableCount",
     "TableFilter",
+    "TableFold",
     "TableGroupMap",
     "TableJoinMerge",
     "TableMapValues",
-    "TableReduce",
     "TableSource",
     "TableTableJoin",
     "TableTransformValues",
@@ -95,15 +85,16 @@ __all__ = [
     "ToTable",
     "TransformedValues",
     "WindowAggregate",
-    "WindowCount",
-    "WindowReduce",
     "change_serde",
     "grace_store",
+    "reduction",
     "response_partition",
     "response_serde",
     "subscription_partition",
     "subscription_serde",
     "subscription_store",
     "suppress_store",
+    "table_reduction",
     "unmatched_store",
+    "window_aggregate",
 ]

@@ -25,6 +25,10 @@ def table_emit(context: NodeContext, store: str, send_old: bool) -> tuple[Emit, 
     return context.table_forward(store, send_old=send_old), context.caches(store)
 
 
+def emit_nothing(*_: Any) -> None:
+    """Take the place of ``emit`` where results wait until their window closes."""
+
+
 def release(context: NodeContext, forward: Callable[[Any, Any, int, Headers | None], None]) -> Release:
     """Return ``forward`` for records held back earlier: those behind see the origin of that time."""
     within = context.within

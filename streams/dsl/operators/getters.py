@@ -20,11 +20,6 @@ Getter: TypeAlias = Callable[[Any], Pair | None]
 #: Reads the row that was valid at a time: (key, timestamp_ms).
 TimeGetter: TypeAlias = Callable[[Any, int], Pair | None]
 
-#: What a versioned store answers to a put that was too old (Java's Long.MIN_VALUE).
-NOT_PUT = -(1 << 63)
-#: What it answers where the new version is the latest of its key.
-IS_LATEST = -1
-
 _NO_TIME = -1
 
 
@@ -45,10 +40,10 @@ class TableValues(Protocol):
         ...
 
 
-def open_rows(context: NodeContext, name: str) -> tuple[Getter, Callable[[Any, Any, int], int | None]]:
+def open_rows(context: NodeContext, name: str) -> tuple[Getter, Callable[[Any, Any, int], bool | None]]:
     """Return ``get(key)`` and ``put(key, value, timestamp_ms)`` of a timestamped or versioned store.
 
-    ``put`` answers None where the row always becomes the latest, else the versioned store's code.
+    ``put`` returns whether the row is now the latest of its key, None if it was too old to be stored.
     """
     store = context.store(name)
     table = store.spec.kind.table

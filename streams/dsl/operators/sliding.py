@@ -1,7 +1,7 @@
 """Aggregates over sliding windows: one window for every distinct set of records close in time.
 
 A record at t belongs to all windows that hold t, and opens up to three: its left window, which
-ends at t, its right window, which starts behind t and holds later records, and the right window
+ends at t, its right window, which starts after t and holds later records, and the right window
 of the record before it.  A window's time is that of its latest record.  Windows that would
 start before time 0 are one window from 0 (KIP-450).
 """
@@ -15,16 +15,8 @@ from streams.core.loops import windowed
 from streams.core.records import Headers
 from streams.core.windows import SlidingWindows
 from streams.dsl.operators.emission import Emit, table_emit
-from streams.dsl.operators.windows import (
-    EXPIRED,
-    MAX_TIME,
-    NULL_KEY_OR_VALUE,
-    WindowMemo,
-    counting,
-    nothing,
-    reducing,
-    zero,
-)
+from streams.dsl.operators.folds import Fold
+from streams.dsl.operators.windows import EXPIRED, MAX_TIME, NULL_KEY_OR_VALUE, WindowMemo
 from streams.topology.operator import NodeContext, Process, StreamTime
 
 #: Aggregate and time of a window's latest record.
@@ -37,12 +29,11 @@ _Create: TypeAlias = Callable[[Any, Headers | None, int, _Pair], None]
 
 @frozen
 class SlidingAggregate:
-    """Values of a key and window folded by ``aggregator(key, value, aggregate)`` from ``initializer()`` on."""
+    """Values of a key and window, folded."""
 
     store: str
     windows: SlidingWindows
-    initializer: Callable[[], Any]
-    aggregator: Callable[[Any, Any, Any], Any]
+    fold: Fold
     send_old: bool = False
     emit_on_close: bool = False
 
@@ -53,10 +44,10 @@ class SlidingAggregate:
         difference_ms, grace_ms = self.windows.difference_ms, self.windows.grace_ms
         update, create = _writers(context, self, store)
         find = store.pairs_in_range
-        early = _early(find, difference_ms, self.initializer, update, create)
-        usual = _usual(find, difference_ms, self.initializer, update, create)
+        early = _early(find, difference_ms, self.fold.initializer, update, create)
+        usual = _usual(find, difference_ms, self.fold.initializer, update, create)
         emit_closed, emitted = _closer(context, store, difference_ms) if self.emit_on_close else (None, time)
-        # The store forgets windows that start so long before the one that starts behind a record.
+        # The store forgets windows that start so long before the one that starts after a record.
         kept_ms = store.spec.retention_ms - difference_ms - 1
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -82,43 +73,11 @@ class SlidingAggregate:
         return process
 
 
-@frozen
-class SlidingCount:
-    """Number of records per key and window."""
-
-    store: str
-    windows: SlidingWindows
-    send_old: bool = False
-    emit_on_close: bool = False
-
-    def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
-        full = SlidingAggregate(self.store, self.windows, zero, counting, self.send_old, self.emit_on_close)
-        return full.bind(context)
-
-
-@frozen
-class SlidingReduce:
-    """Values of a key and window combined by ``reducer(old, new)``."""
-
-    store: str
-    windows: SlidingWindows
-    reducer: Callable[[Any, Any], Any]
-    send_old: bool = False
-    emit_on_close: bool = False
-
-    def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
-        aggregator = reducing(self.reducer)
-        full = SlidingAggregate(self.store, self.windows, nothing, aggregator, self.send_old, self.emit_on_close)
-        return full.bind(context)
-
-
 def _writers(context: NodeContext, operator: SlidingAggregate, store: Any) -> tuple[_Update, _Create]:
     """Return the functions that add a record to a window, and that create one from what another holds."""
     put, drop, time = store.put_pair, context.drop, context.stream_time()
     difference_ms, grace_ms = operator.windows.difference_ms, operator.windows.grace_ms
-    aggregator = operator.aggregator
+    aggregator = operator.fold.aggregator
     emit: Emit | None = None
     is_cached = False
     if not operator.emit_on_close:

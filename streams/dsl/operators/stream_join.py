@@ -2,7 +2,7 @@
 
 Each side forwards a record to its join node first and keeps it afterwards; the join node looks
 into the store of the other side.  In left and outer joins a record without a partner waits
-until its window has closed; results that were not joined go out in order of time, side and key
+until its window has closed; results that were not joined are emitted in order of time, side and key
 with the next record that moves stream time (KIP-633).
 """
 
@@ -14,10 +14,9 @@ from attrs import frozen
 from streams.core.records import Headers
 from streams.core.serdes import Serde
 from streams.core.windows import JoinWindows
-from streams.dsl.operators.joining import KeyedJoiner, joined_text, reversed_joiner, two_value_joiner
+from streams.dsl.operators.joining import KeyedJoiner, reversed_joiner, two_value_joiner
 from streams.dsl.operators.unmatched import Unmatched, shared_unmatched
-from streams.topology.operator import NodeContext, Process, StoreNaming
-from streams.topology.template import Template, filled
+from streams.topology.operator import NodeContext, Process, StoreNaming, StreamTime
 
 _NULL = "null key or value"
 _NEVER_MS = 1 << 63
@@ -33,23 +32,6 @@ _JOIN_STORES = StoreNaming(
     ),
 )
 
-_KEEP = """
--> {k}, {v}, {t}, {h}
-if {k} is not None:
-    $append({k}, {v}, {t})
-"""
-_FIND = """
-if {k} is None or {v} is None:
-    $drop($null)
-else:
-    $first = {t} - BEFORE
-    $last = {t} + AFTER
-    for $at, $other in $find({k}, $first if $first > 0 else 0, $last if $last > 0 else 0):
-        $joined = JOINED
-        if $at < {t}: $at = {t}
-        -> {k}, $joined, $at, {h}
-"""
-
 
 @frozen
 class JoinBuffer:
@@ -59,13 +41,16 @@ class JoinBuffer:
 
     store: str
 
-    def template(self, _: Callable[[str], bool]) -> Template:
-        """Return the operator as text."""
-        return Template(_KEEP, lambda context: {"append": context.store(self.store).append})
-
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
-        return self.template(context.caches).bind_alone(context)
+        forward, append = context.forward, context.store(self.store).append
+
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            forward(key, value, timestamp_ms, headers)
+            if key is not None:
+                append(key, value, timestamp_ms)
+
+        return process
 
 
 @frozen
@@ -90,30 +75,6 @@ class StreamStreamJoin:
     outer_store: str | None = None
     key_serde: Serde[Any] | None = None
 
-    def template(self, _: Callable[[str], bool]) -> Template | None:
-        """Return the operator as text, None if one of the sides may be missing."""
-        if self.outer_store is not None:
-            return None
-        before_ms, after_ms = self._reach()
-        left, right = ("{v}", "$other") if self.is_left_side else ("$other", "{v}")
-        joined = joined_text(self.with_key, left, right)
-        text = filled(_FIND, {"BEFORE": str(before_ms), "AFTER": str(after_ms), "JOINED": joined})
-
-        def names(context: NodeContext) -> dict[str, Any]:
-            find = context.store(self.other_store).rows_in_range
-            return {"drop": context.drop, "find": find, "join": self.joiner, "null": _NULL}
-
-        return Template(text, names)
-
-    def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
-        template = self.template(context.caches)
-        if template is not None:
-            return template.bind_alone(context)
-        assert self.outer_store is not None
-        assert self.key_serde is not None, "the outer store needs the serde of the keys"
-        return self._bind_outer(context, shared_unmatched(context, self.outer_store, self.key_serde))
-
     def _reach(self) -> tuple[int, int]:
         """Return how far before and after a record of this side its partners may lie."""
         windows = self.windows
@@ -126,26 +87,18 @@ class StreamStreamJoin:
         make = two_value_joiner if self.is_left_side else reversed_joiner
         return make(self.joiner, self.with_key)
 
-    def _bind_outer(self, context: NodeContext, unmatched: Unmatched) -> Process:
+    def bind(self, context: NodeContext) -> Process:
+        """Make the process function of one task."""
         find, forward, drop = context.store(self.other_store).rows_in_range, context.forward, context.drop
         before_ms, after_ms = self._reach()
         join, is_outer, is_left = self._joiner(), self.is_outer, self.is_left_side
         is_other_left = not is_left
         time = context.stream_time()
-        emit_closed = self._closer(context, unmatched)
-        discard = unmatched.discard
-
-        def restore() -> None:
-            unmatched.load()
-            unmatched.stream_time_ms = max(unmatched.stream_time_ms, time.ms)
-
-        context.on_init(restore)
-        if is_left:
-            # One of the two keeps it for both.
-            unmatched.earliest = context.stream_time("earliest")
+        unmatched = self._open_unmatched(context, time)
+        emit_closed = _ignore if unmatched is None else self._closer(context, unmatched)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-            if timestamp_ms > unmatched.stream_time_ms:
+            if unmatched is not None and timestamp_ms > unmatched.stream_time_ms:
                 unmatched.stream_time_ms = time.ms = timestamp_ms
             if key is None or value is None:
                 if is_outer and value is not None:
@@ -153,26 +106,42 @@ class StreamStreamJoin:
                 else:
                     drop(_NULL)
                 return
-            if timestamp_ms == unmatched.stream_time_ms:
+            if unmatched is not None and timestamp_ms == unmatched.stream_time_ms:
                 emit_closed(timestamp_ms, headers)
             first_ms, last_ms = timestamp_ms - before_ms, timestamp_ms + after_ms
-            if last_ms < 0:
-                last_ms = 0
             is_alone = True
-            for other_ms, other in find(key, first_ms if first_ms > 0 else 0, last_ms):
-                is_alone = False
-                if unmatched.has_any(is_other_left):
-                    discard(is_other_left, key, other_ms)
-                joined_ms = other_ms if other_ms > timestamp_ms else timestamp_ms
-                forward(key, join(key, value, other), joined_ms, headers)
-            if is_alone and is_outer:
-                if last_ms < unmatched.stream_time_ms:
-                    # Its window lies in the past: it would not be found again.
+            for other_ms, other in find(key, first_ms if first_ms > 0 else 0, last_ms if last_ms > 0 else 0):
+                if unmatched is not None:
+                    is_alone = False
+                    if unmatched.has_any(is_other_left):
+                        unmatched.discard(is_other_left, key, other_ms)
+                joined = join(key, value, other)
+                forward(key, joined, other_ms if other_ms > timestamp_ms else timestamp_ms, headers)
+            if is_outer and unmatched is not None and is_alone:
+                if max(last_ms, 0) < unmatched.stream_time_ms:
+                    # Its window is in the past: it would not be found again.
                     forward(key, join(key, value, None), timestamp_ms, headers)
                 else:
                     unmatched.add(is_left, key, value, timestamp_ms)
 
         return process
+
+    def _open_unmatched(self, context: NodeContext, time: StreamTime) -> Unmatched | None:
+        """Return the records that wait for a partner, None for an inner join."""
+        if self.outer_store is None:
+            return None
+        assert self.key_serde is not None, "the outer store needs the serde of the keys"
+        unmatched = shared_unmatched(context, self.outer_store, self.key_serde)
+
+        def restore() -> None:
+            unmatched.load()
+            unmatched.stream_time_ms = max(unmatched.stream_time_ms, time.ms)
+
+        context.on_init(restore)
+        if self.is_left_side:
+            # One of the two keeps it for both.
+            unmatched.earliest = context.stream_time("earliest")
+        return unmatched
 
     def _closer(self, context: NodeContext, unmatched: Unmatched) -> Callable[[int, Headers | None], None]:
         """Return a function that emits waiting records whose window has closed by a stream time."""
@@ -196,6 +165,10 @@ class StreamStreamJoin:
         if self.is_left_side:
             context.on_final_flush(lambda: emit_closed(_NEVER_MS, None))
         return emit_closed
+
+
+def _ignore(_: int, __: Headers | None) -> None:
+    """Emit nothing: an inner join has no records that wait."""
 
 
 @frozen

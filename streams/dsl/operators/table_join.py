@@ -10,40 +10,18 @@ from typing import Any, ClassVar
 from attrs import frozen
 
 from streams.core.errors import TopologyError
+from streams.core.inlining import inlined
 from streams.core.records import Headers
 from streams.core.serdes import Serde
 from streams.dsl.operators.emission import table_emit
-from streams.dsl.operators.getters import IS_LATEST, NOT_PUT, TableValues, open_rows
+from streams.dsl.operators.getters import TableValues, open_rows
 from streams.dsl.operators.grace_buffer import GraceBuffer
-from streams.dsl.operators.joining import JoinKind, KeyedJoiner, joined_text, reversed_joiner, two_value_joiner
+from streams.dsl.operators.joining import JoinKind, KeyedJoiner, reversed_joiner, two_value_joiner
 from streams.topology.operator import NodeContext, Process, StoreNaming
-from streams.topology.template import Template, filled
 
 _NULL = "null key or value"
 _NULL_KEY = "null key"
 _LATE = "late record of a versioned table"
-_NO_TIME = -1
-
-#: A record of the stream and the row of its key, of its time where the table is versioned.
-_INNER = """
-if {k} is None or {v} is None:
-    $drop($null)
-else:
-    $row = FIND
-    if $row is not None:
-        $other = $row[0]
-        $joined = JOINED
-        -> {k}, $joined, {t}, {h}
-"""
-_LEFT = """
-if {v} is None:
-    $drop($null)
-else:
-    $row = None if {k} is None else FIND
-    $other = None if $row is None else $row[0]
-    $joined = JOINED
-    -> {k}, $joined, {t}, {h}
-"""
 
 
 @frozen
@@ -65,33 +43,53 @@ class StreamTableJoin:
     buffer_store: str | None = None
     key_serde: Serde[Any] | None = None
 
-    def template(self, _: Callable[[str], bool]) -> Template | None:
-        """Return the operator as text, None if records wait."""
-        if self.grace_ms is not None:
-            return None
-        words = {
-            "FIND": "$lookup({k}) if $lookup_at is None else $lookup_at({k}, {t})",
-            "JOINED": joined_text(self.with_key, "{v}", "$other"),
-        }
-
-        def names(context: NodeContext) -> dict[str, Any]:
-            return {
-                "drop": context.drop,
-                "join": self.joiner,
-                "lookup": self.table.getter(context),
-                "lookup_at": self.table.time_getter(context),
-                "null": _NULL,
-            }
-
-        return Template(filled(_LEFT if self.is_left else _INNER, words), names)
-
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
-        template = self.template(context.caches)
-        if template is not None:
-            return template.bind_alone(context)
+        drop, is_left, time = context.drop, self.is_left, context.stream_time()
+        joined, has_grace = self._joined(context), self.grace_ms is not None
+        if has_grace:
+            joined = self._waiting(context, joined)
+
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            # Without grace the node has no time of its own.
+            if has_grace and timestamp_ms > time.ms:
+                time.ms = timestamp_ms
+            if value is None or (key is None and not is_left):
+                drop(_NULL)
+                return
+            joined(key, value, timestamp_ms, headers)
+
+        return process
+
+    def _joined(self, context: NodeContext) -> Process:
+        """Return the function that joins one record with the row of its key."""
+        forward, is_left = context.forward, self.is_left
+        join = two_value_joiner(self.joiner, self.with_key)
         lookup_at = self.table.time_getter(context)
-        if lookup_at is None:
+        lookup = self.table.getter(context)
+
+        @inlined
+        def joined(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            if is_left and key is None:
+                row = None
+            elif lookup_at is None:
+                row = lookup(key)
+            else:
+                row = lookup_at(key, timestamp_ms)
+            if row is not None:
+                other = row[0]
+            elif is_left:
+                other = None
+            else:
+                return
+            result = join(key, value, other)
+            forward(key, result, timestamp_ms, headers)
+
+        return joined
+
+    def _waiting(self, context: NodeContext, joined: Process) -> Process:
+        """Return the function that joins records when they have waited for the grace period."""
+        if self.table.time_getter(context) is None:
             raise TopologyError(
                 f"node {context.node!r}: a stream-table join with grace needs a versioned table; "
                 "give the table a history"
@@ -99,9 +97,7 @@ class StreamTableJoin:
         assert self.buffer_store is not None
         assert self.key_serde is not None
         assert self.grace_ms is not None
-        joined = _joined_at(context, lookup_at, two_value_joiner(self.joiner, self.with_key), self.is_left)
-        buffer = GraceBuffer(context.store(self.buffer_store), self.key_serde, self.grace_ms, joined)
-        return _observed(context, buffer.open(context), self.is_left)
+        return GraceBuffer(context.store(self.buffer_store), self.key_serde, self.grace_ms, joined).open(context)
 
 
 @frozen
@@ -130,41 +126,15 @@ class StreamGlobalTableJoin:
             # The reference maps the key a second time when it joins; a mapper has no effects.
             row = None if row_key is None else lookup(row_key)
             if row is not None:
-                forward(key, join(key, value, row[0]), timestamp_ms, headers)
+                other = row[0]
             elif is_left:
-                forward(key, join(key, value, None), timestamp_ms, headers)
+                other = None
+            else:
+                return
+            result = join(key, value, other)
+            forward(key, result, timestamp_ms, headers)
 
         return process
-
-
-def _joined_at(
-    context: NodeContext, lookup: Callable[[Any, int], tuple[Any, int] | None], join: KeyedJoiner, is_left: bool
-) -> Process:
-    forward = context.forward
-
-    def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-        row = None if key is None else lookup(key, timestamp_ms)
-        if row is not None:
-            forward(key, join(key, value, row[0]), timestamp_ms, headers)
-        elif is_left:
-            forward(key, join(key, value, None), timestamp_ms, headers)
-
-    return process
-
-
-def _observed(context: NodeContext, joined: Process, is_left: bool) -> Process:
-    """Return ``joined`` for records that can have a partner; the others only move the node's stream time."""
-    drop, time = context.drop, context.stream_time()
-
-    def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-        if timestamp_ms > time.ms:
-            time.ms = timestamp_ms
-        if value is None or (key is None and not is_left):
-            drop(_NULL)
-            return
-        joined(key, value, timestamp_ms, headers)
-
-    return process
 
 
 @frozen
@@ -218,11 +188,15 @@ class TableTableJoin:
         """Return the result of (key, this row, other row); None where the join has none."""
         make = two_value_joiner if self.is_left_side else reversed_joiner
         join = make(self.joiner, self.with_key)
-        if self.kind is JoinKind.OUTER:
-            return lambda key, this, other: None if this is None and other is None else join(key, this, other)
         if self.kind is JoinKind.LEFT and not self.is_left_side:
             return join
-        return lambda key, this, other: None if this is None else join(key, this, other)
+        is_outer = self.kind is JoinKind.OUTER
+
+        @inlined
+        def compute(key: Any, this: Any, other: Any) -> Any:
+            return None if this is None and (not is_outer or other is None) else join(key, this, other)
+
+        return compute
 
 
 @frozen
@@ -252,8 +226,8 @@ class TableJoinMerge:
             if is_cached:
                 row = get(key)
                 old = None if row is None else row[0]
-            code = put(key, change[0], timestamp_ms)
-            if code != NOT_PUT:
-                emit(key, change[0], old, timestamp_ms, headers, code is None or code == IS_LATEST)
+            is_latest = put(key, change[0], timestamp_ms)
+            if is_latest is not None:
+                emit(key, change[0], old, timestamp_ms, headers, is_latest)
 
         return process

@@ -10,10 +10,11 @@ from typing import Any
 from attrs import frozen
 
 from streams.core.errors import StreamsError
+from streams.core.inlining import inlined
 from streams.core.records import Headers
-from streams.core.user_code import first_result_checked
+from streams.core.user_code import CheckedFunction
 from streams.dsl.operators.emission import table_emit
-from streams.dsl.operators.getters import IS_LATEST, NOT_PUT, open_rows
+from streams.dsl.operators.getters import open_rows
 from streams.topology.operator import NodeContext, Process
 
 
@@ -54,11 +55,9 @@ class TableSource:
                 row = get(key)
                 if row is not None:
                     old = row[0]
-            code = put(key, value, timestamp_ms)
-            if code is None:
-                emit(key, value, old, timestamp_ms, headers, True)
-            elif code != NOT_PUT:
-                emit(key, value, old, timestamp_ms, headers, code == IS_LATEST)
+            is_latest = put(key, value, timestamp_ms)
+            if is_latest is not None:
+                emit(key, value, old, timestamp_ms, headers, is_latest)
 
         return process
 
@@ -83,16 +82,12 @@ class TableFilter:
 
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
-        predicate, negate, send_old = self.predicate, self.negate, self.send_old
+        negate, send_old = self.negate, self.send_old
+        predicate = CheckedFunction(self.predicate, f"node {context.node!r}")
         skips_empty = send_old and not self.is_versioned
         forward = context.forward
 
-        def install(plain: Callable[[Any, Any], object]) -> None:
-            nonlocal predicate
-            predicate = plain
-
-        predicate = first_result_checked(predicate, f"node {context.node!r}", install, may_yield=False)
-
+        @inlined
         def keep(key: Any, value: Any) -> Any:
             return value if value is not None and bool(predicate(key, value)) is not negate else None
 
@@ -115,9 +110,9 @@ class TableFilter:
             old = None if row is None else row[0]
             if new is None and old is None and skips_empty:
                 return
-            code = put(key, new, timestamp_ms)
-            if code != NOT_PUT:
-                emit(key, new, old, timestamp_ms, headers, code is None or code == IS_LATEST)
+            is_latest = put(key, new, timestamp_ms)
+            if is_latest is not None:
+                emit(key, new, old, timestamp_ms, headers, is_latest)
 
         return materialize
 
@@ -135,6 +130,7 @@ class TableMapValues:
         """Make the process function of one task."""
         mapper, with_key = self.mapper, self.with_key
 
+        @inlined
         def compute(key: Any, value: Any) -> Any:
             if value is None:
                 return None
@@ -173,10 +169,10 @@ def _mapping(context: NodeContext, compute: Callable[[Any, Any], Any], store: st
     def materialize(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
         new = compute(key, change[0])
         row = get(key) if reads_old else None
-        code = put(key, new, timestamp_ms)
-        if code != NOT_PUT:
+        is_latest = put(key, new, timestamp_ms)
+        if is_latest is not None:
             old = None if row is None else row[0]
-            emit(key, new, old, timestamp_ms, headers, code is None or code == IS_LATEST)
+            emit(key, new, old, timestamp_ms, headers, is_latest)
 
     return materialize
 

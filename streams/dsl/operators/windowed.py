@@ -1,241 +1,128 @@
 """Aggregates over windows that are fixed beforehand: tumbling, hopping, unlimited.
 
-A record updates each of its windows that is still open: whose end lies after stream time less
-the grace period.  Results go out with every update, or once when the window closes.  Values of
+A record updates each of its windows that is still open: whose end is after stream time less
+the grace period.  Results are emitted with every update, or once when the window closes.  Values of
 None are aggregated like any other; a result of None deletes the window (KIP-328, KIP-825).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from attrs import field, frozen
+from attrs import frozen
 
+from streams.core.inlining import inlined
 from streams.core.loops import windowed
 from streams.core.records import Headers
-from streams.core.windows import FixedWindows, TimeWindows
-from streams.dsl.operators.windows import (
-    EXPIRED,
-    MAX_TIME,
-    NULL_KEY,
-    WindowMemo,
-    counting,
-    nothing,
-    reducing,
-    zero,
-)
+from streams.core.windows import FixedWindows, SlidingWindows, TimeWindows
+from streams.dsl.operators.emission import Emit, emit_nothing, table_emit
+from streams.dsl.operators.folds import Fold
+from streams.dsl.operators.sliding import SlidingAggregate
+from streams.dsl.operators.windows import EXPIRED, MAX_TIME, NULL_KEY, WindowMemo
 from streams.topology.operator import NodeContext, Process, StreamTime
-from streams.topology.template import Template, filled
 
 
 @frozen
 class WindowAggregate:
-    """Values of a key and window folded by ``aggregator(key, value, aggregate)`` from ``initializer()`` on."""
+    """Values of a key and window, folded."""
 
     store: str
     windows: FixedWindows
-    initializer: Callable[[], Any]
-    aggregator: Callable[[Any, Any, Any], Any]
+    fold: Fold
     send_old: bool = False
     emit_on_close: bool = False
-
-    def template(self, caches: Callable[[str], bool]) -> Template | None:
-        """Return the operator as text, None if it emits on close."""
-        return None if self.emit_on_close else _template(self, _Fold("$aggregate({k}, {v}, $old)"), caches)
-
-    def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
-        template = self.template(context.caches)
-        return _emitting_on_close(context, self) if template is None else template.bind_alone(context)
-
-
-@frozen
-class WindowCount:
-    """Number of records per key and window."""
-
-    store: str
-    windows: FixedWindows
-    send_old: bool = False
-    emit_on_close: bool = False
-
-    def template(self, caches: Callable[[str], bool]) -> Template | None:
-        """Return the operator as text, None if it emits on close."""
-        return None if self.emit_on_close else _template(self._whole, _Fold("$old + 1", ignores_value=True), caches)
-
-    def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
-        template = self.template(context.caches)
-        return self._whole.bind(context) if template is None else template.bind_alone(context)
 
     @property
-    def _whole(self) -> WindowAggregate:
-        return WindowAggregate(self.store, self.windows, zero, counting, self.send_old, self.emit_on_close)
-
-
-@frozen
-class WindowReduce:
-    """Values of a key and window combined by ``reducer(old, new)``."""
-
-    store: str
-    windows: FixedWindows
-    reducer: Callable[[Any, Any], Any]
-    send_old: bool = False
-    emit_on_close: bool = False
-
-    def template(self, caches: Callable[[str], bool]) -> Template | None:
-        """Return the operator as text, None if it emits on close."""
-        fold = _Fold("$reduce($old, {v})", {"reduce": self.reducer})
-        return None if self.emit_on_close else _template(self._whole, fold, caches)
+    def ignores_values(self) -> bool:
+        """Whether nothing depends on the values of the records."""
+        return self.fold.ignores_values
 
     def bind(self, context: NodeContext) -> Process:
         """Make the process function of one task."""
-        template = self.template(context.caches)
-        return self._whole.bind(context) if template is None else template.bind_alone(context)
+        windows, on_close = self.windows, self.emit_on_close
+        size_ms, starts_of = windows.size_ms, _starts(windows)
+        is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == size_ms
+        drop, time = context.drop, context.stream_time()
+        retention_ms = context.store(self.store).spec.retention_ms
+        emitted = context.stream_time("emitted") if on_close else StreamTime()
+        emit_closed = _closer(context, self, time, emitted)
+        update = self._updater(context, time, drop)
 
-    @property
-    def _whole(self) -> WindowAggregate:
-        aggregator = reducing(self.reducer)
-        return WindowAggregate(self.store, self.windows, nothing, aggregator, self.send_old, self.emit_on_close)
+        def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
+            if key is None:
+                drop(NULL_KEY)
+                return
+            if timestamp_ms > time.ms:
+                time.ms = timestamp_ms
+            if on_close and timestamp_ms - retention_ms >= emitted.ms:
+                # So far ahead that the store would forget windows that are still to be emitted.
+                emit_closed(headers)
+            if is_tumbling:
+                update(key, value, timestamp_ms, timestamp_ms - timestamp_ms % size_ms, headers)
+            else:
+                for start_ms in starts_of(timestamp_ms):
+                    update(key, value, timestamp_ms, start_ms, headers)
+            if on_close:
+                emit_closed(headers)
 
+        return process
 
-@frozen
-class _Fold:
-    """How the aggregate of an open window takes a record, as text, and the names in it."""
-
-    text: str
-    names: Mapping[str, Any] = field(factory=dict)
-    ignores_value: bool = False
-
-
-#: The windows of a record: the one of a tumbling window; of others all that are still open.
-_TUMBLING = """
-if {k} is None:
-    $drop($null_key)
-else:
-    $start = {t} - {t} % SIZE
-    if {t} < $time.ms and $start + SIZE <= $time.ms - GRACE:
-        $drop($expired)
-    else:
-        if {t} > $time.ms: $time.ms = {t}
-        UPDATE
-"""
-_OTHERS = """
-if {k} is None:
-    $drop($null_key)
-else:
-    if {t} > $time.ms: $time.ms = {t}
-    for $start in $starts({t}):
-        if $start + SIZE <= $time.ms - GRACE:
-            $drop($expired)
-            continue
-        UPDATE
-"""
-#: What a window does with a record.  The usual case, an aggregate that has changed since the last commit and is held
-#: as it is, is a matter of one dict; ``first`` does all else.
-_UPDATE = """
-$slot = ({k}, $start)
-$dirty = $hot.dirty
-if (
-    $start >= $bounds.visible_from_ms
-    and type({k}) is $hot.in_place_type
-    and ($pair := $dirty.get($slot)) is not None
-    and ($old := $pair[0]) is not None
-):
-    $new = FOLD
-    $changed = $pair[1]
-    if type($new) is $hot.value_type:
-        if $changed < {t}: $changed = {t}
-        del $dirty[$slot]
-        $dirty[$slot] = ($new, $changed)
-        QUICKLY
-    else:
-        $changed = $settle({k}, $new, $changed, {t}, $start)
-        SLOWLY
-else:
-    $new, $old, $changed = $first({k}, {v}, {t}, $start)
-    SLOWLY
-BEHIND
-"""
-_SEND = """
-$key = $windowed({k}, $memo[$start])
-=> $key, $new, OLD, $changed, {h}
-"""
-#: A count is held back already: it gets another value, in the same place of the same size.
-_HOLD = """
-$held = $section.entries.pop($slot, None)
-if $held is not None and type($new) is int and type($held[1]) is int:
-    $section.entries[$slot] = ($held[0], $new, $changed, {h}, $section.origin(), True, $held[6])
-else:
-    if $held is not None: $section.entries[$slot] = $held
-    $section.hold($slot, $new, $old, $changed, {h})
-"""
-
-
-def _template(operator: WindowAggregate, fold: _Fold, caches: Callable[[str], bool]) -> Template:
-    """Return the text of an aggregate that emits each update, or holds it back in the record cache."""
-    windows, is_cached = operator.windows, caches(operator.store)
-    is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == windows.size_ms
-    words = {
-        "UPDATE": _UPDATE,
-        "FOLD": fold.text,
-        "SIZE": str(windows.size_ms),
-        "GRACE": str(windows.grace_ms),
-    }
-    if is_cached:
-        words |= {"QUICKLY": _HOLD, "SLOWLY": "$section.hold($slot, $new, $old, $changed, {h})", "BEHIND": ""}
-    else:
-        words |= {"QUICKLY": "", "SLOWLY": "", "BEHIND": _SEND, "OLD": "$old" if operator.send_old else "None"}
-    text = filled(_TUMBLING if is_tumbling else _OTHERS, words)
-
-    def names(context: NodeContext) -> dict[str, Any]:
-        store = context.store(operator.store)
-        memo = WindowMemo(windows.size_ms)
-        first, settle = _beyond_the_usual(operator, store, is_cached)
-        own = {
-            **fold.names,
-            "aggregate": operator.aggregator,
-            "bounds": store.bounds,
-            "drop": context.drop,
-            "expired": EXPIRED,
-            "first": first,
-            "hot": store.hot,
-            "memo": memo,
-            "null_key": NULL_KEY,
-            "settle": settle,
-            "starts": _starts(windows),
-            "time": context.stream_time(),
-            "windowed": windowed,
-        }
+    def _updater(
+        self, context: NodeContext, time: StreamTime, drop: Callable[[str], None]
+    ) -> Callable[[Any, Any, int, int, Headers | None], None]:
+        """Return the function that adds a value to one window: (key, value, timestamp_ms, start_ms, headers)."""
+        store = context.store(self.store)
+        fetch, put, in_place, replace = store.fetch_pair, store.put_pair, store.in_place, store.replace
+        on_close, memo = self.emit_on_close, WindowMemo(self.windows.size_ms)
+        size_ms, grace_ms = self.windows.size_ms, self.windows.grace_ms
+        initializer, aggregator = self.fold.initializer, self.fold.aggregator
+        is_cached, send_old = context.caches(self.store) and not on_close, self.send_old
+        hold: Emit = emit_nothing
+        emit: Emit = emit_nothing
         if is_cached:
-            window_of = memo.__getitem__
-            own["section"] = context.table_section(operator.store, send_old=operator.send_old, window_of=window_of)
-        return own
+            # The cache holds windows by key and start; a windowed key is made when a change leaves it.
+            hold = context.table_section(self.store, send_old=send_old, window_of=memo.__getitem__).hold
+        elif not on_close:
+            emit, _ = table_emit(context, self.store, send_old)
 
-    return Template(text, names, fold.ignores_value)
-
-
-def _beyond_the_usual(operator: WindowAggregate, store: Any, is_cached: bool) -> tuple[Callable[..., Any], ...]:
-    """Return what updates a window by the methods of its store, and what stores a result that is not held as it is."""
-    fetch, put = store.fetch_pair, store.put_pair
-    initializer, aggregator = operator.initializer, operator.aggregator
-
-    def first(key: Any, value: Any, timestamp_ms: int, start_ms: int) -> tuple[Any, Any, int]:
-        pair = fetch(key, start_ms)
-        if pair is not None:
-            old = pair[0]
+        @inlined
+        def update(key: Any, value: Any, timestamp_ms: int, start_ms: int, headers: Headers | None) -> None:
+            # A record of the latest time is in no window that has closed.
+            if timestamp_ms < time.ms and start_ms + size_ms <= time.ms - grace_ms:
+                drop(EXPIRED)
+                return
+            slot = (key, start_ms)
+            pair = in_place(slot, key, start_ms)
+            if pair is None or pair[0] is None:
+                is_in_place = False
+                pair = fetch(key, start_ms)
+            else:
+                is_in_place = True
+            if pair is None:
+                old, changed_ms = initializer(), timestamp_ms
+            else:
+                old, changed_ms = pair
             new = aggregator(key, value, old)
-            return new, old, settle(key, new, pair[1], timestamp_ms, start_ms)
-        old = initializer()
-        new = aggregator(key, value, old)
-        put(key, new, timestamp_ms, start_ms)
-        return new, None if is_cached else old, timestamp_ms
+            if changed_ms < timestamp_ms or (is_cached and new is None):
+                changed_ms = timestamp_ms
+            if is_in_place:
+                replace(slot, key, new, changed_ms, start_ms)
+            else:
+                put(key, new, changed_ms, start_ms)
+            if is_cached:
+                hold(slot, new, None if pair is None else old, changed_ms, headers, True)
+            elif not on_close:
+                emit(windowed(key, memo[start_ms]), new, old if send_old else None, changed_ms, headers, True)
 
-    def settle(key: Any, new: Any, changed_ms: int, timestamp_ms: int, start_ms: int) -> int:
-        if changed_ms < timestamp_ms or (new is None and is_cached):
-            changed_ms = timestamp_ms
-        put(key, new, changed_ms, start_ms)
-        return changed_ms
+        return update
 
-    return first, settle
+
+def window_aggregate(
+    store: str, windows: FixedWindows | SlidingWindows, fold: Fold, send_old: bool, emit_on_close: bool = False
+) -> "WindowAggregate | SlidingAggregate":
+    """Return the aggregate over windows of either kind."""
+    if isinstance(windows, SlidingWindows):
+        return SlidingAggregate(store, windows, fold, send_old, emit_on_close)
+    return WindowAggregate(store, windows, fold, send_old, emit_on_close)
 
 
 def _starts(windows: FixedWindows) -> Callable[[int], Any]:
@@ -253,67 +140,31 @@ def _starts(windows: FixedWindows) -> Callable[[int], Any]:
     return starts
 
 
-def _emitting_on_close(context: NodeContext, operator: WindowAggregate) -> Process:
-    """Update silently and emit each window once, when stream time passes its end and the grace period."""
-    windows = operator.windows
-    store = context.store(operator.store)
-    fetch, put = store.fetch_pair, store.put_pair
-    drop, time = context.drop, context.stream_time()
-    size_ms, grace_ms, starts_of = windows.size_ms, windows.grace_ms, _starts(windows)
-    initializer, aggregator = operator.initializer, operator.aggregator
-    emit_closed, emitted = _closer(context, store, windows)
-    retention_ms = store.spec.retention_ms
-
-    def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-        if key is None:
-            drop(NULL_KEY)
-            return
-        if timestamp_ms > time.ms:
-            time.ms = timestamp_ms
-        last_closed_ms = time.ms - grace_ms - size_ms
-        if timestamp_ms - retention_ms >= emitted.ms and last_closed_ms >= 0:
-            # So far ahead that the store would forget windows that are still to be emitted.
-            emit_closed(last_closed_ms, headers)
-        for start_ms in starts_of(timestamp_ms):
-            if start_ms <= last_closed_ms:
-                drop(EXPIRED)
-                continue
-            pair = fetch(key, start_ms)
-            changed_ms = timestamp_ms
-            if pair is None:
-                new = aggregator(key, value, initializer())
-            else:
-                new = aggregator(key, value, pair[0])
-                if pair[1] > timestamp_ms:
-                    changed_ms = pair[1]
-            put(key, new, changed_ms, start_ms)
-        if last_closed_ms >= 0:
-            emit_closed(last_closed_ms, headers)
-
-    return process
-
-
 def _closer(
-    context: NodeContext, store: Any, windows: FixedWindows
-) -> tuple[Callable[[int, Headers | None], None], StreamTime]:
-    """Return a function that emits the windows that closed since it was last called, and how far it is."""
-    forward = context.forward
-    # Start of the last window that may have been emitted; outlives a restart.
-    emitted = context.stream_time("emitted")
+    context: NodeContext, operator: WindowAggregate, time: StreamTime, emitted: StreamTime
+) -> Callable[[Headers | None], None]:
+    """Return the function that emits the windows that have closed since it was last called.
+
+    ``emitted`` is the start of the last window that may have been emitted; it survives a restart.
+    """
+    forward, store, windows = context.forward, context.store(operator.store), operator.windows
+    closed_after_ms = windows.grace_ms + windows.size_ms
     advance_ms = windows.advance_ms if isinstance(windows, TimeWindows) else windows.size_ms
     memo = WindowMemo(windows.size_ms)
 
-    def emit_closed(last_closed_ms: int, headers: Headers | None) -> None:
-        if last_closed_ms // advance_ms <= emitted.ms // advance_ms:
+    def emit_closed(headers: Headers | None) -> None:
+        last_closed_ms = time.ms - closed_after_ms
+        if last_closed_ms < 0 or last_closed_ms // advance_ms <= emitted.ms // advance_ms:
             return
         for start_ms, key, pair in store.windows_between(emitted.ms + 1, last_closed_ms):
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], headers)
         emitted.ms = last_closed_ms
 
     def flush() -> None:
-        # What is open still goes out again when it closes, should the program go on.
+        # What is open is emitted again when it closes, if the program continues.
         for start_ms, key, pair in store.windows_between(emitted.ms + 1, MAX_TIME):
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], None)
 
-    context.on_final_flush(flush)
-    return emit_closed, emitted
+    if operator.emit_on_close:
+        context.on_final_flush(flush)
+    return emit_closed

@@ -1,10 +1,7 @@
-"""What windowed aggregates share: cheap windowed keys, late records, and emission on close.
+"""What windowed aggregates share: cheap windowed keys, and reasons for dropped records.
 
 Windowed keys are tuples built once per output record over a memo of their windows.
 """
-
-from collections.abc import Callable
-from typing import Any
 
 from streams.core.records import Window
 
@@ -16,7 +13,7 @@ EXPIRED = "expired window"
 #: The end of a window without end (Java's Long.MAX_VALUE).
 MAX_TIME = (1 << 63) - 1
 
-#: Windows remembered by one operator; beyond that it starts anew.
+#: Windows remembered by one operator; beyond that it starts again from none.
 _MEMO_LIMIT = 4096
 
 
@@ -34,26 +31,3 @@ class WindowMemo(dict[int, Window]):
             self.clear()
         window = self[start_ms] = Window(start_ms, min(start_ms + self._size_ms, MAX_TIME))
         return window
-
-
-def reducing(reducer: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-    """Return a reducer ``(old, new)`` as an aggregator over an aggregate that is None at first."""
-
-    def aggregate(_: Any, value: Any, old: Any) -> Any:
-        return value if old is None else reducer(old, value)
-
-    return aggregate
-
-
-def counting(_: Any, __: Any, count: int) -> int:
-    """Count one more."""
-    return count + 1
-
-
-def nothing() -> None:
-    """Return None, the start of a reduction."""
-
-
-def zero() -> int:
-    """Return 0, the start of a count."""
-    return 0

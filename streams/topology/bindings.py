@@ -1,0 +1,147 @@
+"""What the outer names of an operator's process function stand for in one task.
+
+``Capture`` looks into the closures that operators are bound as.  Plain constants go into the program
+itself; other objects get a name in it.  Tasks of the same sub-topology differ in the objects only, so that
+their bindings are equal, and one program serves them all.  Functions are followed where they are to be inlined.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import Any, TypeAlias
+
+from attrs import define, field, frozen
+
+from streams.core.inlining import is_inlined
+from streams.core.user_code import CheckedFunction
+from streams.topology.source_trees import tree_of
+
+
+@frozen
+class Constant:
+    """A value that is written into the program."""
+
+    value: Any
+    #: 1, True and 1.0 are equal, the programs with them are not.
+    kind: type
+
+
+@frozen
+class Named:
+    """An object of the task, by its name in the program."""
+
+    name: str
+
+
+@frozen
+class Forward:
+    """The function that sends a record to the children of a node, or to one of them."""
+
+    name: str
+    node: str
+    child: str | None = None
+
+
+@frozen
+class Inlined:
+    """A function that the program contains; ``name`` is called where that is not possible."""
+
+    name: str
+    code: CodeType
+    #: Outer names, and methods of outer names as ``name.method``.
+    names: "tuple[tuple[str, Binding], ...]"
+    #: First arguments that are given already: what a method is bound to.
+    bound: "tuple[Binding, ...]" = ()
+    #: Of the last parameters.
+    defaults: "tuple[Binding, ...]" = ()
+
+
+Binding: TypeAlias = Constant | Named | Forward | Inlined
+
+
+@define
+class Capture:
+    """Finds the bindings of one task's functions, and names their objects."""
+
+    #: The namespace of the program.
+    names: dict[str, Any]
+    #: By the identity of the function.
+    forwards: dict[int, Forward]
+    _known: dict[int, str] = field(factory=dict)
+    _inside: list[FunctionType] = field(factory=list)
+
+    def process(self, function: Any, name: str, number: int) -> Binding:
+        """Return the binding of a node's process function, which is called ``name`` in the program."""
+        forward = self.forwards.get(id(function))
+        if forward is not None:
+            return forward
+        self.names[name] = function
+        return self._function(function, name, number) or Named(name)
+
+    def _binding(self, value: Any, hint: str, number: int | None) -> Binding:
+        if value is None or type(value) in (bool, int, str):
+            return Constant(value, type(value))
+        forward = self.forwards.get(id(value))
+        if forward is not None:
+            return forward
+        name = self._named(value, hint, number)
+        if is_inlined(value):
+            return self._function(value, name, number) or Named(name)
+        return Named(name)
+
+    def _named(self, value: Any, hint: str, number: int | None) -> str:
+        known = self._known.get(id(value))
+        if known is not None:
+            return known
+        wanted = name = hint.lstrip("_") if number is None else f"{hint.lstrip('_')}_{number}"
+        more = 1
+        while name in self.names:
+            more += 1
+            name = f"{wanted}_{more}"
+        self._known[id(value)] = name
+        self.names[name] = value
+        if isinstance(value, CheckedFunction):
+            value.install = partial(self.names.__setitem__, name)
+        return name
+
+    def _function(self, function: Any, name: str, number: int | None) -> Inlined | None:
+        bound: tuple[Binding, ...] = ()
+        if isinstance(function, MethodType):
+            bound = (self._binding(function.__self__, "store", number),)
+            function = function.__func__
+        if not isinstance(function, FunctionType):
+            return None
+        code = function.__code__
+        tree = tree_of(code)
+        if tree is None or function in self._inside:
+            return None
+        self._inside.append(function)
+        try:
+            found = self._outer(function, tree.outer, tree.methods, number)
+        except ValueError:  # A cell that nothing has been put into yet.
+            return None
+        finally:
+            self._inside.pop()
+        defaults = tuple(self._binding(value, "default", number) for value in function.__defaults__ or ())
+        return Inlined(name, code, found, bound, defaults)
+
+    def _outer(
+        self, function: FunctionType, names: Sequence[str], methods: Sequence[tuple[str, str]], number: int | None
+    ) -> tuple[tuple[str, Binding], ...]:
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        values: dict[str, Any] = {}
+        found: list[tuple[str, Binding]] = []
+        for name in names:
+            if name in cells:
+                values[name] = cells[name].cell_contents
+                found.append((name, self._binding(values[name], name, number)))
+            elif name in function.__globals__:
+                values[name] = function.__globals__[name]
+                found.append((name, self._binding(values[name], name, None)))
+        for name, method in methods:
+            if name in values and is_inlined(getattr(type(values[name]), method, None)):
+                called = getattr(values[name], method)
+                inside = self._function(called, f"{self._named(values[name], name, number)}.{method}", number)
+                if inside is not None:
+                    found.append((f"{name}.{method}", inside))
+        return tuple(found)

@@ -1,0 +1,485 @@
+"""The text of a program: functions of a sub-topology's sources and nodes, line by line, with the node of each line.
+
+``k``, ``v``, ``t`` and ``h`` are key, value, timestamp and headers of a record at a source; names that end in a
+number belong to the node of that number: ``f3`` are the children of node 3, ``n3`` is the node itself, ``p3`` its
+operator where it is called.
+"""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from attrs import define, field
+
+from streams.core.records import Headers
+from streams.core.serdes import Serde
+from streams.topology.bindings import Binding, Forward, Inlined
+from streams.topology.graph import Node, ProcessorNode, SinkNode, SourceNode, Topology
+from streams.topology.inliner import Inliner, is_simple, name_of
+from streams.topology.operator import Process
+from streams.topology.processors import ProcessorOperator
+from streams.topology.shared_headers import LiveHeaders, changes_headers, shares_headers
+from streams.topology.stateless import STATELESS, Branch, PassThrough
+from streams.topology.subtopologies import SubTopology
+
+#: Python allows twenty nested blocks in a function; deeper parts become functions of their own.
+_MAX_DEPTH = 14
+#: So often the children of a node are written where it forwards in several places; more often they are called.
+_MAX_COPIES = 3
+
+_NONE = ast.Constant(None)
+
+
+class SinkColumns(Protocol):
+    """Where a plain sink appends: parallel columns of the outbox, never replaced, only cleared."""
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    #: Index of the record -> its headers, as far as it has any.
+    headers: dict[int, Headers]
+
+
+class SinkHost(Protocol):
+    """What a task provides for sinks."""
+
+    def sink_columns(self, sink: SinkNode) -> SinkColumns:
+        """Return the columns of a plain sink."""
+        ...
+
+    def sink_process(self, sink: SinkNode) -> Process:
+        """Return the process function of a sink that decides or guards something per record."""
+        ...
+
+
+def sink_names(node: SinkNode, number: int, host: SinkHost, *, is_guarded: bool) -> dict[str, Any]:
+    """Return what the names in the lines of a sink stand for in a task."""
+    if is_guarded or not node.is_plain:
+        return {f"sink{number}": host.sink_process(node)}
+    names: dict[str, Any] = {}
+    columns = host.sink_columns(node)
+    for what, serde in (("k", node.key_serde), ("v", node.value_serde)):
+        names[f"s{what}{number}"] = serde.serialize
+        if serde.quick is not None:
+            names[f"x{what}{number}"], names[f"q{what}{number}"] = serde.quick
+    names[f"ak{number}"] = columns.keys.append
+    names[f"av{number}"] = columns.values.append
+    names[f"at{number}"] = columns.timestamps.append
+    names[f"ts{number}"] = columns.timestamps
+    names[f"hs{number}"] = columns.headers
+    return names
+
+
+@define
+class _Record:
+    """The names of a record at some point of the program."""
+
+    key: ast.expr
+    value: ast.expr
+    timestamp: ast.expr
+    headers: ast.expr
+    #: How often the lines for it are in the program.
+    copies: int = 1
+
+    def __str__(self) -> str:
+        return ", ".join(map(ast.unparse, self.columns))
+
+    @property
+    def columns(self) -> list[ast.expr]:
+        return [self.key, self.value, self.timestamp, self.headers]
+
+
+@define
+class ProgramWriter:
+    """Writes the program of one sub-topology.
+
+    ``bodies`` has what each operator's process function is.  With ``isolates`` each node catches what fails in it;
+    with ``guards_sinks`` all sinks are called.
+    """
+
+    topology: Topology
+    sub: SubTopology
+    live: LiveHeaders
+    bodies: Mapping[str, Binding]
+    isolates: bool = field(kw_only=True)
+    guards_sinks: bool = field(kw_only=True)
+    lines: list[str] = field(init=False, factory=list)
+    owners: list[str] = field(init=False, factory=list)
+    #: Names of the functions that are written.
+    functions: list[str] = field(init=False, factory=list)
+    _ids: dict[str, int] = field(init=False)
+    #: Functions still to be written: name -> node and whether it is that of the node's children.
+    _pending: dict[str, tuple[str, bool]] = field(init=False, factory=dict)
+    _separate: set[str] = field(init=False, factory=set)
+    _variables: Iterator[int] = field(init=False, factory=lambda: iter(range(1 << 30)))
+
+    def __attrs_post_init__(self) -> None:
+        self._ids = {name: number for number, name in enumerate(self.sub.nodes)}
+
+    def write(self) -> None:
+        """Write all functions."""
+        nodes = [self.topology.nodes[name] for name in self.sub.nodes]
+        for node in nodes:
+            if not isinstance(node, SourceNode) and (
+                self._catches(node) or (len(node.parents) > 1 and not self._is_short(node))
+            ):
+                self._make_separate(node.name)
+            if isinstance(node, ProcessorNode) and isinstance(node.operator, ProcessorOperator):
+                for child in self.topology.children[node.name]:
+                    self._make_separate(child)
+        stops = any(isinstance(node, ProcessorNode) and isinstance(node.operator, ProcessorOperator) for node in nodes)
+        for node in nodes:
+            if isinstance(node, SourceNode):
+                self._source(node.name, stops)
+            elif isinstance(node, ProcessorNode) and not isinstance(node.operator, STATELESS):
+                self._need_children(node.name)
+        while waiting := [head for head in self._pending if head not in self.functions]:
+            self._function(waiting[0], *self._pending[waiting[0]])
+        self._mixed(stops)
+
+    def _catches(self, node: Node) -> bool:
+        return self.isolates and isinstance(node, ProcessorNode)
+
+    def _is_short(self, node: ProcessorNode | SinkNode) -> bool:
+        """Whether a node is written for each of its parents, not called: where two meet before a sink."""
+        if not isinstance(node, ProcessorNode) or not isinstance(node.operator, PassThrough):
+            return False
+        children = [self.topology.nodes[name] for name in self.topology.children[node.name]]
+        return len(node.parents) == 2 and len(children) == 1 and isinstance(children[0], SinkNode)
+
+    def _make_separate(self, name: str) -> None:
+        self._separate.add(name)
+        self._pending.setdefault(f"n{self._ids[name]}", (name, False))
+
+    def _need_children(self, name: str) -> None:
+        self._pending.setdefault(f"f{self._ids[name]}", (name, True))
+
+    def _line(self, depth: int, text: str, node: str = "") -> None:
+        self.lines.append("    " * depth + text)
+        self.owners.append(node)
+
+    # Functions.
+
+    def _head(self, name: str, parameters: str, node: str = "") -> None:
+        self.functions.append(name)
+        self._line(0, "")
+        self._line(0, f"def {name}({parameters}):", node)
+
+    def _source(self, name: str, stops: bool) -> None:
+        number = self._ids[name]
+        children = self._aside(name)
+        self._head(f"n{number}", "k, v, t, h", name)
+        self._enliven(name, "h", "h", 1)
+        self._lines_of(children, 1)
+        if self._children_change_headers(name):
+            self._line(1, "return h", name)
+        for head, columns in (
+            (f"r{number}", "keys, values, timestamps"),
+            (f"h{number}", "keys, values, timestamps, headers"),
+        ):
+            self._head(head, columns, name)
+            if "headers" in columns:
+                self._line(1, f"for k, v, t, h in zip({columns}):", name)
+                self._enliven(name, "h", "h", 2)
+            else:
+                self._line(1, "h = None", name)
+                self._line(1, f"for k, v, t in zip({columns}):", name)
+                if self._children_change_headers(name):
+                    self._line(2, "h = None", name)
+                self._enliven(name, "h", "None", 2)
+            self._lines_of(children, 2)
+            if stops:
+                self._line(2, "if stop: break", name)
+
+    def _aside(self, name: str) -> list[tuple[str, str]]:
+        """Return the lines of a source's children, which stand in three functions, and their nodes."""
+        before = self.lines, self.owners
+        self.lines, self.owners = [], []
+        self._children(name, _source_record(), 2)
+        children = list(zip(self.lines, self.owners, strict=True))
+        self.lines, self.owners = before
+        return children
+
+    def _lines_of(self, children: Sequence[tuple[str, str]], depth: int) -> None:
+        for line, owner in children:
+            self._line(0, line[4 * (2 - depth) :], owner)
+
+    def _mixed(self, stops: bool) -> None:
+        self._head("mixed", "entries, keys, values, timestamps, headers")
+        self._line(1, "if headers is None:")
+        self._line(2, "for e, k, v, t in zip(entries, keys, values, timestamps):")
+        self._line(3, "e(k, v, t, None)")
+        if stops:
+            self._line(3, "if stop: break")
+        self._line(1, "else:")
+        self._line(2, "for e, k, v, t, h in zip(entries, keys, values, timestamps, headers):")
+        self._line(3, "e(k, v, t, h)")
+        if stops:
+            self._line(3, "if stop: break")
+
+    def _function(self, head: str, name: str, children_only: bool) -> None:
+        self._head(head, "k, v, t, h", name)
+        if children_only:
+            self._enliven(name, "h", "h", 1)
+            self._children(name, _source_record(), 1)
+        elif self._catches(self.topology.nodes[name]):
+            self._line(1, "try:", name)
+            self._body(name, _source_record(), 2)
+            self._line(1, "except Exception as error:", name)
+            headers = "tuple(h) or None" if name in self.live.taking else "h"
+            self._line(2, f"on_error({name!r}, error, k, v, t, {headers})", name)
+        else:
+            self._body(name, _source_record(), 1)
+        if self._children_change_headers(name) if children_only else self._changes_headers(name):
+            self._line(1, "return h", name)
+
+    # Headers.
+
+    def _changes_headers(self, name: str) -> bool:
+        """Whether a node can change the headers of the very record that its parent forwards.
+
+        Kafka Streams hands one record object to all children of a forward: what a processor does
+        to its headers is seen by the siblings after it.  Such nodes return the headers.
+        """
+        node = self.topology.nodes[name]
+        if name in self.live.taking:
+            return False
+        return changes_headers(node) or (shares_headers(node) and self._children_change_headers(name))
+
+    def _children_change_headers(self, name: str) -> bool:
+        return any(self._changes_headers(child) for child in self.topology.children[name])
+
+    def _enliven(self, name: str, own: str, h: str, depth: int) -> None:
+        """Write the list that a new record's headers are, where a cache must see them change."""
+        if name in self.live.making:
+            self._line(depth, f"{own} = []" if h == "None" else f"{own} = [*{h}] if {h} else []", name)
+
+    # Nodes.
+
+    def _children(self, name: str, record: _Record, depth: int) -> None:
+        children = self.topology.children[name]
+        if not children:
+            self._line(depth, "pass", name)
+        for child in children:
+            self._node(child, record, depth)
+
+    def _new_record(self, name: str, record: _Record, depth: int) -> None:
+        """Write the children of an operator that makes a new record, with headers of its own."""
+        h = ast.unparse(record.headers)
+        own = f"h{next(self._variables)}"
+        if name in self.live.making:
+            self._enliven(name, own, h, depth)
+        elif self._children_change_headers(name):
+            self._line(depth, f"{own} = {h}", name)
+        else:
+            own = h
+        headers = record.headers if own == h else name_of(own)
+        self._children(name, _Record(record.key, record.value, record.timestamp, headers, record.copies), depth)
+
+    def _node(self, name: str, record: _Record, depth: int) -> None:
+        if depth > _MAX_DEPTH:
+            self._make_separate(name)
+        if name in self._separate:
+            result = f"{ast.unparse(record.headers)} = " if self._changes_headers(name) else ""
+            self._line(depth, f"{result}n{self._ids[name]}({record})", name)
+        else:
+            self._body(name, record, depth)
+
+    def _body(self, name: str, record: _Record, depth: int) -> None:
+        node = self.topology.nodes[name]
+        self._line(depth, f"# {name}", name)
+        if name in self.live.copying:
+            h, copied = ast.unparse(record.headers), f"h{next(self._variables)}"
+            self._line(depth, f"{copied} = tuple({h}) if {h} else None", name)
+            record = _Record(record.key, record.value, record.timestamp, name_of(copied), record.copies)
+        if isinstance(node, SinkNode):
+            self._sink(node, record, depth)
+            return
+        body = self.bodies[name]
+        if isinstance(body, Forward):
+            self._forward(body, record, depth)
+            return
+        if isinstance(body, Inlined):
+            inliner = Inliner(self._ids[name])
+            statements = inliner.body(body, record.columns)
+            if statements is not None:
+                forwards = {item.name: item for item in inliner.functions.values() if isinstance(item, Forward)}
+                copies = self._need_forwards(statements, forwards)
+                _Operator(self, name, forwards, record.copies * copies).statements(statements, depth)
+                return
+        self._call(name, record, depth)
+
+    def _need_forwards(self, statements: Sequence[ast.stmt], forwards: Mapping[str, Forward]) -> int:
+        """Return in how many places at most a child's lines stand; what is called for its result needs a function."""
+        inside = [node for statement in statements for node in ast.walk(statement)]
+        called = Counter(
+            node.func.id for node in inside if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        )
+        for node in inside:
+            match node:
+                case ast.Expr(ast.Call(ast.Name(name), [_, _, _, _])) if name in forwards:
+                    called[f"{name} is written out"] += 1
+        for name, forward in forwards.items():
+            if called[name] == called[f"{name} is written out"]:
+                continue
+            if forward.child is None:
+                self._need_children(forward.node)
+            else:
+                self._make_separate(forward.child)
+        return max((called[name] for name in forwards), default=1) or 1
+
+    def _call(self, name: str, record: _Record, depth: int) -> None:
+        """Write the call of an operator, which calls the functions of the node's children."""
+        operator = self.topology.nodes[name].operator  # type: ignore[union-attr]
+        if isinstance(operator, STATELESS):
+            self._need_children(name)
+        if isinstance(operator, Branch):
+            for child in self.topology.children[name]:
+                self._make_separate(child)
+        call = f"p{self._ids[name]}({record})"
+        if not self._changes_headers(name):
+            self._line(depth, call, name)
+        elif isinstance(operator, ProcessorOperator):
+            self._line(depth, f"{ast.unparse(record.headers)} = {call}", name)
+        else:
+            self._line(depth, f"changed = {call}", name)
+            self._line(depth, f"if changed is not None: {ast.unparse(record.headers)} = changed", name)
+
+    def _forward(self, forward: Forward, record: _Record, depth: int) -> None:
+        """Write where the record of a node goes that hands it on."""
+        if forward.child is None:
+            self._children(forward.node, record, depth)
+        else:
+            self._node(forward.child, record, depth)
+
+    # Sinks.
+
+    def _sink(self, node: SinkNode, record: _Record, depth: int) -> None:
+        number = self._ids[node.name]
+        if self.guards_sinks or not node.is_plain:
+            self._line(depth, f"sink{number}({record})", node.name)
+            return
+        # Both are serialized before either is appended: a failure must leave the columns equal.
+        self._serialized(f"a{number}", node.key_serde, f"k{number}", record.key, node.name, depth)
+        self._serialized(f"b{number}", node.value_serde, f"v{number}", record.value, node.name, depth)
+        h = ast.unparse(record.headers)
+        if h != "None":
+            self._line(depth, f"if {h}: hs{number}[len(ts{number})] = {h}", node.name)
+        t = ast.unparse(record.timestamp)
+        self._line(depth, f"ak{number}(a{number}); av{number}(b{number}); at{number}({t})", node.name)
+
+    def _serialized(self, name: str, serde: Serde[Any], what: str, of: ast.expr, node: str, depth: int) -> None:
+        """Write the serializing of a key or value: by a function in C where that will do, else by the serde's own."""
+        thing = ast.unparse(of)
+        slow = f"{name} = s{what}({thing})"
+        if thing == "None" or serde.quick is None:
+            self._line(depth, f"{name} = None" if thing == "None" else slow, node)
+            return
+        self._line(depth, f"try: {name} = q{what}({thing}) if type({thing}) is x{what} else s{what}({thing})", node)
+        # Again, for an error that says what is wrong.
+        self._line(depth, f"except Exception: {slow}", node)
+
+
+@define
+class _Operator:
+    """Writes the statements of one operator; where it forwards stand the lines of its children."""
+
+    writer: ProgramWriter
+    name: str
+    forwards: Mapping[str, Forward]
+    copies: int
+
+    def statements(self, statements: Sequence[ast.stmt], depth: int) -> None:
+        """Write statements at a depth."""
+        if not statements:
+            self._line(depth, "pass")
+        for statement in statements:
+            self._statement(statement, depth)
+
+    def _line(self, depth: int, text: str) -> None:
+        self.writer._line(depth, text, self.name)
+
+    def _statement(self, statement: ast.stmt, depth: int) -> None:
+        match statement:
+            case ast.If():
+                self._if("if", statement, depth)
+            case ast.For(target, over):
+                self._block(f"for {ast.unparse(target)} in {ast.unparse(over)}", statement.body, depth)
+                self._block("else", statement.orelse, depth)
+            case ast.While(test):
+                self._block(f"while {ast.unparse(test)}", statement.body, depth)
+                self._block("else", statement.orelse, depth)
+            case ast.With(items):
+                self._block(f"with {', '.join(map(ast.unparse, items))}", statement.body, depth)
+            case ast.Try():
+                self._try(statement, depth)
+            case ast.Expr(ast.Call(ast.Name(name), [_, _, _, _] as arguments)) if name in self.forwards:
+                self._emission(self.forwards[name], arguments, depth)
+            case _:
+                self._line(depth, ast.unparse(statement))
+
+    def _block(self, head: str, body: Sequence[ast.stmt], depth: int) -> None:
+        if body or head != "else":
+            self._line(depth, f"{head}:")
+            self.statements(body, depth + 1)
+
+    def _if(self, keyword: str, statement: ast.If, depth: int) -> None:
+        if not statement.body and statement.orelse:
+            statement = ast.If(ast.UnaryOp(ast.Not(), statement.test), statement.orelse, [])
+        self._block(f"{keyword} {ast.unparse(statement.test)}", statement.body, depth)
+        match statement.orelse:
+            case [ast.If() as other]:
+                self._if("elif", other, depth)
+            case orelse:
+                self._block("else", orelse, depth)
+
+    def _try(self, statement: ast.Try, depth: int) -> None:
+        self._block("try", statement.body, depth)
+        for handler in statement.handlers:
+            caught = "" if handler.type is None else f" {ast.unparse(handler.type)}"
+            self._block(f"except{caught}" + (f" as {handler.name}" if handler.name else ""), handler.body, depth)
+        self._block("else", statement.orelse, depth)
+        if statement.finalbody:
+            self._block("finally", statement.finalbody, depth)
+
+    def _emission(self, forward: Forward, arguments: Sequence[ast.expr], depth: int) -> None:
+        writer = self.writer
+        columns = [
+            self._once(argument, what, depth)
+            for argument, what in zip(arguments, ("key", "value", "time", "headers"), strict=True)
+        ]
+        record = _Record(columns[0], columns[1], columns[2], columns[3], self.copies)
+        node = writer.topology.nodes[self.name]
+        if shares_headers(node):
+            writer._forward(forward, record, depth)
+        elif self.copies > _MAX_COPIES and not self._ends_here():
+            writer._need_children(self.name)
+            self._line(depth, f"f{writer._ids[self.name]}({record})")
+        else:
+            writer._new_record(self.name, record, depth)
+
+    def _ends_here(self) -> bool:
+        children = [self.writer.topology.nodes[child] for child in self.writer.topology.children[self.name]]
+        return all(isinstance(child, SinkNode) for child in children)
+
+    def _once(self, value: ast.expr, what: str, depth: int) -> ast.expr:
+        """Return an expression that may be written several times, for that of an argument."""
+        is_change = what == "value" and isinstance(value, ast.Tuple) and all(map(is_simple, value.elts))
+        if is_simple(value) or (is_change and self._all_take_changes()):
+            return value
+        local = f"{what}{next(self.writer._variables)}"
+        self._line(depth, f"{local} = {ast.unparse(value)}")
+        return name_of(local)
+
+    def _all_take_changes(self) -> bool:
+        """Whether all children are operators written here: a tuple is not made for what takes it apart."""
+        writer = self.writer
+        return all(
+            isinstance(writer.bodies.get(child), Inlined) and child not in writer._separate
+            for child in writer.topology.children[self.name]
+        )
+
+
+def _source_record() -> _Record:
+    return _Record(name_of("k"), name_of("v"), name_of("t"), name_of("h"))
