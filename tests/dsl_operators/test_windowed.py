@@ -21,6 +21,18 @@ def test_tumbling_count(bench, window_store, shown):
     assert shown(bench.send("a", "x", 10)) == [("a@10/20", 1, 10)]
 
 
+def test_a_range_that_was_read_shows_later_updates(bench, window_store):
+    """Ranges are cached from the first one on: updates in place, without a call of the store, end there."""
+    bench.open(window_store()).add(WindowAggregate("store", TUMBLING, COUNT))
+    bench.send("a", "x", 3)
+    counts = [list(bench.stores["store"].fetch_range("a", 0, 10))]
+
+    bench.send("a", "x", 4)
+    counts.append(list(bench.stores["store"].fetch_range("a", 0, 10)))
+
+    assert counts == [[(0, (1, 3))], [(0, (2, 4))]]
+
+
 def test_record_behind_grace_is_dropped_and_counted(bench, window_store, shown):
     """Stream time 30, window [0, 10), grace 20: a record at 9 is late, at stream time 29 it is not."""
     bench.open(window_store()).add(WindowAggregate("store", TimeWindows(10, 10, 20), COUNT))
