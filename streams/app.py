@@ -21,9 +21,11 @@ from streams.core.threads import SystemThreads, Threads
 from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
 from streams.dsl.builder import TopologySource, build_topology
 from streams.protocol.transport import Cluster
+from streams.runtime.environment import Environment
 from streams.runtime.homes import home_of
-from streams.runtime.instance import ExceptionHandler, Instance
+from streams.runtime.instance import Instance
 from streams.runtime.life import State, StateListener
+from streams.runtime.listeners import ExceptionHandler, InstanceListeners
 from streams.runtime.queries import KeyPartitioner, KeyQueryMetadata, StoreView, owner_of, spec_of
 from streams.runtime.restore import RestoreListener
 from streams.topology.subtopologies import PartitionGrouper
@@ -86,18 +88,19 @@ class Streams:
             cluster = EmbeddedBroker()
         self._own_broker = cluster if isinstance(cluster, EmbeddedBroker) and broker is None else None
         self.broker: Cluster = cluster
-        self._instance = Instance(
-            self.topology,
-            self.config,
+        environment = Environment(
             self.broker,
             clock or SystemClock(),
             home_of(Path(self.config.state_dir) if self.config.state_dir else None, self.config),
+            threads or SystemThreads(),
             creates_topics=isinstance(self.broker, EmbeddedBroker),
-            grouper=grouper,
-            on_state=on_state,
-            restore_listener=on_restore,
-            on_exception=on_exception,
-            threads=threads or SystemThreads(),
+        )
+        self._instance = Instance(
+            self.topology,
+            self.config,
+            environment,
+            InstanceListeners(on_state, on_restore, on_exception),
+            grouper,
         )
 
     @property

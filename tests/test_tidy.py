@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from streams.core.client_settings import ConnectionSettings, ConsumerSettings, ProducerSettings
+from streams.core.client_settings import ConnectionSettings, ConsumerSettings, ParallelSettings, ProducerSettings
 from streams.core.config import SETTINGS
 from streams.core.setting import table_of
 
@@ -235,7 +235,13 @@ def test_a_rule_finds_what_breaks_it(rule):
 
 
 def test_every_setting_is_read():
-    tables = [SETTINGS, table_of(ConsumerSettings), table_of(ProducerSettings), table_of(ConnectionSettings)]
+    tables = [
+        SETTINGS,
+        table_of(ConsumerSettings),
+        table_of(ProducerSettings),
+        table_of(ConnectionSettings),
+        table_of(ParallelSettings),
+    ]
 
     assert list(unread_settings(SOURCES, {name: None for table in tables for name in table})) == []
 

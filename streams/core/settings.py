@@ -83,6 +83,19 @@ class ConsumerOptions(_Consumer, total=False):
     allow_auto_create_topics: bool
 
 
+class ParallelOptions(ConsumerOptions, total=False):
+    """Settings of a ``ParallelConsumer``; ``retry_backoff_ms`` is that of its handlers."""
+
+    batch_size: int
+    max_concurrency: int
+    max_attempts: int
+    retry_backoff_max_ms: Milliseconds
+    dead_letter_topic: str | None
+    max_buffered: int
+    commit_interval_ms: Milliseconds
+    drain_timeout_ms: Milliseconds
+
+
 class ProducerOptions(_Producer, total=False):
     """Settings of a ``Producer``."""
 

@@ -6,7 +6,7 @@ tasks and copies until it has just that.  Imports clients.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -24,14 +24,14 @@ from streams.core.errors import (
     TransactionError,
 )
 from streams.core.records import TaskId, TopicPartition
-from streams.core.threads import Answer, Signal, SystemThreads, Threads
+from streams.core.threads import Answer, Signal
 from streams.protocol.messages import ErrorCode
 from streams.runtime.assignment import StreamsAssignor
 from streams.runtime.bounded import BoundedProgress
 from streams.runtime.bounded_turns import BoundedTurns
 from streams.runtime.committing import Committer
-from streams.runtime.facts import MemberFacts
-from streams.runtime.layout import Plans
+from streams.runtime.environment import SharedParts
+from streams.runtime.facts import MemberFacts, PartitionLayout
 from streams.runtime.pace import Pace
 from streams.runtime.questions import Questions
 from streams.runtime.restore import Restorer
@@ -60,9 +60,11 @@ class ThreadEvents:
     """What a thread tells its instance."""
 
     #: All tasks are open and restored, or not any more.
-    readiness: Callable[[], None] = lambda: None
+    readiness: Callable[[], None]
     #: A member has asked for the end of the whole application.
-    shutdown: Callable[[], None] = lambda: None
+    shutdown: Callable[[], None]
+    #: A task writes to a topic that no plan knows; called with its partition count.
+    new_topic: Callable[[str, int], None]
 
 
 @define(eq=False)
@@ -70,17 +72,16 @@ class StreamThread:
     """The loop of one thread.  ``run`` returns when asked to stop, or raises what ended it."""
 
     name: str
-    plans: Plans
-    config: StreamsConfig
-    clock: Clock
-    consumer: Consumer
-    committer: Committer
-    restorer: Restorer
+    shared: SharedParts
     assignor: StreamsAssignor
+    committer: Committer
     task_set: TaskSet
-    bounded: BoundedProgress | None
     events: ThreadEvents
-    threads: Threads = field(factory=SystemThreads)
+    config: StreamsConfig = field(init=False)
+    clock: Clock = field(init=False)
+    consumer: Consumer = field(init=False)
+    restorer: Restorer = field(init=False)
+    bounded: BoundedProgress | None = field(init=False)
     #: Set to end the loop.
     stopping: Signal = field(init=False)
     #: Records are taken in but not processed.
@@ -112,8 +113,12 @@ class StreamThread:
     _questions: "Questions[StreamThread]" = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.stopping = self.threads.signal()
-        self._questions = Questions(self.threads)
+        shared = self.shared
+        self.config, self.bounded, self.clock = shared.config, shared.bounded, shared.environment.clock
+        self.consumer, self.restorer = self.task_set.consumer, self.task_set.restorer
+        self.assignor.member = self.task_set.owner = self
+        self.stopping = shared.environment.threads.signal()
+        self._questions = Questions(shared.environment.threads)
         self._pace = Pace(
             self.config, self.clock, self.tasks, self.restorer, self._steppers, is_bounded=self.bounded is not None
         )
@@ -367,6 +372,12 @@ class StreamThread:
         self.committer.commit(dirty)
         self.waiting.forget(task.task_id for task in dirty)
 
+    def partition_count(self, topic: str) -> int:
+        """Return the partitions of a topic that the plan does not know: it was chosen for a record."""
+        count = self.committer.producer.partition_count(topic)
+        self.events.new_topic(topic, count)
+        return count
+
     def forget(self, task_id: TaskId) -> None:
         """A task is closed, maybe without a commit."""
         self.committer.forget(task_id)
@@ -420,6 +431,16 @@ class StreamThread:
             self.name,
             self.config.application_server,
         )
+
+    def changelog_ends(self, layout: PartitionLayout, tasks: Collection[TaskId]) -> Mapping[TaskId, int]:
+        """Return the sum of the end offsets of each task's changelogs."""
+        plan = self.shared.plans.of(layout)
+        partitions = {
+            task_id: list(plan.changelogs(task_id, [spec.name for spec in plan.stores_of(task_id)]).values())
+            for task_id in tasks
+        }
+        ends = self.consumer.end_offsets(sorted({partition for group in partitions.values() for partition in group}))
+        return {task_id: sum(ends[partition] for partition in group) for task_id, group in partitions.items()}
 
     def take_over(self, partitions: Sequence[TopicPartition]) -> None:
         """Note that there is something to open; nothing is read of it before that is done."""
@@ -476,7 +497,7 @@ class StreamThread:
         if isinstance(error, MemberFencedError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
             raise error
         log.warning("%s: begins anew: %s", self.name, error)
-        self.task_set.metrics.counter("fenced-total").value += 1
+        self.shared.metrics.counter("fenced-total").value += 1
         if self.committer.is_exactly_once:
             self.committer.renew()
         for task in list(self.tasks.values()):
@@ -508,12 +529,13 @@ class StreamThread:
         if directive.is_shutdown:
             self.events.shutdown()
             return
-        plan = self.plans.of(directive.layout)
+        plan = self.shared.plans.of(directive.layout)
         groups = plan.bundles()
         if self.consumer.assignment() != {tp for task_id in directive.active for tp in groups[task_id]}:
             # What the leader says comes before the partitions that it means.
             return
         self.committer.prepare()
+        self.committer.plan = plan
         if not self.task_set.reconcile(plan, directive):
             return
         self._is_settled = True

@@ -1,0 +1,33 @@
+"""The user's functions that an instance calls, and their answers.  Imports core."""
+
+from collections.abc import Callable
+from enum import Enum
+
+from attrs import frozen
+
+from streams.runtime.life import StateListener
+from streams.runtime.restore import RestoreListener
+
+
+class ExceptionResponse(Enum):
+    """What to do when a thread has failed (KIP-671)."""
+
+    #: Start another thread in its place; its tasks continue from their last commit.
+    REPLACE_THREAD = "replace_thread"
+    #: Stop this instance; the others take its tasks.
+    SHUTDOWN_CLIENT = "shutdown_client"
+    #: Stop all instances of the application.
+    SHUTDOWN_APPLICATION = "shutdown_application"
+
+
+#: Called with the error that ended a thread; returns what to do.
+ExceptionHandler = Callable[[BaseException], ExceptionResponse]
+
+
+@frozen
+class InstanceListeners:
+    """The user's functions that an instance calls."""
+
+    on_state: StateListener | None = None
+    on_restore: RestoreListener | None = None
+    on_exception: ExceptionHandler | None = None
