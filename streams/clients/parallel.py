@@ -135,6 +135,10 @@ class ParallelConsumer:
         threads: starts the workers.
         options: ``ParallelSettings`` by name, and arguments and settings of ``Consumer``.
 
+    Attributes:
+        handled, failed_attempts, dead_letters: how many records were handled, attempts failed, and records went to
+            the dead letter topic.
+
     Raises:
         ConfigError: a setting is unknown or does not fit.
     """
@@ -152,27 +156,27 @@ class ParallelConsumer:
         **options: Unpack[_Options],
     ) -> None:
         _check_handlers(handler, batch_handler)
-        self._handler, self._batch_handler = handler, batch_handler
         self._settings, others = _split(options)
         self._clock, self._threads = clock or SystemClock(), threads or SystemThreads()
         self._consumer = Consumer(broker, group_id, enable_auto_commit=False, clock=self._clock, **others)
-        self._producer = None
-        if self._settings.dead_letter_topic:
-            self._producer = Producer(broker, client_id=f"{group_id}-dead-letters", clock=self._clock)
-        self._topics: Topics = topics if not isinstance(topics, (str, Topic)) else (topics,)
-        self._typed = {} if not isinstance(self._topics, Sequence) else _typed(self._topics)
-        self._batch_size = 1 if batch_handler is None else self._settings.batch_size
+        self._producer = self._dead_letter_producer(broker, f"{group_id}-dead-letters")
+        self._topics: Topics = (topics,) if isinstance(topics, (str, Topic)) else topics
+        self._typed = _typed(self._topics) if isinstance(self._topics, Sequence) else {}
+        self._handler, self._batch_handler = handler, batch_handler
         self._backoff = Backoff(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms)
         self._lock = threading.Lock()
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._ready: deque[_Lane] = deque()
-        self._idle_workers: list[Signal] = []
         self._workers: list[Worker] = []
+        self._idle_workers: list[Signal] = []
         self._next_commit_ms = self._clock.monotonic_ms() + self._settings.commit_interval_ms
         self._failure: BaseException | None = None
         self._is_stopping = False
-        #: Records handled, attempts that failed, and records that went to the dead letter topic.
         self.handled = self.failed_attempts = self.dead_letters = 0
+
+    def _dead_letter_producer(self, broker: Cluster | None, client_id: str) -> Producer | None:
+        wanted = self._settings.dead_letter_topic
+        return Producer(broker, client_id=client_id, clock=self._clock) if wanted else None
 
     # --- running ------------------------------------------------------------------------
 
@@ -332,7 +336,7 @@ class ParallelConsumer:
 
     def _handle(self, lane: _Lane) -> None:
         """Handle the next batch of a lane; whatever becomes of it, the lane is free again."""
-        block = lane.take(self._batch_size)
+        block = lane.take(1 if self._batch_handler is None else self._settings.batch_size)
         error: BaseException | None = None
         try:
             self._call(lane.partition, block)

@@ -323,3 +323,30 @@ class ParallelSettings:
     )
     commit_interval_ms: int = whole(1_000, "ms", "How often to commit.")
     drain_timeout_ms: int = whole(30_000, "ms", "How long partitions that are given up wait for the handler at work.")
+
+
+@frozen(kw_only=True)
+class GroupClientSettings:
+    """The settings of a ``GroupClient`` and of the recipes over it.
+
+    Raises:
+        ConfigError: the heartbeat is not below the session.
+    """
+
+    client_id: str = text("worker", "Name of the client in a broker's logs and groups.")
+    group_instance_id: str = text(
+        "", "Name of a static member, which may restart without a rebalance; empty = dynamic.", takes_none=True
+    )
+    session_timeout_ms: int = whole(10_000, "ms", "Time without a heartbeat after which a member is dead.", minimum=1)
+    heartbeat_interval_ms: int = whole(3_000, "ms", "How often a member sends a heartbeat.", minimum=1)
+    rebalance_timeout_ms: int = whole(
+        60_000, "ms", "How long members have in a rebalance to give up what they hold.", minimum=1
+    )
+    retry_backoff_ms: int = whole(100, "ms", "Pause before a retry.")
+
+    def __attrs_post_init__(self) -> None:
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be below "
+                f"session_timeout_ms={self.session_timeout_ms}"
+            )

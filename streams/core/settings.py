@@ -6,7 +6,7 @@ checker cannot derive these from them, so that a test holds the two equal.  Impo
 
 import os
 from datetime import timedelta
-from typing import Literal, TypeAlias, TypedDict
+from typing import Literal, Required, TypeAlias, TypedDict
 
 from streams.core.handlers import DeserializationHandler, ProcessingHandler, ProductionHandler
 from streams.core.timestamps import Extractor, ExtractorName, TimestampFunction
@@ -104,8 +104,19 @@ class ProducerOptions(_Producer, total=False):
     transactional_id: str | None
 
 
+class GroupClientOptions(TypedDict, total=False):
+    """Settings of a ``GroupClient``."""
+
+    client_id: str
+    group_instance_id: str | None
+    session_timeout_ms: Milliseconds
+    heartbeat_interval_ms: Milliseconds
+    rebalance_timeout_ms: Milliseconds
+    retry_backoff_ms: Milliseconds
+
+
 class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
-    """All settings of an application but its id, which is an argument of its own; see the reference of settings."""
+    """All settings of an application but its id; see the reference of settings."""
 
     bootstrap_servers: str | list[str] | tuple[str, ...]
     client_id: str
@@ -137,3 +148,9 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     repartition_purge_interval_ms: Milliseconds
     replication_factor: int
     state_memory_max_bytes: int
+
+
+class ApplicationSettings(Settings, total=False):
+    """All settings of an application."""
+
+    application_id: Required[str]

@@ -11,7 +11,7 @@ from typing import Any
 from attrs import define, field
 
 from streams.core.config import StreamsConfig
-from streams.core.errors import ClientClosedError, ConfigError, ProcessingError, StreamsError
+from streams.core.errors import ClientClosedError, ProcessingError, StreamsError
 from streams.core.metrics import Metrics
 from streams.core.threads import Signal, ThreadKilled
 from streams.core.user_code import place_in_user_code, refuse_result
@@ -96,8 +96,6 @@ class Instance:
             raise ClientClosedError(
                 f"application {self.config.application_id!r} was started before; make a new instance"
             )
-        if not self.config.application_id:
-            raise ConfigError("an application needs a name: pass application_id=...")
         try:
             self.home.lock()
             self._is_locked = True

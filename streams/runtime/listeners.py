@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from enum import Enum
 
-from attrs import frozen
+from attrs import fields, frozen
 
+from streams.core.errors import ConfigError
+from streams.core.user_code import refuse_unawaited
 from streams.runtime.life import StateListener
 from streams.runtime.restore import RestoreListener
 
@@ -26,8 +28,16 @@ ExceptionHandler = Callable[[BaseException], ExceptionResponse]
 
 @frozen
 class InstanceListeners:
-    """The user's functions that an instance calls."""
+    """The user's functions that an instance calls.
+
+    Raises:
+        ConfigError: one is async or a generator.
+    """
 
     on_state: StateListener | None = None
     on_restore: RestoreListener | None = None
     on_exception: ExceptionHandler | None = None
+
+    def __attrs_post_init__(self) -> None:
+        for part in fields(type(self)):
+            refuse_unawaited(getattr(self, part.name), part.name, error=ConfigError)

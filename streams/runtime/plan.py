@@ -50,6 +50,18 @@ class InternalTopicPlan:
     config: Mapping[str, str]
 
 
+@frozen
+class Existing:
+    """What an application has already.
+
+    ``groups`` says of sub-topologies in how many groups their state is divided; ``later`` is the partition count of
+    topics that patterns may match later, None where it is not known.
+    """
+
+    groups: Mapping[int, int] = field(factory=dict)
+    later: int | None = None
+
+
 @define
 class ApplicationPlan:
     """The tasks of an application and how to open them.
@@ -87,14 +99,11 @@ class ApplicationPlan:
         has_lanes: bool = False,
         is_single_task: bool = False,
         grouper: PartitionGrouper | None = None,
-        existing_groups: Mapping[int, int] | None = None,
-        later: int | None = None,
+        existing: Existing | None = None,
     ) -> "ApplicationPlan":
         """Plan an application over topics with the given partition counts.
 
         ``is_single_task`` runs all sub-topologies as one, where every topic has one partition.
-        ``existing_groups`` says of sub-topologies in how many groups their state is divided.
-        ``later`` is the count of topics that patterns may match later, None where it is not known.
 
         Raises:
             TopologyError: a source topic is missing, inputs are not co-partitioned, or state that
@@ -102,14 +111,15 @@ class ApplicationPlan:
         """
         validate(topology)
         subs = sub_topologies(topology, external)
-        partitions = resolve_partitions(topology, subs, external, later=later)
+        existing = existing or Existing()
+        partitions = resolve_partitions(topology, subs, external, later=existing.later)
         if is_single_task:
             subs = _merged(subs)
         groups = (grouper or SamePartitionGrouper()).groups(subs, partitions)
         if is_single_task and not groups:
             # Only pattern sources, whose topics may come later.
             groups = {TaskId(sub.id, 0): () for sub in subs if not sub.is_global}
-        for sub_id, count in (existing_groups or {}).items():
+        for sub_id, count in existing.groups.items():
             groups = _kept_together(groups, sub_id, count, partitions, grouper is None)
         plan = cls(topology, config, clock, partitions, subs, groups, has_lanes, is_single_task)
         _check_groups(plan.groups)

@@ -17,7 +17,7 @@ from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
 from streams.core.settings import Settings
 from streams.core.topic import Source, Topic, TopicLike, meant, topic_name, typed_topic
 from streams.dsl.builder import TopologySource, build_topology
-from streams.runtime.plan import ApplicationPlan
+from streams.runtime.plan import ApplicationPlan, Existing
 from streams.runtime.rounds import Rounds
 from streams.runtime.task import Task, TaskState
 from streams.state import RecordCache, open_store
@@ -73,7 +73,7 @@ class TopologyTestDriver:
             self.clock,
             self._counts,
             is_single_task=is_single,
-            later=partitions,
+            existing=Existing(later=partitions),
         )
         self._counts.update(self._plan.partitions)
         self._cache = RecordCache(self.config.cache_max_bytes) if self.config.cache_max_bytes else None
