@@ -30,7 +30,7 @@ class Blueprint:
     stateful: Collection[TaskId] = ()
 
 
-class GroupMember(Protocol):
+class AssignedMember(Protocol):
     """The member that an assignor belongs to: a stream thread."""
 
     def facts(self) -> MemberFacts:
@@ -48,7 +48,7 @@ class StreamsAssignor:
 
     blueprint: Callable[[Mapping[str, int]], Blueprint]
     rules: SharingRules = field(factory=SharingRules)
-    member: GroupMember = field(init=False)
+    member: AssignedMember = field(init=False)
     name: str = "streams"
     protocols: Sequence[RebalanceProtocol] = field(default=(RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER))
     #: What the leader told this member last.

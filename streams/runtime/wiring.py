@@ -1,7 +1,7 @@
 """Puts a stream thread together, each part after those that it needs.
 
-What the assignor and the task set ask of the thread, which is built last, stands in the protocols ``GroupMember`` and
-``TaskOwner``; the thread puts itself in there.  Imports clients and state.
+What the assignor and the task set ask of the thread, which is built last, stands in the protocols
+``AssignedMember`` and ``TaskOwner``; the thread puts itself in there.  Imports clients and state.
 """
 
 import re
