@@ -53,6 +53,7 @@ class FailingCluster:
 class FailingConnection:
     def __init__(self, cluster, connection):
         self._cluster, self._connection = cluster, connection
+        self.traits = connection.traits
 
     def send(self, node_id, request):
         cluster = self._cluster

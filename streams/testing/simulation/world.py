@@ -19,6 +19,7 @@ from streams.core.config import StreamsConfig
 from streams.core.records import TopicPartition
 from streams.core.topic import Topic
 from streams.dsl.builder import TopologySource, build_topology
+from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.disk import SimDisk
 from streams.testing.simulation.faults import Fault, draw_faults
@@ -114,6 +115,10 @@ class Conditions:
     static: frozenset[str] = frozenset()
     without_disk: frozenset[str] = frozenset()
     arrival: Arrival = Arrival.BY_TIME
+    #: ``connections_max_idle_ms`` of the clients.
+    max_idle_ms: int = 540_000
+    #: The broker closes the writer's connection on a larger request.
+    max_request_bytes: int = MAX_FRAME_BYTES
 
     @classmethod
     def undisturbed(cls, number: int, scenario: Scenario) -> "Conditions":
@@ -149,15 +154,16 @@ class Conditions:
         rng = Random(f"conditions {seed}")
         names = [f"m{number}" for number in range(1, 4)]
         weather = Weather(
-            loss=rng.choice((0.0, 0.005, 0.02)),
-            repetition=rng.choice((0.0, 0.005, 0.02)),
+            resets=rng.choice((0.0, 0.001, 0.005)),
+            silences=rng.choice((0.0, 0.0003, 0.001)),
             slowness=rng.choice((0.0, 0.01, 0.05)),
+            broker_idle_ms=rng.choice((None, None, 3_000)),
         )
         settings = {
             "num_stream_threads": rng.choice((1, 1, 2)),
             "num_standby_replicas": rng.choice((0, 1)),
             "acceptable_recovery_lag": rng.choice((0, 10, 10_000)),
-            "commit_interval_ms": rng.choice((50, 200, 1_000)),
+            "commit_interval_ms": rng.choice((100, 300, 1_000)),
             "max_poll_records": rng.choice((5, 50, 1_000)),
         }
         return cls(
@@ -166,6 +172,8 @@ class Conditions:
             settings=settings,
             static=frozenset(name for name in names if rng.random() < 0.3),
             without_disk=frozenset(name for name in names if rng.random() < 0.2),
+            max_idle_ms=rng.choice((540_000, 2_000)),
+            max_request_bytes=rng.choice((MAX_FRAME_BYTES, 150)),
         )
 
 
@@ -182,7 +190,13 @@ class World:
         self.broker = SimBroker(self.scheduler, Random(f"broker {seed}"))
         self.broker.create(scenario.partitions)
         self.network = SimNetwork(
-            self.scheduler, self.broker, Random(f"network {seed}"), conditions.weather, self.counters
+            self.scheduler,
+            self.broker,
+            Random(f"network {seed}"),
+            conditions.weather,
+            self.counters,
+            _TIMES["request_timeout_ms"],
+            conditions.max_idle_ms,
         )
         settings = dict(_TIMES) | dict(conditions.settings) | dict(scenario.settings)
         settings |= {
@@ -312,7 +326,7 @@ class World:
     def _write(self, process: SimProcess) -> None:
         rows = self.conditions.arrival.arranged(self.scenario.rows)
         producer = Producer(
-            self.network.cluster(process),
+            self.network.cluster(process, self.conditions.max_request_bytes),
             client_id="writer",
             request_timeout_ms=2_000,
             metadata_max_age_ms=2_000,
@@ -335,9 +349,10 @@ class World:
         now_ms, counters = self.scheduler.now_ms, self.counters
         until_ms = now_ms + fault.value
         self._tell("fault", str(fault).partition(": ")[2])
-        if fault.kind == "broker_restart":
+        if fault.kind in ("broker_restart", "broker_host_restart"):
             if self.broker.is_up:
                 self.broker.crash()
+                self.network.server_died(is_silent=fault.kind == "broker_host_restart")
                 counters.broker_restarts += 1
                 self.scheduler.at(until_ms, self.broker.restart)
             return
@@ -360,6 +375,10 @@ class World:
             case "cut":
                 self.network.cut_until_ms[fault.target] = until_ms
                 counters.cuts += 1
+            case "reset":
+                self.network.reset(fault.target)
+            case "silence":
+                self.network.silence(fault.target)
             case "pause":
                 counters.pauses += machine.do(lambda instance: instance.pause())
                 self.scheduler.at(until_ms, lambda: self._resume(machine))
