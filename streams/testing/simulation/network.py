@@ -26,7 +26,7 @@ from streams.testing.simulation.scheduler import Scheduler, SimProcess, Waiter
 #: never let time pass.
 _FREE_POLLS = 2
 #: What a record has beside key and value.
-_RECORD_BYTES = 10
+RECORD_BYTES = 10
 _ADDRESS = BrokerAddress("broker", 9092)
 _CONNECT_TIMEOUT_MS = 1_000
 #: How long a request to any broker waits while none can be reached.
@@ -382,14 +382,11 @@ class SimLink:
 
 
 def _size(request: Request) -> int:
-    """Return about how many bytes the records of a request have, if these can make it too large.
-
-    Producers put batches of several partitions together up to a third of the limit only.
-    """
-    if not isinstance(request, Produce) or len(request.blocks) > 1:
+    """Return about how many bytes the records of a request have, which are what makes one large."""
+    if not isinstance(request, Produce):
         return 0
     return sum(
-        _RECORD_BYTES + len(key or b"") + len(value or b"")
+        RECORD_BYTES + len(key or b"") + len(value or b"")
         for blocks in request.blocks.values()
         for block in blocks
         for key, value in zip(block.keys, block.values, strict=True)

@@ -23,7 +23,7 @@ from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.disk import SimDisk
 from streams.testing.simulation.faults import Fault, draw_faults
-from streams.testing.simulation.network import SimNetwork, Weather
+from streams.testing.simulation.network import RECORD_BYTES, SimNetwork, Weather
 from streams.testing.simulation.outcome import Expectation, Outcome, collect
 from streams.testing.simulation.processes import Machine
 from streams.testing.simulation.report import Counters, EventLog, InvariantViolationError, Verdict
@@ -117,8 +117,8 @@ class Conditions:
     arrival: Arrival = Arrival.BY_TIME
     #: ``connections_max_idle_ms`` of the clients.
     max_idle_ms: int = 540_000
-    #: The broker closes the writer's connection on a larger request.
-    max_request_bytes: int = MAX_FRAME_BYTES
+    #: Whether the broker closes the writer's connection on requests of more than a few records.
+    limits_requests: bool = False
 
     @classmethod
     def undisturbed(cls, number: int, scenario: Scenario) -> "Conditions":
@@ -173,7 +173,7 @@ class Conditions:
             static=frozenset(name for name in names if rng.random() < 0.3),
             without_disk=frozenset(name for name in names if rng.random() < 0.2),
             max_idle_ms=rng.choice((540_000, 2_000)),
-            max_request_bytes=rng.choice((MAX_FRAME_BYTES, 150)),
+            limits_requests=rng.random() < 0.5,
         )
 
 
@@ -326,7 +326,7 @@ class World:
     def _write(self, process: SimProcess) -> None:
         rows = self.conditions.arrival.arranged(self.scenario.rows)
         producer = Producer(
-            self.network.cluster(process, self.conditions.max_request_bytes),
+            self.network.cluster(process, self._max_request_bytes()),
             client_id="writer",
             request_timeout_ms=2_000,
             metadata_max_age_ms=2_000,
@@ -344,6 +344,17 @@ class World:
             self._deliveries.append((row, producer.send(topic, value, key=key, timestamp_ms=time_ms)))
         producer.flush(10 * _SETTLING_MS)
         self._has_written = True
+
+    def _max_request_bytes(self) -> int:
+        """Return what the broker takes of the writer: at least the largest record of each partition, which may grow."""
+        if not self.conditions.limits_requests:
+            return MAX_FRAME_BYTES
+        sizes = (
+            len(topic.key_serde.serialize(key) or b"") + len(topic.value_serde.serialize(value) or b"")
+            for topic, key, value, _ in self.scenario.rows
+        )
+        partitions = sum(self.scenario.partitions[name] for name in {row[0].name for row in self.scenario.rows})
+        return (RECORD_BYTES + max(sizes)) * 6 * partitions
 
     def _apply(self, fault: Fault) -> None:
         now_ms, counters = self.scheduler.now_ms, self.counters
