@@ -16,6 +16,7 @@ from streams.broker.service import Broker
 from streams.clients.delivery import Delivery
 from streams.clients.producer import Producer
 from streams.core.config import StreamsConfig
+from streams.core.errors import StreamsError
 from streams.core.records import TopicPartition
 from streams.core.topic import Topic
 from streams.dsl.builder import TopologySource, build_topology
@@ -234,7 +235,7 @@ class World:
         }
         self._deliveries: list[tuple[Row, Delivery]] = []
         self._has_written = False
-        self._writer_failure: BaseException | None = None
+        self._writer_failure: StreamsError | None = None
 
     def run(self) -> tuple[Outcome, str | None]:
         """Let it all happen; return what it came to, and what did not hold."""
@@ -300,7 +301,7 @@ class World:
         for index, machine in enumerate(self.machines.values()):
             scheduler.at(index * 100, machine.start)
         writer = SimProcess(scheduler, "writer")
-        writer.spawn(lambda: self._write(writer))
+        writer.spawn(lambda: self._run_writer(writer))
         for fault in self.conditions.faults:
             scheduler.at(fault.at_ms, lambda fault=fault: self._apply(fault))  # type: ignore[misc]
         scheduler.run_until(storm_ms)
@@ -322,6 +323,12 @@ class World:
             committed_only=self.scenario.is_exactly_once,
         )
         return outcome, None
+
+    def _run_writer(self, process: SimProcess) -> None:
+        try:
+            self._write(process)
+        except StreamsError as error:
+            self._writer_failure = error
 
     def _write(self, process: SimProcess) -> None:
         rows = self.conditions.arrival.arranged(self.scenario.rows)
@@ -413,6 +420,9 @@ class World:
     # --- what must hold -----------------------------------------------------------------------
 
     def _check_failures(self) -> None:
+        if self._writer_failure is not None:
+            failure = self._writer_failure
+            raise InvariantViolationError(f"writer: {type(failure).__name__}: {failure}") from failure
         for machine in self.machines.values():
             if machine.failures:
                 error = machine.failures[0]
