@@ -3,7 +3,7 @@
 import pytest
 from attrs import define, field
 
-from streams.clients.tcp.channel import Address, Channel, ChannelConfig, Item
+from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item
 from streams.core.errors import StreamsError
 from streams.protocol.error_codes import ErrorCode
 from streams.protocol.messages import (
@@ -71,7 +71,7 @@ def ends() -> Ends:
 def channel(ends: Ends) -> Channel:
     config = ChannelConfig(request_timeout_ms=2_000, connect_timeout_ms=500, max_idle_ms=9_000)
     made = Channel(
-        Address("a", 1),
+        BrokerAddress("a", 1),
         config,
         Wire(),
         lambda _, outcome: ends.outcomes.append(outcome),
