@@ -255,11 +255,10 @@ class TopicMetadata:
 
 @frozen
 class MetadataResponse:
-    """Brokers as node id -> address ("" in process), and topics; ``controller_id`` -1 = not known."""
+    """Brokers as node id -> address ("" in process), and topics."""
 
     brokers: Mapping[int, str]
     topics: Sequence[TopicMetadata]
-    controller_id: int = -1
 
 
 # --- records --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Publishing of a replay's outputs to topics: event times, headers and partitions kept, exactly once.
+"""What a replay wrote, brought to topics: event times, headers and partitions kept, exactly once.
 
-Records and the progress go into one transaction, as committed offsets of a group that is named after
-the snapshot.  If killed and run again, it continues after the last committed record.
+Records and the note of how far they are go into one transaction: the committed offsets of a group
+that is the snapshot's own.  Killed anywhere and run again, it goes on behind what counts.
 """
 
 import json
@@ -20,10 +20,10 @@ from streams.replay.errors import ReplayError, SnapshotError
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.storage import Place
 
-#: Bytes of keys and values per block; below the default maximum message size of a cluster (1 MiB).
+#: Bytes of keys and values that are sent as one block; a cluster takes 1 MiB by default.
 _BLOCK_BYTES = 500_000
 
-#: Called with the topic, the number of its committed records so far, and their total.
+#: Told the topic, how many of its records count so far, and how many there are.
 Listener = Callable[[str, int, int], None]
 
 
@@ -35,17 +35,17 @@ def publish(
     transaction_records: int = 50_000,
     on_progress: Listener = lambda topic, count, total: None,
 ) -> dict[str, int]:
-    """Publish the outputs of a snapshot to topics of a broker; return the number of records sent to each.
+    """Bring the outputs that a snapshot keeps to topics of a broker; return how many records each got now.
 
-    ``topics`` None = all that the topology writes.  Missing topics are created with the partition count of
-    the replay.  A transaction ends with the block that reaches ``transaction_records``.
+    ``topics`` None = all that the topology writes.  A topic that is missing is made, with the partitions
+    that the replay had.  A transaction ends with the block that brings it to ``transaction_records``.
     Consumers that read committed records see each record once, however often this was killed and run
-    again, while the broker keeps the offsets of the group (Kafka: seven days after the last commit).
+    again, as long as the broker keeps the offsets of the group (Kafka: seven days after the last of them).
 
     Raises:
         SnapshotError: the snapshot is damaged or was saved without outputs.
-        ReplayError: a topic is none of the outputs, has another partition count, or already has the outputs of
-            another snapshot of the application.
+        ReplayError: a topic is none of its outputs, has other partitions, or has the outputs of another
+            snapshot of the application already.
         ProducerFencedError: the same snapshot is being published elsewhere.
     """
     refuse_unawaited(on_progress, "on_progress of publish", error=ConfigError)
@@ -57,7 +57,7 @@ def publish(
         _make_topics(admin, snapshot, totals)
         _refuse_other_snapshots(admin, snapshot, totals)
         with Producer(broker, client_id=group, transactional_id=group) as producer:
-            # First: fences an earlier attempt and aborts its open transaction.
+            # First of all: an earlier attempt is shut out, and what it left open is ended.
             producer.init_transactions()
             positions = {at: found.offset for at, found in admin.committed_offsets(group).items()}
             return {
@@ -67,7 +67,7 @@ def publish(
 
 
 def publish_group(snapshot: Snapshot) -> str:
-    """Return the group whose offsets record the progress; also the prefix of the transactional id."""
+    """Return the group whose offsets say how far a snapshot was published; its transactions are named so too."""
     return f"{_prefix(snapshot)}{snapshot.id}"
 
 
@@ -80,7 +80,7 @@ def _publish_topic(
     transaction_records: int,
     on_progress: Listener,
 ) -> int:
-    """Publish one topic's records; return how many were sent."""
+    """Bring one topic's records, and return how many."""
     group = GroupMetadata(publish_group(snapshot))
     note = json.dumps({"snapshot": snapshot.id, "parent": snapshot.parent})
     sent = 0
@@ -102,7 +102,7 @@ def _publish_topic(
 
 
 def _after(blocks: Iterable[Block], position: int) -> Iterator[Block]:
-    """Yield the records without the first ``position``."""
+    """Yield records without the first ``position``."""
     for block in blocks:
         if position < len(block):
             yield block.slice(position) if position else block
@@ -110,7 +110,7 @@ def _after(blocks: Iterable[Block], position: int) -> Iterator[Block]:
 
 
 def _chunks(blocks: Iterable[Block], records: int) -> Iterator[list[Block]]:
-    """Yield the blocks of each transaction, within the maximum message size."""
+    """Yield what goes into one transaction, as blocks that a cluster takes."""
     chunk: list[Block] = []
     count = 0
     for block in blocks:
@@ -139,10 +139,10 @@ def _parts(block: Block) -> Iterator[Block]:
 
 
 def _totals(snapshot: Snapshot, topics: "Iterable[TopicLike] | None") -> dict[str, int]:
-    """Return the topics to publish with their number of records.
+    """Return the topics to publish, with how many records each has.
 
     Raises:
-        SnapshotError: the outputs were not saved.
+        SnapshotError: the outputs were not kept.
         ReplayError: a topic is none of the outputs.
     """
     known = sorted({*snapshot.structure["sinks"], *output_topics(snapshot.outputs)})
@@ -166,10 +166,10 @@ def _totals(snapshot: Snapshot, topics: "Iterable[TopicLike] | None") -> dict[st
 
 
 def _make_topics(admin: Admin, snapshot: Snapshot, names: Iterable[str]) -> None:
-    """Create the topics that are missing.
+    """Make topics that are missing.
 
     Raises:
-        ReplayError: one has another partition count than in the replay.
+        ReplayError: one has other partitions than the replay.
     """
     existing = set(admin.list_topics())
     for name in names:
@@ -186,10 +186,10 @@ def _make_topics(admin: Admin, snapshot: Snapshot, names: Iterable[str]) -> None
 
 
 def _refuse_other_snapshots(admin: Admin, snapshot: Snapshot, names: Mapping[str, int]) -> None:
-    """Check that topics have no outputs of snapshots that are not ancestors of this one.
+    """Refuse topics that have the outputs of a snapshot from which this one does not go on.
 
     Raises:
-        ReplayError: their records would be duplicated.
+        ReplayError: their records would be there twice.
     """
     parents: dict[str, str | None] = {snapshot.id: snapshot.parent}
     topics: dict[str, set[str]] = {}
