@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from streams.core.client_settings import ConsumerSettings, ProducerSettings
+from streams.core.client_settings import ConsumerSettings, ParallelSettings, ProducerSettings
 from streams.core.config import SETTINGS
 from streams.core.setting import Setting, table_of
 
@@ -52,6 +52,12 @@ def page() -> str:
         "### `Producer`",
         "",
         *_rows(table_of(ProducerSettings).values()),
+        "",
+        "### `ParallelConsumer`",
+        "",
+        "Besides those of a consumer:",
+        "",
+        *_rows(table_of(ParallelSettings).values()),
     ]
     return "\n".join([*head, *_rows(SETTINGS.values()), *clients]) + "\n"
 

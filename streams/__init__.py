@@ -87,8 +87,8 @@ from streams.dsl import (
     ValueTransformer,
     build_topology,
 )
-from streams.runtime.instance import ExceptionResponse
 from streams.runtime.life import State
+from streams.runtime.listeners import ExceptionResponse
 from streams.runtime.queries import KeyQueryMetadata, StoreView, StreamsMetadata
 from streams.state import (
     KeyValueStore,

@@ -16,20 +16,38 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import ClientClosedError, ConfigError
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId
-from streams.core.settings import Settings
+from streams.core.settings import ApplicationSettings, Settings
 from streams.core.threads import SystemThreads, Threads
-from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
+from streams.core.user_code import refuse_unawaited_methods
 from streams.dsl.builder import TopologySource, build_topology
 from streams.protocol.transport import Cluster
+from streams.runtime.environment import Environment
 from streams.runtime.homes import home_of
-from streams.runtime.instance import ExceptionHandler, Instance
+from streams.runtime.instance import Instance
 from streams.runtime.life import State, StateListener
+from streams.runtime.listeners import ExceptionHandler, InstanceListeners
 from streams.runtime.queries import KeyPartitioner, KeyQueryMetadata, StoreView, owner_of, spec_of
 from streams.runtime.restore import RestoreListener
 from streams.topology.subtopologies import PartitionGrouper
 
 #: How long ``run`` waits between two looks at what has ended.
 _LOOK_MS = 50
+
+
+def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster, EmbeddedBroker | None]:
+    """Return the cluster to run on, and the broker to close with the application if it was made for it."""
+    if config.bootstrap_servers:
+        if broker is not None:
+            raise ConfigError("both broker= and bootstrap_servers= are given: give one of them")
+        return TcpCluster.of(config), None
+    if given := config.security.given():
+        raise ConfigError(
+            f"{', '.join(given)}: of connections to a cluster; give bootstrap_servers=, or the security to broker="
+        )
+    if broker is not None:
+        return broker, None
+    own = EmbeddedBroker()
+    return own, own
 
 
 class Streams:
@@ -56,7 +74,6 @@ class Streams:
         self,
         topology: TopologySource,
         *,
-        application_id: str,
         broker: Cluster | None = None,
         clock: Clock | None = None,
         grouper: PartitionGrouper | None = None,
@@ -64,41 +81,23 @@ class Streams:
         on_restore: RestoreListener | None = None,
         on_exception: ExceptionHandler | None = None,
         threads: Threads | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[ApplicationSettings],
     ) -> None:
-        self.config = StreamsConfig.of(application_id=application_id, **settings)
-        for name, function in (("on_state", on_state), ("on_restore", on_restore), ("on_exception", on_exception)):
-            refuse_unawaited(function, name, error=ConfigError)
+        self.config = StreamsConfig.of(**settings)
+        if not self.config.application_id:
+            raise ConfigError("an application needs a name: pass application_id=...")
+        listeners = InstanceListeners(on_state, on_restore, on_exception)
         refuse_unawaited_methods(grouper, ("groups",), "grouper", error=ConfigError)
-        if broker is not None and self.config.bootstrap_servers:
-            raise ConfigError("both broker= and bootstrap_servers= are given: give one of them")
-        if not self.config.bootstrap_servers and (given := self.config.security.given()):
-            raise ConfigError(
-                f"{', '.join(given)}: of connections to a cluster; give bootstrap_servers=, or the security to broker="
-            )
         self.topology = build_topology(topology, self.config)
-        cluster: Cluster
-        if broker is not None:
-            cluster = broker
-        elif self.config.bootstrap_servers:
-            cluster = TcpCluster.of(self.config)
-        else:
-            cluster = EmbeddedBroker()
-        self._own_broker = cluster if isinstance(cluster, EmbeddedBroker) and broker is None else None
-        self.broker: Cluster = cluster
-        self._instance = Instance(
-            self.topology,
-            self.config,
+        self.broker, self._own_broker = _cluster_of(self.config, broker)
+        environment = Environment(
             self.broker,
             clock or SystemClock(),
             home_of(Path(self.config.state_dir) if self.config.state_dir else None, self.config),
+            threads or SystemThreads(),
             creates_topics=isinstance(self.broker, EmbeddedBroker),
-            grouper=grouper,
-            on_state=on_state,
-            restore_listener=on_restore,
-            on_exception=on_exception,
-            threads=threads or SystemThreads(),
         )
+        self._instance = Instance(self.topology, self.config, environment, listeners, grouper)
 
     @property
     def state(self) -> State:

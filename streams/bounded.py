@@ -6,6 +6,7 @@ every task has come to the end of all that it reads.  Imports everything below; 
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -22,6 +23,7 @@ from streams.core.records import Block, TopicPartition
 from streams.core.settings import Settings
 from streams.dsl.builder import TopologySource, build_topology
 from streams.runtime.bounded import BoundedProgress
+from streams.runtime.environment import Environment
 from streams.runtime.filling import LaneFilling
 from streams.runtime.homes import home_of
 from streams.runtime.instance import Instance
@@ -145,13 +147,13 @@ def run_bounded(
         instance = Instance(
             built,
             config,
-            broker,
-            SystemClock(),
-            home_of(None if state_dir is None else state_dir / "state", config),
-            creates_topics=True,
-            is_bounded=True,
-            final_flush=final_flush,
-            end_offset=broker.end_offset,
+            Environment(
+                broker,
+                SystemClock(),
+                home_of(None if state_dir is None else state_dir / "state", config),
+                creates_topics=True,
+            ),
+            bounds=partial(BoundedProgress, end_offset=broker.end_offset, final_flush=final_flush),
         )
         globals_first = {topic for store in built.global_stores.values() for topic in store.source.topics}
         for topic in sorted(globals_first & set(inputs)):

@@ -13,13 +13,24 @@ from typing import NamedTuple
 
 import pytest
 
-from streams.core.client_settings import ConnectionSettings, ConsumerSettings, ProducerSettings
+from streams.core.client_settings import (
+    ConnectionSettings,
+    ConsumerSettings,
+    GroupClientSettings,
+    ParallelSettings,
+    ProducerSettings,
+)
 from streams.core.config import SETTINGS
 from streams.core.setting import table_of
 
 ROOT = Path(__file__).parents[1]
 MODULE_LINES = 600
 FUNCTION_LINES = 70
+CONSTRUCTOR_LINES = 30
+PARAMETERS = 8
+#: Packages whose services are made from few parts and settings that are handed down whole.
+NOT_YET = ("streams/runtime/task.py:",)
+WIRED = ("cli", "app", "runtime", "broker", "clients", "group", "core")
 #: Types that a table at the top of a module is declared as, so that mypy refuses to change it.
 READ_ONLY = re.compile(r"^(typing\.)?(Final\[)?(Mapping|Sequence|Set|Collection|tuple|frozenset)\b")
 MUTABLE_CALLS = {"dict", "list", "set", "defaultdict", "deque", "Counter", "OrderedDict", "WeakKeyDictionary"}
@@ -54,6 +65,41 @@ def long_functions(modules: Iterable[Source]) -> Iterator[str]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 count = (node.end_lineno or node.lineno) - node.lineno + 1
                 if count > FUNCTION_LINES:
+                    yield f"{module.path}:{node.lineno}: {node.name} has {count} lines"
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    arguments = function.args
+    names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    return len([name for name in names if name not in ("self", "cls")])
+
+
+def _required_fields(class_: ast.ClassDef) -> int:
+    """Return how many values a class of attrs has to be given."""
+    fields = [node for node in class_.body if isinstance(node, ast.AnnAssign)]
+    return sum(field.value is None and "ClassVar" not in ast.unparse(field.annotation) for field in fields)
+
+
+def wide_functions(modules: Iterable[Source]) -> Iterator[str]:
+    """Functions and constructors with too many parameters; overloads repeat a function, frozen classes are values."""
+    for module in modules:
+        for node in ast.walk(module.tree):
+            decorators = " ".join(ast.unparse(found) for found in getattr(node, "decorator_list", ()))
+            count = 0
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and "overload" not in decorators:
+                count = _parameters(node)
+            elif isinstance(node, ast.ClassDef) and "define" in decorators:
+                count = _required_fields(node)
+            if count > PARAMETERS:
+                yield f"{module.path}:{node.lineno}: {node.name} has {count} parameters"
+
+
+def long_constructors(modules: Iterable[Source]) -> Iterator[str]:
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef) and node.name in ("__init__", "__attrs_post_init__"):
+                count = (node.end_lineno or node.lineno) - node.lineno + 1
+                if count > CONSTRUCTOR_LINES:
                     yield f"{module.path}:{node.lineno}: {node.name} has {count} lines"
 
 
@@ -206,6 +252,18 @@ BROKEN: dict[str, tuple[Callable[[], Iterator[str]], list[str]]] = {
         lambda: long_functions([source("a.py", "def f():\n" + "    x = 1\n" * 70)]),
         ["a.py:1: f has 71 lines"],
     ),
+    "parameters": (
+        lambda: wide_functions([source("a.py", "def f(self, a, b, c, d, e, f, g, h, *, i): ...")]),
+        ["a.py:1: f has 9 parameters"],
+    ),
+    "values": (
+        lambda: wide_functions([source("a.py", "@define\nclass A:\n" + "".join(f"    x{n}: int\n" for n in range(9)))]),
+        ["a.py:2: A has 9 parameters"],
+    ),
+    "constructor": (
+        lambda: long_constructors([source("a.py", "class A:\n    def __init__(self):\n" + "        x = 1\n" * 30)]),
+        ["a.py:2: __init__ has 31 lines"],
+    ),
     "global": (
         lambda: mutable_globals([source("a.py", "A = {}\nB: dict[str, int] = {}\nC: Mapping[str, int] = {}")]),
         ["a.py:1: A is not declared as a Mapping, Sequence or Set", "a.py:2: B is declared as dict[str, int]"],
@@ -234,8 +292,22 @@ def test_a_rule_finds_what_breaks_it(rule):
     assert list(find()) == broken
 
 
+def test_services_are_made_from_few_parts():
+    wired = [module for module in SOURCES if re.split("[/.]", module.path)[1] in WIRED]
+    found = [*wide_functions(wired), *long_constructors(wired)]
+
+    assert [line for line in found if not line.startswith(NOT_YET)] == []
+
+
 def test_every_setting_is_read():
-    tables = [SETTINGS, table_of(ConsumerSettings), table_of(ProducerSettings), table_of(ConnectionSettings)]
+    tables = [
+        SETTINGS,
+        table_of(ConsumerSettings),
+        table_of(ProducerSettings),
+        table_of(ConnectionSettings),
+        table_of(ParallelSettings),
+        table_of(GroupClientSettings),
+    ]
 
     assert list(unread_settings(SOURCES, {name: None for table in tables for name in table})) == []
 

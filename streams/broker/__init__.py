@@ -1,10 +1,10 @@
 """The embedded broker: topics, logs and groups of one process, with nothing to install."""
 
 from streams.broker.array import ArrayStorage
-from streams.broker.config import BrokerConfig
+from streams.broker.config import BrokerConfig, FsyncPolicy
 from streams.broker.embedded import EmbeddedBroker
 from streams.broker.expiry import TTL_HEADER, ttl_header
-from streams.broker.file import FileStorage, FsyncPolicy
+from streams.broker.file import FileStorage
 from streams.broker.linked import LinkedStorage
 from streams.broker.offline import OfflineTopics, offline_topics
 from streams.broker.serialization import Serialization

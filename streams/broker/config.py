@@ -6,7 +6,7 @@ broker in process are accepted and shown, so that scripts for Kafka run unchange
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from attrs import frozen
 
@@ -225,6 +225,11 @@ _OF_OLDER_KAFKA = frozenset(
 )
 
 
+#: When appended bytes are forced to the disk: never (the system decides), on ``flush``
+#: (the broker flushes with every commit of offsets), or with every append.
+FsyncPolicy: TypeAlias = Literal["never", "commit", "always"]
+
+
 @frozen
 class BrokerConfig:
     """Settings of a broker.
@@ -235,6 +240,7 @@ class BrokerConfig:
     ``log.retention.check.interval.ms``); None = only when ``maintain`` is called.
     ``serves_damaged``: partitions whose records are damaged are offline, the others are served; False = the broker
     does not open.
+    ``fsync``: when files are synced to the disk.  ``is_private``: no process but this one and its children connects.
     """
 
     node_id: int = 0
@@ -242,3 +248,16 @@ class BrokerConfig:
     default_partitions: int = 1
     maintenance_interval_ms: int | None = 300_000
     serves_damaged: bool = False
+    fsync: FsyncPolicy = "never"
+    is_private: bool = False
+
+
+class BrokerOptions(TypedDict, total=False):
+    """The fields of ``BrokerConfig`` that ``EmbeddedBroker`` takes."""
+
+    auto_create_topics: bool
+    default_partitions: int
+    maintenance_interval_ms: int | None
+    serves_damaged: bool
+    fsync: FsyncPolicy
+    is_private: bool

@@ -12,6 +12,7 @@ from itertools import count
 from typing import Protocol
 
 from streams.broker.service import Broker
+from streams.clients.network import ONE_BROKER
 from streams.core.clock import Clock, VirtualClock
 from streams.core.errors import BrokerError, ClientClosedError
 from streams.protocol.messages import ErrorCode, Request, Response
@@ -208,7 +209,9 @@ class Driver:
 
 
 class LocalConnection:
-    """One client's way to the embedded broker; see ``protocol.transport.Connection``."""
+    """One client's connection to the embedded broker; see ``protocol.transport.Connection``."""
+
+    traits = ONE_BROKER
 
     def __init__(self, driver: "Driver", client_id: str) -> None:
         self.client_id = client_id

@@ -19,14 +19,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from attrs import evolve
 
-from streams.broker.config import PARTITIONER, RECORD_TTL, BrokerConfig
+from streams.broker.config import PARTITIONER, RECORD_TTL, BrokerConfig, BrokerOptions
 from streams.broker.directory import cluster_id, locked, login_secret
 from streams.broker.driver import Driver, LocalConnection
-from streams.broker.file import FsyncPolicy
 from streams.broker.serialization import Serialization
 from streams.broker.service import Broker
 from streams.broker.tcp import BrokerServer, Limits, Users, parse_address, tls_context
@@ -88,46 +87,46 @@ class EmbeddedBroker:
         data_dir: str | os.PathLike[str] | None = None,
         *,
         clock: Clock | None = None,
-        default_partitions: int = 1,
         storage: StorageChoice | None = None,
         storages: Mapping[str, StorageChoice] | None = None,
         serializations: Mapping[str, Serialization] | None = None,
         partitioners: Mapping[str, Partitioner] | None = None,
-        fsync: FsyncPolicy = "never",
-        auto_create_topics: bool = True,
-        maintenance_interval_ms: int | None = 300_000,
-        serves_damaged: bool = False,
         group_config: CoordinatorConfig | None = None,
-        is_private: bool = False,
         rng: Random | None = None,
+        **options: Unpack[BrokerOptions],
     ) -> None:
-        directory = None if data_dir is None else Path(data_dir)
-        if storage is None:
-            storage = "array" if directory is None else "file"
-        self._config = BrokerConfig(
-            auto_create_topics=auto_create_topics,
-            default_partitions=default_partitions,
-            maintenance_interval_ms=maintenance_interval_ms,
-            serves_damaged=serves_damaged,
-        )
+        directory = self._directory = None if data_dir is None else Path(data_dir)
+        self._config = BrokerConfig(**options)
         for topic, function in (partitioners or {}).items():
             refuse_unawaited(function, f"partitioner of topic {topic!r}", error=ConfigError)
-        own = Storages(storage, dict(storages or {}), directory, fsync, serializations or {}, partitioners or {})
-        machine = Broker(Topics(own), Coordinator(group_config or CoordinatorConfig(), rng or Random()), self._config)
-        self._directory = directory
+        default = storage or ("array" if directory is None else "file")
+        topics = Topics(
+            Storages(
+                default, dict(storages or {}), directory, self._config.fsync, serializations or {}, partitioners or {}
+            )
+        )
+        coordinator = Coordinator(group_config or CoordinatorConfig(), rng or Random())
+        self._machine = Broker(topics, coordinator, self._config)
         self._lock_descriptor = None if directory is None else locked(directory)
+        self._driver = self._loaded(SystemClock() if clock is None else clock)
+        self._lock, self._clock = self._driver.lock, self._driver.clock
+        self._servers: list[BrokerServer] = []
+
+    def _loaded(self, clock: Clock) -> Driver:
+        """Read what the directory has; put out the members of the process that had it open before."""
+        machine = self._machine
         try:
-            self._driver = Driver(machine, SystemClock() if clock is None else clock, cluster_id(directory))
-            machine.load(self._driver.now_ms())
+            driver = Driver(machine, clock, cluster_id(self._directory))
+            machine.load(driver.now_ms())
             # Members of the process that had this open before have no host.
-            gone = lambda member: is_private or not member.client_host  # noqa: E731
-            machine.coordinator.put_out(gone, self._driver.now_ms())
+            machine.coordinator.put_out(
+                lambda member: self._config.is_private or not member.client_host, driver.now_ms()
+            )
         except BaseException:
             machine.close()
             self._unlock()
             raise
-        self._machine, self._lock, self._clock = machine, self._driver.lock, self._driver.clock
-        self._servers: list[BrokerServer] = []
+        return driver
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from attrs import define, field
 
@@ -19,6 +18,7 @@ from streams.broker.array import joined, numbered
 from streams.broker.batches import EncodedRun, gap_batches, pieces, run_of
 from streams.broker.cache import CacheBudget, RecentBatches
 from streams.broker.checkpoint import write_checkpoint
+from streams.broker.config import FsyncPolicy
 from streams.broker.files import DIRECTORY_MODE, OpenFiles, sync_directory
 from streams.broker.limits import PARTITION_CACHE_BYTES
 from streams.broker.recovery import RECOVERY_FILE, START_FILE, damaged, recovered
@@ -32,10 +32,6 @@ from streams.protocol import batch
 from streams.protocol.batch import BatchHeader
 from streams.protocol.compression import codec_number
 from streams.protocol.wire import EncodedBlock
-
-#: When appended bytes are forced to the disk: never (the system decides), on ``flush``
-#: (the broker flushes with every commit of offsets), or with every append.
-FsyncPolicy: TypeAlias = Literal["never", "commit", "always"]
 
 _DEFAULT_SEGMENT_BYTES = 1 << 30
 _DEFAULT_SEGMENT_MS = 604_800_000

@@ -186,6 +186,19 @@ class Broker:
             )
         handler(request, now_ms, answer)
 
+    def handle_remote(self, request: Request, now_ms: int, answer: Answer) -> None:
+        """Take a request of another process; commits for partitions that do not exist are refused.
+
+        In process they are taken: a hand-over commits offsets of topics that the next run creates.
+        """
+        if isinstance(request, OffsetCommit | TxnOffsetCommit):
+            logs = self.topics.logs
+            unknown = [partition for partition in request.offsets if partition not in logs]
+            if unknown:
+                self._commit_known(request, unknown, now_ms, answer)
+                return
+        self.handle(request, now_ms, answer)
+
     def _answer_now(self, handler: administration.Handler, request: Request, now_ms: int, answer: Answer) -> None:
         answer(handler(self, request, now_ms))
 
@@ -494,12 +507,6 @@ class Broker:
         answer(FindCoordinatorResponse(ErrorCode.NONE, self.config.node_id))
 
     def _group(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, answer: Answer) -> None:
-        if isinstance(request, OffsetCommit | TxnOffsetCommit):
-            logs = self.topics.logs
-            unknown = [partition for partition in request.offsets if partition not in logs]
-            if unknown:
-                self._commit_known(request, unknown, now_ms, answer)
-                return
         self._perform(self.coordinator.handle(request, now_ms, _GroupToken(request, answer)), now_ms)
 
     def _commit_known(
@@ -514,7 +521,7 @@ class Broker:
             answer(evolve(response, errors={**response.errors, **errors}))
 
         if known:
-            self._group(evolve(request, offsets=known), now_ms, answer_all)
+            self.handle(evolve(request, offsets=known), now_ms, answer_all)
         else:
             answer_all(OffsetCommitResponse({}) if isinstance(request, OffsetCommit) else TxnOffsetCommitResponse({}))
 

@@ -16,9 +16,9 @@ from typing import Literal, TypeAlias
 from attrs import define, evolve, field, frozen
 
 from streams.broker.array import array_storage
-from streams.broker.config import PARTITIONER, STORAGE, TopicConfig, parse_config
+from streams.broker.config import PARTITIONER, STORAGE, FsyncPolicy, TopicConfig, parse_config
 from streams.broker.damaged import DamagedStorage
-from streams.broker.file import FsyncPolicy, file_storage
+from streams.broker.file import file_storage
 from streams.broker.files import write_atomically
 from streams.broker.folders import Adoption, Entry, check_owner, stored_topics, topics_document, write_metadata
 from streams.broker.guarded import guarded

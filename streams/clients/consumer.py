@@ -95,12 +95,10 @@ class Consumer:
         self._timeout_ms = settings.default_api_timeout_ms
         self._next_auto_commit_ms = self._clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._absent: list[TopicPartition] = []
-        #: Until then a broker may not know yet of the assigned partitions.
-        self._settled_ms = 0
+        self._settled_ms = 0  # Until then a broker may not know yet of the assigned partitions.
         self._is_woken = self._is_closed = False
         self._late_callbacks: deque[Callable[[], None]] = deque()
-        self._lock: ConsumerLock | None = None
-        self._heartbeat = self._heartbeat_in(threads)
+        self._lock, self._heartbeat = self._background(threads)
 
     # --- what to read -----------------------------------------------------------------
 
@@ -433,15 +431,14 @@ class Consumer:
         session.before_revoke = self._before_revoke
         return session
 
-    def _heartbeat_in(self, threads: Threads | None) -> BackgroundHeartbeat | None:
-        """Start the heartbeat in the background, if it is wanted."""
+    def _background(self, threads: Threads | None) -> tuple[ConsumerLock | None, BackgroundHeartbeat | None]:
+        """Start the heartbeat in the background, if it is wanted; return its lock and the heartbeat."""
         if self._session is None or not self._settings.background_heartbeat:
-            return None
+            return None, None
         threads = threads or SystemThreads()
-        self._lock = ConsumerLock(threads)
-        return BackgroundHeartbeat(
-            threads, self._lock, self._session.keep_alive, f"{self._settings.client_id}-heartbeat"
-        )
+        lock = ConsumerLock(threads)
+        name = f"{self._settings.client_id}-heartbeat"
+        return lock, BackgroundHeartbeat(threads, lock, self._session.keep_alive, name)
 
     def _work(self) -> bool:
         """Do everything but fetching; return whether something was done."""

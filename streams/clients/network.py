@@ -13,7 +13,7 @@ from streams.clients.errors import RETRIABLE, RequestTimeoutError, as_error
 from streams.core.clock import Clock
 from streams.core.errors import BrokerError
 from streams.protocol.messages import ErrorCode, Request, Response
-from streams.protocol.transport import Connection
+from streams.protocol.transport import Connection, Traits
 
 R = TypeVar("R", bound=Response)
 
@@ -22,6 +22,11 @@ Callback: TypeAlias = Callable[[Response | Exception], None]
 
 #: Any broker will do.
 ANY_NODE: Final = -1
+
+#: A broker that is alone: the embedded one.  It knows every topic, and no other one can take its partitions over.
+ONE_BROKER: Final = Traits(0, RETRIABLE)
+#: A cluster.  A new topic takes a moment to be known everywhere; after a disk failure another broker may lead.
+SEVERAL_BROKERS: Final = Traits(3_000, RETRIABLE | {ErrorCode.STORAGE_ERROR})
 
 # Under a virtual clock waiting takes no time: so many fruitless polls in a row mean that nothing will come.
 _FRUITLESS_LIMIT: Final = 100
@@ -61,20 +66,6 @@ class Backoff:
         return min(max(self.base_ms, self.max_ms), self.base_ms << min(max(0, attempts - 1), 20))
 
 
-@frozen
-class Traits:
-    """What is to be expected of a way to brokers.
-
-    ``is_lossy``: a message may vanish, and be late or twice, without an error: it is to be repeated when no answer
-    comes.  ``settling_ms``: for how long some broker may not know of what another has made.  ``retriable`` are the
-    codes after which the same request may succeed a little later.
-    """
-
-    is_lossy: bool = True
-    settling_ms: int = 0
-    retriable: frozenset[ErrorCode] = RETRIABLE
-
-
 @define(eq=False)
 class _Pending:
     request: Request
@@ -88,8 +79,7 @@ class Network:
 
     def __init__(self, connection: Connection, clock: Clock, *, request_timeout_ms: int = 30_000) -> None:
         self._connection = connection
-        #: What its connection says of itself; the default is that of a broker in this process.
-        self.traits: Traits = getattr(connection, "traits", Traits())
+        self.traits = connection.traits
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
         self._pending: dict[int, _Pending] = {}

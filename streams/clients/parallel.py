@@ -10,8 +10,8 @@ does so for a signal.  Imports the other clients, and core.
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, Unpack
 
 from attrs import define, field
 
@@ -22,6 +22,7 @@ from streams.clients.producer import Producer
 from streams.clients.records import decode_block
 from streams.clients.session import RebalanceListener
 from streams.clients.topic_subscription import Topics
+from streams.core.client_settings import ConsumerSettings, ParallelSettings, Security
 from streams.core.clock import Clock, SystemClock
 from streams.core.dead_letters import error_headers
 from streams.core.errors import (
@@ -33,9 +34,12 @@ from streams.core.errors import (
     UnawaitedError,
 )
 from streams.core.records import Block, ConsumerRecord, TopicPartition
+from streams.core.setting import canonical_name, changed, table_of
+from streams.core.settings import ParallelOptions
 from streams.core.threads import Signal, SystemThreads, ThreadKilled, Threads, Worker
 from streams.core.topic import Topic
 from streams.core.user_code import refuse_result, refuse_unawaited
+from streams.group.assignors import Assignor
 from streams.protocol.transport import Cluster
 
 log = logging.getLogger(__name__)
@@ -85,6 +89,37 @@ class _Lane:
         self.attempts = 0
 
 
+class _Options(ParallelOptions, total=False):
+    """What is passed on to the consumer besides settings."""
+
+    bootstrap_servers: str | Iterable[str]
+    security: Security | None
+    assignors: Sequence[Assignor] | None
+
+
+def _split(options: Mapping[str, Any]) -> tuple[ParallelSettings, dict[str, Any]]:
+    """Return the settings of the pool, and what is the consumer's."""
+    passed_on, own = (
+        _Options.__annotations__.keys() - ParallelOptions.__annotations__.keys(),
+        table_of(ParallelSettings),
+    )
+    names = {
+        given: given if given in passed_on else canonical_name(given, {**table_of(ConsumerSettings), **own})
+        for given in options
+    }
+    others = {given: value for given, value in options.items() if names[given] not in own}
+    return changed(
+        ParallelSettings(), {given: value for given, value in options.items() if given not in others}
+    ), others
+
+
+def _check_handlers(handler: object, batch_handler: object) -> None:
+    if (handler is None) == (batch_handler is None):
+        raise ConfigError("a parallel consumer needs one handler: give handler= or batch_handler=")
+    refuse_unawaited(handler, "handler of a parallel consumer", error=ConfigError)
+    refuse_unawaited(batch_handler, "batch_handler of a parallel consumer", error=ConfigError)
+
+
 class ParallelConsumer:
     """Hands the records of a group's member to a pool of workers.
 
@@ -93,19 +128,19 @@ class ParallelConsumer:
 
     Args:
         topics: names, topics with their types, or one compiled pattern.
-        handler: called with one record at a time.  A plain function: nothing is awaited here, so that an
-            async one is refused, and what returns a coroutine ends the run.
+        handler: called with one record at a time.  A plain function: an async one is refused, and a returned
+            coroutine ends the run.
         batch_handler: called with up to ``batch_size`` records of one partition.
-        max_concurrency: how many handlers run at once; more than partitions are of no use.
-        max_attempts: how often a record is tried before it is given up.
-        retry_backoff_ms: the wait before a second attempt, doubled for each up to ``retry_backoff_max_ms``.
-        dead_letter_topic: where given-up records go, with headers that say why; None: they end the run.
-        max_buffered: records of a partition that wait here; above it is paused.
-        drain_timeout_ms: how long partitions that are given up wait for the handler at work.
-        settings: any other setting of ``Consumer``.
+        clock: reads the time; a virtual one in tests.
+        threads: starts the workers.
+        options: ``ParallelSettings`` by name, and arguments and settings of ``Consumer``.
+
+    Attributes:
+        handled, failed_attempts, dead_letters: how many records were handled, attempts failed, and records went to
+            the dead letter topic.
 
     Raises:
-        ConfigError: a setting does not fit.
+        ConfigError: a setting is unknown or does not fit.
     """
 
     def __init__(
@@ -116,53 +151,32 @@ class ParallelConsumer:
         handler: Callable[[Record], object] | None = None,
         *,
         batch_handler: Callable[[Sequence[Record]], object] | None = None,
-        batch_size: int = 100,
-        max_concurrency: int = 8,
-        max_attempts: int = 5,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 10_000,
-        dead_letter_topic: str | None = None,
-        max_buffered: int = 1_000,
-        commit_interval_ms: int = 1_000,
-        drain_timeout_ms: int = 30_000,
         clock: Clock | None = None,
         threads: Threads | None = None,
-        **settings: Any,
+        **options: Unpack[_Options],
     ) -> None:
-        if (handler is None) == (batch_handler is None):
-            raise ConfigError("a parallel consumer needs one handler: give handler= or batch_handler=")
-        refuse_unawaited(handler, "handler of a parallel consumer", error=ConfigError)
-        refuse_unawaited(batch_handler, "batch_handler of a parallel consumer", error=ConfigError)
-        if min(batch_size, max_concurrency, max_attempts, max_buffered) < 1:
-            raise ConfigError("batch_size, max_concurrency, max_attempts and max_buffered must be at least 1")
-        self._clock: Clock = SystemClock() if clock is None else clock
-        self._threads: Threads = SystemThreads() if threads is None else threads
-        self._consumer = Consumer(broker, group_id, enable_auto_commit=False, clock=self._clock, **settings)
-        self._producer = None
-        if dead_letter_topic is not None:
-            self._producer = Producer(broker, client_id=f"{group_id}-dead-letters", clock=self._clock)
-        self._topics: Topics = topics if not isinstance(topics, (str, Topic)) else (topics,)
-        self._typed = {} if not isinstance(self._topics, Sequence) else _typed(self._topics)
-        self._handler = handler
-        self._batch_handler = batch_handler
-        self._batch_size = 1 if batch_handler is None else batch_size
-        self._max_concurrency = max_concurrency
-        self._max_attempts = max_attempts
-        self._backoff = Backoff(retry_backoff_ms, retry_backoff_max_ms)
-        self._dead_letter_topic = dead_letter_topic
-        self._max_buffered = max_buffered
-        self._commit_interval_ms = commit_interval_ms
-        self._drain_timeout_ms = drain_timeout_ms
+        _check_handlers(handler, batch_handler)
+        self._settings, others = _split(options)
+        self._clock, self._threads = clock or SystemClock(), threads or SystemThreads()
+        self._consumer = Consumer(broker, group_id, enable_auto_commit=False, clock=self._clock, **others)
+        self._producer = self._dead_letter_producer(broker, f"{group_id}-dead-letters")
+        self._topics: Topics = (topics,) if isinstance(topics, (str, Topic)) else topics
+        self._typed = _typed(self._topics) if isinstance(self._topics, Sequence) else {}
+        self._handler, self._batch_handler = handler, batch_handler
+        self._backoff = Backoff(self._settings.retry_backoff_ms, self._settings.retry_backoff_max_ms)
         self._lock = threading.Lock()
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._ready: deque[_Lane] = deque()
-        self._idle_workers: list[Signal] = []
         self._workers: list[Worker] = []
-        self._next_commit_ms = self._clock.monotonic_ms() + commit_interval_ms
+        self._idle_workers: list[Signal] = []
+        self._next_commit_ms = self._clock.monotonic_ms() + self._settings.commit_interval_ms
         self._failure: BaseException | None = None
         self._is_stopping = False
-        #: Records handled, attempts that failed, and records that went to the dead letter topic.
         self.handled = self.failed_attempts = self.dead_letters = 0
+
+    def _dead_letter_producer(self, broker: Cluster | None, client_id: str) -> Producer | None:
+        wanted = self._settings.dead_letter_topic
+        return Producer(broker, client_id=client_id, clock=self._clock) if wanted else None
 
     # --- running ------------------------------------------------------------------------
 
@@ -180,7 +194,7 @@ class ParallelConsumer:
         refuse_unawaited(until, "until of a parallel consumer", error=ConfigError)
         self._consumer.subscribe(self._topics, _Listener(self))
         self._workers += [
-            self._threads.start(f"parallel-{number}", self._work) for number in range(self._max_concurrency)
+            self._threads.start(f"parallel-{number}", self._work) for number in range(self._settings.max_concurrency)
         ]
         try:
             while not self._is_stopping and self._failure is None and not (until is not None and _says_so(until)):
@@ -215,7 +229,7 @@ class ParallelConsumer:
                     self._offer(lane)
         self._pause_and_resume()
         if now >= self._next_commit_ms:
-            self._next_commit_ms = now + self._commit_interval_ms
+            self._next_commit_ms = now + self._settings.commit_interval_ms
             self._commit(list(self._lanes.values()))
 
     def _pause_and_resume(self) -> None:
@@ -223,10 +237,10 @@ class ParallelConsumer:
         with self._lock:
             lanes = list(self._lanes.values())
         for lane in lanes:
-            if not lane.is_paused and lane.waiting > self._max_buffered:
+            if not lane.is_paused and lane.waiting > self._settings.max_buffered:
                 lane.is_paused = True
                 self._consumer.pause((lane.partition,))
-            elif lane.is_paused and 2 * lane.waiting <= self._max_buffered:
+            elif lane.is_paused and 2 * lane.waiting <= self._settings.max_buffered:
                 lane.is_paused = False
                 self._consumer.resume((lane.partition,))
 
@@ -253,7 +267,7 @@ class ParallelConsumer:
                 lane.is_given_up = True
         if is_lost:
             return
-        until_ms = self._clock.monotonic_ms() + self._drain_timeout_ms
+        until_ms = self._clock.monotonic_ms() + self._settings.drain_timeout_ms
         for lane in lanes:
             self._await_idle(lane, until_ms)
         self._commit(lanes)
@@ -274,7 +288,7 @@ class ParallelConsumer:
             self._consumer.close()
         finally:
             for worker in self._workers:
-                worker.join(self._drain_timeout_ms)
+                worker.join(self._settings.drain_timeout_ms)
             if self._producer is not None:
                 self._producer.close()
 
@@ -322,7 +336,7 @@ class ParallelConsumer:
 
     def _handle(self, lane: _Lane) -> None:
         """Handle the next batch of a lane; whatever becomes of it, the lane is free again."""
-        block = lane.take(self._batch_size)
+        block = lane.take(1 if self._batch_handler is None else self._settings.batch_size)
         error: BaseException | None = None
         try:
             self._call(lane.partition, block)
@@ -367,7 +381,7 @@ class ParallelConsumer:
         lane.attempts += 1
         self.failed_attempts += 1
         # Bytes that cannot be read are no better the next time.
-        is_last = lane.attempts >= self._max_attempts or isinstance(error, SerializationError)
+        is_last = lane.attempts >= self._settings.max_attempts or isinstance(error, SerializationError)
         if not is_last:
             lane.due_ms = self._clock.monotonic_ms() + max(1, self._backoff.after(lane.attempts))
             return False
@@ -377,7 +391,7 @@ class ParallelConsumer:
             return False
         topic, number = lane.partition
         offset = block.offsets[0]
-        if self._producer is None or self._dead_letter_topic is None:
+        if self._producer is None:
             raise ProcessingError(
                 f"{lane.partition} at {offset}: given up after {lane.attempts} attempts: {error!r}; "
                 "correct the handler, or give dead_letter_topic= to go on without such records",
@@ -387,7 +401,7 @@ class ParallelConsumer:
             ) from error
         headers = () if block.headers is None else block.headers[0]
         delivery = self._producer.send(
-            self._dead_letter_topic,
+            self._settings.dead_letter_topic,
             block.values[0],
             key=block.keys[0],
             timestamp_ms=block.timestamps[0],

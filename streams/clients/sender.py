@@ -345,8 +345,8 @@ class Sender:
     def pause_ms(self, code: ErrorCode, failures: int) -> int:
         """Return how long to wait before a coordinator is asked again."""
         pause_ms = self.backoff.after(failures)
-        if code is ErrorCode.CONCURRENT_TRANSACTIONS and not self.network.traits.is_lossy:
-            # The markers of the transaction before are being written: that is a matter of moments.
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS:
+            # The markers of the transaction before are being written, which takes milliseconds.
             pause_ms = min(pause_ms, _MARKERS_MS << min(failures - 1, 5))
         return pause_ms
 

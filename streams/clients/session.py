@@ -89,7 +89,6 @@ def _member_config(parts: ConsumerParts) -> MemberConfig:
         settings.heartbeat_interval_ms,
         settings.max_poll_interval_ms,
         settings.client.retry_backoff_ms,
-        parts.network.traits.is_lossy,
     )
 
 
@@ -117,7 +116,6 @@ class GroupSession:
         self._fatal: BrokerError | None = None
         #: Why a request of membership cannot be made; raised once for each.
         self._refused: BrokerError | None = None
-        self._commits = 0
         self._next_plain_ms = 0
 
     # --- membership -------------------------------------------------------------------
@@ -383,9 +381,8 @@ class GroupSession:
         """Send a commit to the known coordinator; ``on_done`` gets None or the error, inside a later poll."""
         member, config = self.member, self._config
         assert member.coordinator is not None
-        self._commits += 1
         request = OffsetCommit(
-            config.group_id, offsets, member.generation_id, member.member_id, config.group_instance_id, self._commits
+            config.group_id, offsets, member.generation_id, member.member_id, config.group_instance_id
         )
         if self.is_manual:
             # Nobody's member: refused where the group has members.

@@ -300,3 +300,53 @@ class ProducerSettings:
     @property
     def _may_be_idempotent(self) -> bool:
         return self.acks == "all" and self.max_in_flight_requests <= _MAX_IDEMPOTENT_IN_FLIGHT
+
+
+@frozen(kw_only=True)
+class ParallelSettings:
+    """The settings that a ``ParallelConsumer`` has besides those of a ``Consumer``."""
+
+    batch_size: int = whole(100, "records", "Most records that one call of batch_handler gets.", minimum=1)
+    max_concurrency: int = whole(
+        8, "handlers", "How many handlers run at once; more than there are partitions are of no use.", minimum=1
+    )
+    max_attempts: int = whole(5, "attempts", "How often a record is tried before it is given up.", minimum=1)
+    retry_backoff_ms: int = whole(100, "ms", "Pause before a second attempt, doubled for each up to the maximum.")
+    retry_backoff_max_ms: int = whole(10_000, "ms", "Longest pause before another attempt.")
+    dead_letter_topic: str = text(
+        "",
+        "Topic that gets the records which are given up, with headers that say why; empty = they end the run.",
+        takes_none=True,
+    )
+    max_buffered: int = whole(
+        1_000, "records", "Records of a partition that wait for a handler; above it is paused.", minimum=1
+    )
+    commit_interval_ms: int = whole(1_000, "ms", "How often to commit.")
+    drain_timeout_ms: int = whole(30_000, "ms", "How long partitions that are given up wait for the handler at work.")
+
+
+@frozen(kw_only=True)
+class GroupClientSettings:
+    """The settings of a ``GroupClient`` and of the recipes over it.
+
+    Raises:
+        ConfigError: the heartbeat is not below the session.
+    """
+
+    client_id: str = text("worker", "Name of the client in a broker's logs and groups.")
+    group_instance_id: str = text(
+        "", "Name of a static member, which may restart without a rebalance; empty = dynamic.", takes_none=True
+    )
+    session_timeout_ms: int = whole(10_000, "ms", "Time without a heartbeat after which a member is dead.", minimum=1)
+    heartbeat_interval_ms: int = whole(3_000, "ms", "How often a member sends a heartbeat.", minimum=1)
+    rebalance_timeout_ms: int = whole(
+        60_000, "ms", "How long members have in a rebalance to give up what they hold.", minimum=1
+    )
+    retry_backoff_ms: int = whole(100, "ms", "Pause before a retry.")
+
+    def __attrs_post_init__(self) -> None:
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be below "
+                f"session_timeout_ms={self.session_timeout_ms}"
+            )

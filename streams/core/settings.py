@@ -6,7 +6,7 @@ checker cannot derive these from them, so that a test holds the two equal.  Impo
 
 import os
 from datetime import timedelta
-from typing import Literal, TypeAlias, TypedDict
+from typing import Literal, Required, TypeAlias, TypedDict
 
 from streams.core.handlers import DeserializationHandler, ProcessingHandler, ProductionHandler
 from streams.core.timestamps import Extractor, ExtractorName, TimestampFunction
@@ -83,6 +83,19 @@ class ConsumerOptions(_Consumer, total=False):
     allow_auto_create_topics: bool
 
 
+class ParallelOptions(ConsumerOptions, total=False):
+    """Settings of a ``ParallelConsumer``; ``retry_backoff_ms`` is that of its handlers."""
+
+    batch_size: int
+    max_concurrency: int
+    max_attempts: int
+    retry_backoff_max_ms: Milliseconds
+    dead_letter_topic: str | None
+    max_buffered: int
+    commit_interval_ms: Milliseconds
+    drain_timeout_ms: Milliseconds
+
+
 class ProducerOptions(_Producer, total=False):
     """Settings of a ``Producer``."""
 
@@ -91,8 +104,19 @@ class ProducerOptions(_Producer, total=False):
     transactional_id: str | None
 
 
+class GroupClientOptions(TypedDict, total=False):
+    """Settings of a ``GroupClient``."""
+
+    client_id: str
+    group_instance_id: str | None
+    session_timeout_ms: Milliseconds
+    heartbeat_interval_ms: Milliseconds
+    rebalance_timeout_ms: Milliseconds
+    retry_backoff_ms: Milliseconds
+
+
 class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
-    """All settings of an application but its id, which is an argument of its own; see the reference of settings."""
+    """All settings of an application but its id; see the reference of settings."""
 
     bootstrap_servers: str | list[str] | tuple[str, ...]
     client_id: str
@@ -124,3 +148,9 @@ class Settings(_Consumer, _Producer, _Connection, _Security, total=False):
     repartition_purge_interval_ms: Milliseconds
     replication_factor: int
     state_memory_max_bytes: int
+
+
+class ApplicationSettings(Settings, total=False):
+    """All settings of an application."""
+
+    application_id: Required[str]

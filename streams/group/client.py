@@ -8,12 +8,15 @@ Imports protocol and core only.
 from collections import deque
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 from attrs import frozen
 
+from streams.core.client_settings import GroupClientSettings
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError
+from streams.core.setting import changed
+from streams.core.settings import GroupClientOptions
 from streams.core.threads import Signal, SystemThreads, ThreadKilled, Threads, Worker
 from streams.core.user_code import refuse_unawaited_methods
 from streams.group.member import Failed, Member, MemberConfig, MemberState, PerformAssignment, Send
@@ -99,12 +102,26 @@ class _Policy:
         return [_Revoked()] if had else []
 
 
+def _member_config(group_id: str, settings: GroupClientSettings) -> MemberConfig:
+    if not group_id:
+        raise ConfigError("a group member needs a group id that is not empty")
+    return MemberConfig(
+        group_id,
+        settings.client_id,
+        settings.group_instance_id or None,
+        settings.session_timeout_ms,
+        settings.heartbeat_interval_ms,
+        settings.rebalance_timeout_ms,
+        settings.retry_backoff_ms,
+    )
+
+
 class GroupClient:
     """One member of a group; call ``poll`` often enough, or let ``start`` do it in a thread.
 
     All members of a group have the same ``protocol_type`` and ``protocol_name``.  Times are milliseconds.
-    A member that has not been heard of for ``session_timeout_ms`` loses its place; at a new round everybody has
-    ``rebalance_timeout_ms`` to put down what it has.
+    A member that sends no heartbeat for ``session_timeout_ms`` loses its place; in a rebalance members have
+    ``rebalance_timeout_ms`` to give up what they hold.  ``options`` are ``GroupClientSettings`` by name.
 
     Raises:
         ConfigError: there is no broker, or a setting does not fit.
@@ -118,31 +135,18 @@ class GroupClient:
         *,
         protocol_type: str = WORK_PROTOCOL_TYPE,
         protocol_name: str = "default",
-        client_id: str = "worker",
-        group_instance_id: str | None = None,
-        session_timeout_ms: int = 10_000,
-        heartbeat_interval_ms: int = 3_000,
-        rebalance_timeout_ms: int = 60_000,
-        retry_backoff_ms: int = 100,
         clock: Clock | None = None,
         threads: Threads | None = None,
+        **options: Unpack[GroupClientOptions],
     ) -> None:
         if broker is None:
             raise ConfigError("a group member needs a broker; pass an EmbeddedBroker() or another cluster")
-        if not group_id:
-            raise ConfigError("a group member needs a group id that is not empty")
         refuse_unawaited_methods(listener, _LISTENER_METHODS, f"listener of group {group_id!r}", error=ConfigError)
-        if heartbeat_interval_ms >= session_timeout_ms:
-            raise ConfigError(
-                f"heartbeat_interval_ms={heartbeat_interval_ms} must be below session_timeout_ms={session_timeout_ms}"
-            )
-        times = session_timeout_ms, heartbeat_interval_ms, rebalance_timeout_ms, retry_backoff_ms
-        self._config = MemberConfig(group_id, client_id, group_instance_id, *times)
-        self._clock: Clock = SystemClock() if clock is None else clock
-        self._threads: Threads = SystemThreads() if threads is None else threads
+        self._config = _member_config(group_id, changed(GroupClientSettings(), options))
+        self._clock, self._threads = clock or SystemClock(), threads or SystemThreads()
         self._listener = listener
         self._member = Member(self._config, _Policy(protocol_type, protocol_name, listener))
-        self._connection = broker.connect(client_id)
+        self._connection = broker.connect(self._config.client_id)
         self._pending: dict[int, tuple[Request, int]] = {}
         self._actions: deque[object] = deque()
         self._has_assignment = False

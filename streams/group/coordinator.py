@@ -167,7 +167,7 @@ class Coordinator:
             self._groups.discard(group)
         elif member is None:
             self._join_new(group, request, now_ms, token)
-        elif request.member_id or (request.nonce and request.nonce == member.nonce):
+        elif request.member_id:
             self._rejoin(group, member, request, now_ms, token)
         else:
             self._replace_static(group, member, request, now_ms, token)
@@ -211,8 +211,6 @@ class Coordinator:
             request.session_timeout_ms,
             request.rebalance_timeout_ms,
             tuple(request.protocols),
-            nonce=request.nonce,
-            join_sequence=request.sequence,
             client_host=request.client_host,
         )
 
@@ -224,9 +222,6 @@ class Coordinator:
     def _rejoin(self, group: Group, member: GroupMember, request: JoinGroup, now_ms: int, token: object) -> None:
         protocols = tuple(request.protocols)
         is_settled = group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
-        if 0 <= request.sequence <= member.join_sequence:
-            self._join_again(group, member, request, token, is_settled=is_settled)
-            return
         is_same = protocols == tuple(member.protocols)
         must_assign = group.state is GroupState.STABLE and member.member_id == group.leader
         self._update(group, member, request)
@@ -237,20 +232,6 @@ class Coordinator:
             return
         self._wait_for_join(group, member, token)
         self._rebalance(group, now_ms)
-
-    def _join_again(
-        self, group: Group, member: GroupMember, request: JoinGroup, token: object, *, is_settled: bool
-    ) -> None:
-        """A join that was taken before comes once more, or one comes behind a later one: it changes nothing."""
-        if request.sequence < member.join_sequence:
-            self._reply(token, JoinGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
-        elif member.join_token is not None:
-            member.join_token = token
-        elif is_settled:
-            self._reply(token, self._joined(group, member))
-        else:
-            # It was answered, and the next round has begun: nobody waits for this one in it.
-            self._reply(token, JoinGroupResponse(ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id))
 
     def _replace_static(self, group: Group, old: GroupMember, request: JoinGroup, now_ms: int, token: object) -> None:
         """A static member is back under a new member id, with its old assignment (KIP-345)."""
@@ -277,7 +258,6 @@ class Coordinator:
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.client_id, member.client_host = request.client_id, request.client_host
-        member.join_sequence = request.sequence
         if len(group.members) == 1:
             group.protocol_type = request.protocol_type
 
@@ -491,12 +471,6 @@ class Coordinator:
         if error:
             return dict.fromkeys(request.offsets, error)
         group = self._groups.made(request.group_id)
-        if request.sequence >= 0 and request.member_id in group.members:
-            member = group.members[request.member_id]
-            if request.sequence <= member.commit_sequence:
-                # A later one has overtaken it, or this is the same once more: what counts is there.
-                return dict.fromkeys(request.offsets, ErrorCode.NONE)
-            member.commit_sequence = request.sequence
         limit = self._config.offset_metadata_max_bytes
         kept = {p: found for p, found in request.offsets.items() if len(found.metadata.encode()) <= limit}
         self._groups.commit(group, kept, now_ms)

@@ -7,7 +7,6 @@ partitions on the way is the policy's business.  Imports protocol and core only.
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from random import Random
 from typing import Protocol, TypeAlias
 
 from attrs import field, frozen
@@ -48,9 +47,6 @@ class MemberConfig:
     heartbeat_interval_ms: int = field(default=3_000, validator=ge(1))
     max_poll_interval_ms: int = field(default=300_000, validator=ge(1))
     retry_backoff_ms: int = field(default=100, validator=ge(0))
-    #: Whether what is not answered is asked anew.  Not where the transport says what it has lost (TCP does): the
-    #: answer is still to come then, and a second request would wait behind the first.
-    is_resending: bool = True
 
 
 class MemberState(Enum):
@@ -153,8 +149,7 @@ _PASSING = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NETWORK_
 class Member:
     """Membership of one client in one group."""
 
-    def __init__(self, config: MemberConfig, policy: MembershipPolicy, rng: Random | None = None) -> None:
-        """``rng`` makes the nonce by which the coordinator knows this membership's repeated first joins."""
+    def __init__(self, config: MemberConfig, policy: MembershipPolicy) -> None:
         self.config = config
         self.state = MemberState.UNJOINED
         self.member_id = ""
@@ -169,12 +164,8 @@ class Member:
         self._awaited: Request | None = None
         self._heartbeats: list[tuple[Heartbeat, int]] = []
         self._next_heartbeat_ms = 0
-        self._nonce = (rng or Random()).getrandbits(62) + 1
-        self._joins = 0
         self._session_timeout_ms = config.session_timeout_ms
         self._awaited_since_ms = 0
-        # A join or sync that is not answered until then is sent anew.
-        self._resend_at_ms: int | None = None
         #: Until then the coordinator surely counts this member in: what it last answered was asked a session before.
         self.alive_until_ms = 0
         self._retry_at_ms = 0
@@ -209,10 +200,6 @@ class Member:
             return todo
         if self.coordinator is None:
             return self.find_coordinator(now_ms)
-        if self._resend_at_ms is not None and now_ms >= self._resend_at_ms:
-            # Lost on the way, or taken and not answered: joining again is right in both cases.
-            self._awaited = self._resend_at_ms = None
-            self._become(MemberState.UNJOINED)
         if self.state is MemberState.STABLE and self._rejoin_reason is not None:
             self._become(MemberState.UNJOINED)
         if self.state is MemberState.UNJOINED and now_ms >= self._retry_at_ms:
@@ -240,7 +227,7 @@ class Member:
             return self._retry_at_ms
         if self.state is MemberState.STABLE:
             return self._next_heartbeat_ms
-        return self._resend_at_ms
+        return None
 
     def on_response(self, request: Request, response: Response | Exception, now_ms: int) -> None:
         """Take what has come of a request; what is no longer waited for is dropped."""
@@ -258,7 +245,7 @@ class Member:
                 self._heartbeats = [pair for pair in self._heartbeats if pair[0] is not request]
                 self._on_heartbeat(response, sent_ms, now_ms)
         elif request is self._awaited:
-            self._awaited = self._resend_at_ms = None
+            self._awaited = None
             if isinstance(response, JoinGroupResponse):
                 self._on_joined(response, now_ms)
             elif isinstance(response, SyncGroupResponse):
@@ -328,7 +315,6 @@ class Member:
         config = self.config
         assert self.coordinator is not None
         self._rejoin_reason = None
-        self._joins += 1
         request = JoinGroup(
             config.group_id,
             self.member_id,
@@ -339,8 +325,6 @@ class Member:
             config.group_instance_id,
             config.client_id,
             takes_member_id=True,
-            nonce=self._nonce,
-            sequence=self._joins,
         )
         self._become(MemberState.JOINING)
         self._await(request, now_ms)
@@ -379,21 +363,16 @@ class Member:
             assignments,
             self._policy.protocol_type,
             self._protocol_name,
+            config.max_poll_interval_ms,
         )
         self._become(MemberState.SYNCING)
         self._await(request, now_ms)
         self._todo.append(Send(self.coordinator, request))
 
     def _await(self, request: Request, now_ms: int) -> None:
-        """Wait for an answer, which may be as long in coming as the others need; asking anew is harmless."""
+        """Wait for the response, which may take as long as the slowest member of the group."""
         self._awaited = request
         self._awaited_since_ms = now_ms
-        is_first = isinstance(request, JoinGroup) and not request.member_id and request.group_instance_id is None
-        wait_ms = self._session_timeout_ms
-        if is_first:
-            # It is answered at once, with the member id; longer each time, for the way may be a slow one.
-            wait_ms = min(wait_ms, self.heartbeat_interval_ms << min(self._joins - 1, 20))
-        self._resend_at_ms = now_ms + wait_ms if self.config.is_resending else None
 
     def _on_synced(self, response: SyncGroupResponse, now_ms: int) -> None:
         if response.error is not ErrorCode.NONE:
@@ -453,7 +432,7 @@ class Member:
 
     def _coordinator_lost(self, now_ms: int) -> None:
         self.coordinator = None
-        self._awaited = self._resend_at_ms = None
+        self._awaited = None
         self._retry_at_ms = now_ms + self.config.retry_backoff_ms
         if self.is_rebalancing:
             self._become(MemberState.UNJOINED)
@@ -473,7 +452,7 @@ class Member:
     def _forget_generation(self) -> None:
         self.generation_id = NO_GENERATION
         self.leader = ""
-        self._awaited = self._resend_at_ms = None
+        self._awaited = None
         self._heartbeats = []
         self.alive_until_ms = 0
 

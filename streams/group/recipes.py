@@ -5,25 +5,20 @@ Each is a ``GroupClient``: a context manager to be polled, or started in a threa
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, Unpack
 
 from streams.core.clock import Clock
 from streams.core.errors import ConfigError
+from streams.core.settings import GroupClientOptions
 from streams.core.threads import Threads
 from streams.core.user_code import refuse_unawaited
 from streams.group.client import GroupClient, GroupListener
 from streams.protocol.transport import Cluster
 
 
-class MemberSettings(TypedDict, total=False):
-    """Settings that every member of a group takes, see ``GroupClient``."""
+class MemberSettings(GroupClientOptions, total=False):
+    """Arguments and settings that every member of a group takes, see ``GroupClient``."""
 
-    client_id: str
-    group_instance_id: str | None
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    rebalance_timeout_ms: int
-    retry_backoff_ms: int
     clock: Clock | None
     threads: Threads | None
 

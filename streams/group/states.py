@@ -75,13 +75,7 @@ class GroupMember:
     assignment: bytes = b""
     join_token: object = None
     sync_token: object = None
-    #: Number of the last commit taken.
-    commit_sequence: int = -1
     has_synced: bool = False
-    #: Of the process behind it, 0 if it did not say.
-    nonce: int = 0
-    #: Number of the last join taken.
-    join_sequence: int = -1
     client_host: str = ""
 
     @property

@@ -17,11 +17,8 @@ class JoinGroup:
     """Join or rejoin a group; ``protocols`` are (name, metadata) in order of preference.
 
     ``takes_member_id``: a new member is given its id first and joins with that (version 4 on, KIP-394), so that
-    a join that is repeated, or not waited for, leaves nobody behind.  ``nonce`` is one for each process and its
-    membership: it tells a static member's repeated first join from that of another process.  ``sequence`` numbers
-    its joins, so that one that comes late or twice is known; -1 where the transport keeps the order (TCP does).
-    ``client_host`` is where the broker sees the client, "" in process; it is shown, and tells who ends with the
-    process of an embedded broker.
+    a join that is repeated after a lost connection leaves no dead member.  ``client_host`` is the client's address
+    as the broker sees it, "" in process: members without one end with the process of an embedded broker.
     """
 
     group_id: str
@@ -33,8 +30,6 @@ class JoinGroup:
     group_instance_id: str | None = None
     client_id: str = ""
     takes_member_id: bool = False
-    nonce: int = 0
-    sequence: int = -1
     client_host: str = ""
 
 
@@ -68,7 +63,8 @@ class JoinGroupResponse:
 class SyncGroup:
     """Fetch one's assignment; the leader brings everybody's.
 
-    Protocol type and name, where given, must be the group's (KIP-559).
+    Protocol type and name, where given, must be the group's (KIP-559).  ``rebalance_timeout_ms`` is how long the
+    broker may hold it while the leader assigns; it is not sent, but says for the client when the connection is lost.
     """
 
     group_id: str
@@ -78,6 +74,7 @@ class SyncGroup:
     assignments: Mapping[str, bytes] = field(factory=dict)
     protocol_type: str | None = None
     protocol_name: str | None = None
+    rebalance_timeout_ms: int = 300_000
 
 
 @frozen
@@ -137,18 +134,13 @@ class OffsetAndMetadata:
 
 @frozen
 class OffsetCommit:
-    """Commit offsets; generation -1 and member "" for a group without members.
-
-    ``sequence`` numbers a member's commits, so that one that comes late, behind a later one, is known; -1
-    where the transport keeps the order (TCP does).
-    """
+    """Commit offsets; generation -1 and member "" for a group without members."""
 
     group_id: str
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
-    sequence: int = -1
 
 
 @frozen

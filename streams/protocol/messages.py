@@ -255,10 +255,11 @@ class TopicMetadata:
 
 @frozen
 class MetadataResponse:
-    """Brokers as node id -> address ("" in process), and topics."""
+    """Brokers as node id -> address ("" in process), and topics; ``controller_id`` -1 = not known."""
 
     brokers: Mapping[int, str]
     topics: Sequence[TopicMetadata]
+    controller_id: int = -1
 
 
 # --- records --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Replay: the same topology over years of history, then live without a gap.
+"""Replay: run a topology over history, then continue live without a gap.
 
-``replay`` runs a topology over files, archives or a Kafka topic, on Spark or in local processes,
-through the very tasks that run live; its result can be read, published, and gone live with.
+``replay`` runs a topology over files, archives or a Kafka topic, on Spark or in local processes.
+It uses the same tasks as a live run.  The result can be read, published, or taken live.
 """
 
 from streams.replay.api import replay

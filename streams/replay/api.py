@@ -1,4 +1,4 @@
-"""``replay``: the front door of the package."""
+"""``replay``, the entry point of the package."""
 
 import logging
 import os
@@ -46,30 +46,29 @@ def replay(
     progress: Listener | None = None,
     **settings: Unpack[Settings],
 ) -> ReplayResult:
-    """Run a topology over history; the result is that of a bounded live run, record for record.
+    """Run a topology over history.  The result equals that of a bounded live run, record for record.
 
     ``inputs`` maps each source topic to its history: a file, folder or pattern, several of them, an
-    ``Archive``, or a ``KafkaTopic``.  ``partitions`` is the count of topics that fix none (1).
+    ``Archive``, or a ``KafkaTopic``.  ``partitions`` is the partition count of topics that do not declare one (1).
 
-    ``executor`` "spark" runs on the ``spark`` session, classic or Connect, or on one made for
-    ``master`` (``local[*]``); "local" in ``processes`` processes of this machine (one per core).
-    ``slices`` divides history: a span of event time ("1d"), a number of slices up to 1000, or above
-    that the most records of one.  ``until`` ends it: a datetime, epoch milliseconds, ISO text, or
-    offsets by topic and partition.  With ``directory`` everything is kept there, and ``resume`` goes
-    on with what lies there.  ``state_from`` is a snapshot to go on from.
+    ``executor`` "spark" runs on the ``spark`` session, classic or Connect, or on a new one for ``master``
+    (default ``local[*]``); "local" runs in ``processes`` processes of this machine (default: one per core).
+    ``slices`` divides history: a span of event time ("1d"), a number of slices (up to 1000), or above
+    that the maximum number of records per slice.  ``until`` is the end: a datetime, epoch milliseconds, ISO
+    text, or offsets by topic and partition.  ``directory`` keeps all files of the replay; ``resume`` continues
+    from them.  ``state_from`` is a snapshot to continue from.
 
-    ``wall_clock`` says what becomes of wall-clock time, which history does not have: "error" refuses
-    whatever asks for it, "skip" never fires its punctuations, "append_time" drives it from the times at
-    which records were appended.  ``final_flush`` closes open windows at the end.  Other settings are
-    those of ``StreamsConfig``.  ``max_dropped`` is how many records may be dropped as late at
-    one node: a share of what its tasks read ("1%") or a number; by default more than 1 % is a warning.
-    ``explain`` only reads the inputs and makes the plan.
+    ``wall_clock`` is how to treat wall-clock time, which history does not have: "error" rejects any use of
+    it, "skip" never fires its punctuations, "append_time" advances it by the append times of the
+    records.  ``final_flush`` closes open windows at the end.  ``settings`` are those of ``StreamsConfig``.
+    ``max_dropped`` limits the late records that one node may drop: a share of the records its tasks read
+    ("1%") or a number; by default more than 1 % logs a warning.  ``explain`` only reads the inputs and plans.
 
     Raises:
-        ReplayTaskError: user code failed or a record cannot be read; says where.
-        LateRecordsError: more was dropped as late than ``max_dropped`` allows; it has the result.
-        ReplayError: the replay cannot be planned, or files are missing, damaged or full.
-        TopologyError, ConfigError, InputError: a mistake in what was given.
+        ReplayTaskError: user code failed or a record cannot be read; the error has the place.
+        LateRecordsError: more late records were dropped than ``max_dropped`` allows; the error has the result.
+        ReplayError: the replay cannot be planned, a file is missing or damaged, or the disk is full.
+        TopologyError, ConfigError, InputError: an argument is invalid.
     """
     if executor not in ("spark", "local"):
         raise ConfigError(f"executor {executor!r}: give 'spark' or 'local'")
@@ -119,15 +118,15 @@ def replay(
 
 
 def _check_late(result: ReplayResult, limit: DropLimit, *, is_given: bool) -> None:
-    """Refuse, or warn of, more late records than a limit.
+    """Check the late records against ``limit``, or warn if there is no limit and more than 1 % were late.
 
     Raises:
-        LateRecordsError: there are, and the limit was given.
+        LateRecordsError: there are more than ``limit``.
     """
     found = limit.exceeded(result.late)
     if found and is_given:
-        told = "; ".join(map(str, found))
-        raise LateRecordsError(f"more than max_dropped {limit.text}: {told}", late=found, result=result)
+        listed = "; ".join(map(str, found))
+        raise LateRecordsError(f"more than max_dropped {limit.text}: {listed}", late=found, result=result)
     for late in found:
         logger.warning("%s", late)
 
@@ -136,7 +135,7 @@ def drive(session: ReplaySession, executor: Any, progress: Listener | None = Non
     """Run all steps of a session on an executor.
 
     Raises:
-        StreamsError: a call failed; the message says where.
+        StreamsError: a call failed; the message has the place.
     """
     reporter = Reporter(session, progress, SystemClock(), getattr(executor, "ui_url", None) or "")
     steps = session.prepare() if only_plan else session.steps()
@@ -146,7 +145,7 @@ def drive(session: ReplaySession, executor: Any, progress: Listener | None = Non
             reporter.begin(works)
             try:
                 reports = executor.run(works, reporter.done, reporter.look)
-            except Exception as error:  # noqa: BLE001 - raised again, as a person needs it
+            except Exception as error:  # noqa: BLE001 - raised again with its context
                 explained = explained_failure(session, error)
                 raise explained from explained.__cause__
             works = steps.send(reports)
@@ -155,7 +154,7 @@ def drive(session: ReplaySession, executor: Any, progress: Listener | None = Non
 
 
 def _application_id(topology: Any) -> str:
-    """Return the application id of a topology that was given none: the name of its script."""
+    """Return the default application id of a topology: the name of its script."""
     import inspect
     from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Errors of replay and hand-over, one class per cause that a caller treats differently."""
+"""Errors of replay and hand-over, one class per cause that a caller handles differently."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,14 +8,14 @@ from streams.runtime.lateness import Late
 
 
 class ReplayError(StreamsError):
-    """A replay that cannot be planned or carried out; nothing that was complete before it is harmed."""
+    """A replay cannot be planned or run.  Files that were complete before are unchanged."""
 
 
 class ReplayTaskError(ReplayError):
     """A task of a replay failed.
 
-    Fields: ``stage`` and ``task`` say which one, ``node``, ``topic``, ``partition`` and ``offset`` what it was
-    working on, ``place`` the line of user code; None where unknown.
+    ``stage`` and ``task`` identify the task; ``node``, ``topic``, ``partition`` and ``offset`` are those of
+    the failed record, ``place`` is the line of user code.  Unknown fields are None.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class ReplayTaskError(ReplayError):
 
 
 class LateRecordsError(ReplayError):
-    """More records were dropped because they were late than ``max_dropped`` allows; else the replay is whole.
+    """More late records were dropped than ``max_dropped`` allows; the replay is otherwise complete.
 
-    Fields: ``late`` says at which nodes, and which share; ``result`` is the ``ReplayResult``, to be closed.
+    ``late`` has the late records per node with their share.  ``result`` is the ``ReplayResult``; close it.
     """
 
     def __init__(self, message: str, *, late: Sequence[Late], result: Any) -> None:
@@ -53,8 +53,8 @@ class LateRecordsError(ReplayError):
 
 
 class SnapshotError(ReplayError):
-    """A snapshot that is damaged, not complete, or another application's."""
+    """A snapshot is damaged, incomplete, or of another application."""
 
 
 class HandOverError(ReplayError):
-    """A snapshot that cannot go live where it was to: a gap, a group at work, topics that do not fit."""
+    """A snapshot cannot go live on this cluster: a gap, an active group, or topics that do not match."""

@@ -1,4 +1,4 @@
-"""Times as users give and read them."""
+"""Conversion of event times from and to text."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -8,13 +8,13 @@ from streams.core.timestamps import to_milliseconds
 
 
 def time_ms(given: Any, what: str) -> int:
-    """Return epoch milliseconds of a datetime, of ISO text (UTC where it says nothing else), or of milliseconds.
+    """Return epoch milliseconds of a datetime, of ISO text (UTC by default), or of milliseconds.
 
     >>> time_ms("1970-01-01T00:00:01Z", "until"), time_ms("1000", "until")
     (1000, 1000)
 
     Raises:
-        InputError: it is no time; ``what`` says in the message what it was given for.
+        InputError: the value is no time; ``what`` names its setting in the message.
     """
     try:
         if isinstance(given, str):
@@ -30,14 +30,14 @@ def time_ms(given: Any, what: str) -> int:
 
 
 def time_text(time_ms: int) -> str:
-    """Return an event time in ISO form.
+    """Return an event time as ISO 8601 text in UTC.
 
     >>> time_text(0), time_text(1_500)
     ('1970-01-01T00:00:00Z', '1970-01-01T00:00:01.500Z')
     """
     try:
         moment = datetime.fromtimestamp(time_ms // 1000, UTC)
-    except (OverflowError, ValueError, OSError):  # Beyond the years that Python knows.
+    except (OverflowError, ValueError, OSError):  # Outside the range of datetime.
         return f"{time_ms} ms"
     rest = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
     return f"{moment:%Y-%m-%dT%H:%M:%S}{rest}Z"

@@ -6,6 +6,7 @@ Between the group's machinery, which carries partitions, and the threads, which 
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from attrs import define, evolve, field, frozen
 
@@ -29,18 +30,25 @@ class Blueprint:
     stateful: Collection[TaskId] = ()
 
 
+class AssignedMember(Protocol):
+    """The member that an assignor belongs to: a stream thread."""
+
+    def facts(self) -> MemberFacts:
+        """Return what this member has now."""
+        ...
+
+    def changelog_ends(self, layout: PartitionLayout, tasks: Collection[TaskId]) -> Mapping[TaskId, int]:
+        """Return the sum of the end offsets of each task's changelogs."""
+        ...
+
+
 @define(eq=False)
 class StreamsAssignor:
-    """The assignor of one member.
-
-    ``blueprint`` gives what there is for the present partition counts; ``facts`` what this member
-    has now; ``changelog_ends`` the sum of the changelogs' end offsets of tasks.
-    """
+    """The assignor of one member; ``blueprint`` gives what there is for the present partition counts."""
 
     blueprint: Callable[[Mapping[str, int]], Blueprint]
-    facts: Callable[[], MemberFacts]
-    changelog_ends: Callable[[Collection[TaskId]], Mapping[TaskId, int]] = field(default=lambda _: {})
     rules: SharingRules = field(factory=SharingRules)
+    member: AssignedMember = field(init=False)
     name: str = "streams"
     protocols: Sequence[RebalanceProtocol] = field(default=(RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER))
     #: What the leader told this member last.
@@ -52,7 +60,7 @@ class StreamsAssignor:
 
     def subscription_user_data(self) -> bytes | None:
         """Return this member's process and tasks."""
-        return self.facts().encode()
+        return self.member.facts().encode()
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
         """Share whole partition groups out; what changes hands is withheld until its owner gave it up."""
@@ -63,7 +71,7 @@ class StreamsAssignor:
         # Nobody has state that might be behind: no need to ask how far the changelogs reach.
         has_copies = any(facts[member].positions for member in order)
         moves = has_copies or len({facts[member].process_id for member in order}) > 1
-        ends = self.changelog_ends(blueprint.stateful) if moves else {}
+        ends = self.member.changelog_ends(blueprint.layout, blueprint.stateful) if moves else {}
         shares = share(groups, blueprint.stateful, facts, order, _owned(groups, members, order), ends, self.rules)
         self.awaits_warmups = any(given.warmup for given in shares.values())
         is_shutdown = any(facts[member].wants_shutdown for member in order)

@@ -27,13 +27,13 @@ from streams.runtime.task import Task
 class Committer:
     """Sends and commits for one thread.
 
-    ``plan`` gives the plan in force.  ``new_producer`` makes a producer; with exactly-once a
+    ``plan`` is the plan in force.  ``new_producer`` makes a producer; with exactly-once a
     fresh one fences its predecessor and ends what that left open.
     """
 
     _consumer: Consumer
     _new_producer: Callable[[], Producer]
-    _plan: Callable[[], ApplicationPlan]
+    plan: ApplicationPlan
     _metrics: Metrics
     is_exactly_once: bool
     _refusals: Refusals
@@ -175,7 +175,7 @@ class Committer:
             self._has_begun = True
 
     def _send_changes(self, task: Task) -> None:
-        plan = self._plan()
+        plan = self.plan
         sent = self._changes.setdefault(task.task_id, {})
         for name, block in task.take_changes():
             if name not in plan.topology.source_changelogs:
@@ -185,7 +185,7 @@ class Committer:
 
     def _purge(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if self._purger is not None:
-            own = self._plan().repartition_topics()
+            own = self.plan.repartition_topics()
             self._purger.note({partition: found for partition, found in offsets.items() if partition.topic in own})
 
     def _source_positions(self, task: Task) -> dict[str, int]:
@@ -194,7 +194,7 @@ class Committer:
         positions = task.positions()
         return {
             store: positions[by_topic[topic]]
-            for store, topic in self._plan().topology.source_changelogs.items()
+            for store, topic in self.plan.topology.source_changelogs.items()
             if store in task.stores and topic in by_topic and by_topic[topic] in positions
         }
 
@@ -210,7 +210,7 @@ class Committer:
 
     def _changelog_ends(self, task: Task) -> dict[str, int]:
         """Return where a task's changelogs end with this commit; a log that ends earlier some day has lost records."""
-        sources = self._plan().topology.source_changelogs
+        sources = self.plan.topology.source_changelogs
         ends = {
             name: changelog_position(store)
             for name, store in task.stores.items()

@@ -17,7 +17,7 @@ from streams.core.records import TopicPartition
 from streams.protocol.messages import OffsetAndMetadata
 from streams.runtime.checkpoint import group_of_note
 from streams.runtime.facts import PartitionLayout
-from streams.runtime.plan import ApplicationPlan
+from streams.runtime.plan import ApplicationPlan, Existing
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import PartitionGrouper, sub_topologies, unmatched_patterns
 
@@ -91,7 +91,7 @@ class Plans:
                 layout.partitions,
                 has_lanes=self._has_lanes,
                 grouper=self._grouper,
-                existing_groups=layout.groups,
+                existing=Existing(layout.groups),
             )
             tell_what_waits(plan, layout.partitions)
         return plan

@@ -18,8 +18,7 @@ from streams.core.serdes import BYTES
 from streams.core.timestamps import Extractor, extractor_for
 from streams.runtime.handling import Handlers, HandlerSettings
 from streams.runtime.lateness import DISORDER, Disorder
-from streams.runtime.outbox import NewColumns, Outbox, TopicColumns
-from streams.runtime.punctuation import TimerHeap
+from streams.runtime.outbox import Outbox
 from streams.runtime.queues import TaskQueues
 from streams.runtime.sources import SourceReader
 from streams.runtime.task import Task, TaskInput, TaskState
@@ -51,6 +50,18 @@ class InternalTopicPlan:
     config: Mapping[str, str]
 
 
+@frozen
+class Existing:
+    """What an application has already.
+
+    ``groups`` says of sub-topologies in how many groups their state is divided; ``later`` is the partition count of
+    topics that patterns may match later, None where it is not known.
+    """
+
+    groups: Mapping[int, int] = field(factory=dict)
+    later: int | None = None
+
+
 @define
 class ApplicationPlan:
     """The tasks of an application and how to open them.
@@ -68,6 +79,8 @@ class ApplicationPlan:
     subs: list[SubTopology]
     groups: dict[TaskId, tuple[TopicPartition, ...]]
     has_lanes: bool = False
+    #: The test driver's form: all sub-topologies in one task, one record at a time.
+    is_single_task: bool = False
     #: Topic kept in lanes -> its producing tasks in order; filled with ``has_lanes``.
     lanes: dict[str, list[TaskId]] = field(factory=dict)
     #: Through topics: their first lane is for what comes from outside.
@@ -86,14 +99,11 @@ class ApplicationPlan:
         has_lanes: bool = False,
         is_single_task: bool = False,
         grouper: PartitionGrouper | None = None,
-        existing_groups: Mapping[int, int] | None = None,
-        later: int | None = None,
+        existing: Existing | None = None,
     ) -> "ApplicationPlan":
         """Plan an application over topics with the given partition counts.
 
         ``is_single_task`` runs all sub-topologies as one, where every topic has one partition.
-        ``existing_groups`` says of sub-topologies in how many groups their state is divided.
-        ``later`` is the count of topics that patterns may match later, None where it is not known.
 
         Raises:
             TopologyError: a source topic is missing, inputs are not co-partitioned, or state that
@@ -101,16 +111,17 @@ class ApplicationPlan:
         """
         validate(topology)
         subs = sub_topologies(topology, external)
-        partitions = resolve_partitions(topology, subs, external, later=later)
+        existing = existing or Existing()
+        partitions = resolve_partitions(topology, subs, external, later=existing.later)
         if is_single_task:
             subs = _merged(subs)
         groups = (grouper or SamePartitionGrouper()).groups(subs, partitions)
         if is_single_task and not groups:
             # Only pattern sources, whose topics may come later.
             groups = {TaskId(sub.id, 0): () for sub in subs if not sub.is_global}
-        for sub_id, count in (existing_groups or {}).items():
+        for sub_id, count in existing.groups.items():
             groups = _kept_together(groups, sub_id, count, partitions, grouper is None)
-        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes)
+        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes, is_single_task)
         _check_groups(plan.groups)
         if has_lanes:
             plan._lay_lanes()
@@ -385,22 +396,25 @@ class ApplicationPlan:
         partitions_of: Callable[[str], int],
         cache: RecordCache | None = None,
         is_bounded: bool = False,
-        timer_heap: TimerHeap | None = None,
-        new_columns: NewColumns = TopicColumns,
     ) -> Task:
-        """Make a task over opened stores; its positions are set by the driver.
-
-        With ``is_bounded`` inputs end, and an empty one is waited for until it has.
-        """
+        """Make a task over opened stores; its positions are set by the driver."""
         config = self.config
         inputs = self.inputs(task_id)
         queues = TaskQueues(
             [item.partition for item in inputs],
-            max_idle_ms=None if is_bounded else config.max_task_idle_ms,
+            max_idle_ms=config.max_task_idle_ms,
+            is_bounded=is_bounded,
             max_buffered=config.buffered_records_per_partition,
             max_ahead_ms=config.max_partition_ahead_ms if config.max_partition_ahead_ms >= 0 else None,
+            follows_arrival=self.is_single_task,
         )
-        outbox = Outbox(task_id.partition, partitions_of, self.physical(task_id), self.is_internal, new_columns)
+        outbox = Outbox(
+            task_id.partition,
+            partitions_of,
+            self.physical(task_id),
+            self.is_internal,
+            keeps_order=self.is_single_task,
+        )
         program = self._program(task_id.sub_topology, has_cache=cache is not None)
         handlers = Handlers(self.handlers, metrics, outbox)
         task = Task(
@@ -415,7 +429,7 @@ class ApplicationPlan:
             outbox,
             metrics,
             regroups=self.regroups(task_id.sub_topology),
-            timer_heap=timer_heap,
+            follows_arrival=self.is_single_task,
             cache=cache,
             now_ms=self.clock.now_ms(),
             handlers=handlers,

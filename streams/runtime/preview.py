@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
 from streams.core.metrics import Metrics
-from streams.runtime.plan import ApplicationPlan
+from streams.runtime.plan import ApplicationPlan, Existing
 from streams.runtime.task import TaskState
 from streams.state import RecordCache, open_store
 from streams.topology.graph import Topology
@@ -19,7 +19,8 @@ def programs(topology: Topology, config: StreamsConfig) -> Iterator[str]:
     """
     topics = {topic for sub in sub_topologies(topology) for topic in (*sub.source_topics, *sub.sink_topics)}
     counts = dict.fromkeys(sorted(topics - set(topology.internal_topics)), 1)
-    plan = ApplicationPlan.make(topology, config, VirtualClock(0), counts, is_single_task=True, later=1)
+    existing = Existing(later=1)
+    plan = ApplicationPlan.make(topology, config, VirtualClock(0), counts, is_single_task=True, existing=existing)
     global_stores = {
         name: open_store(item.spec, None, default_engine="in_memory") for name, item in topology.global_stores.items()
     }

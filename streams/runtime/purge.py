@@ -27,8 +27,8 @@ from streams.protocol.messages import (
 class Purger:
     """Deletes what one thread has consumed and committed, now and then.
 
-    ``interval_ms`` is the setting ``repartition_purge_interval_ms``.  On a cluster each partition's leader is asked,
-    which metadata tells first; a broker in this process does it itself.
+    ``interval_ms`` is the setting ``repartition_purge_interval_ms``.  The leader of each partition is asked; a leader
+    that is unknown is looked up first.
     """
 
     _network: Network
@@ -48,19 +48,13 @@ class Purger:
 
     def poll(self) -> None:
         """Ask for the deletion when it is due."""
-        if self._network.in_flight and not self._network.traits.is_lossy:
+        if self._network.in_flight:
             self._network.poll(0)
         now = self._clock.monotonic_ms()
         if now < self._next_ms:
             return
         self._next_ms = now + self._interval_ms
-        if self._network.traits.is_lossy:
-            # Answers tell nothing that matters; they are only taken in.
-            self._network.poll(0)
-            if self._consumed:
-                self._network.send(ANY_NODE, DeleteRecords(self._consumed))
-                self._consumed = {}
-        elif any(self._metadata.leader(partition) is None for partition in self._consumed):
+        if any(self._metadata.leader(partition) is None for partition in self._consumed):
             topics = tuple(sorted({partition.topic for partition in self._consumed}))
             self._network.send(ANY_NODE, Metadata(topics, False), partial(self._on_metadata, topics))
         else:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from attrs import define, field, frozen
 
+from streams.core.config import StreamsConfig
 from streams.core.records import TaskId
 from streams.runtime.facts import MemberFacts
 
@@ -19,6 +20,11 @@ class SharingRules:
     standby_replicas: int = 0
     acceptable_lag: int = 10_000
     max_warmups: int = 2
+
+    @classmethod
+    def of(cls, config: StreamsConfig) -> "SharingRules":
+        """Return the rules of an application's settings."""
+        return cls(config.num_standby_replicas, config.acceptable_recovery_lag, config.max_warmup_replicas)
 
 
 @define(eq=False)

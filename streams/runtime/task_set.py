@@ -6,21 +6,19 @@ Imports clients and state.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from attrs import define, field
 
 from streams.clients.consumer import Consumer
 from streams.clients.errors import NoOffsetError
-from streams.core.config import StreamsConfig
 from streams.core.errors import StateLockedError, StoreError
-from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
 from streams.protocol.messages import OffsetAndMetadata
 from streams.runtime.assignment import tasks_of
-from streams.runtime.bounded import BoundedProgress
 from streams.runtime.checkpoint import Checkpoint, is_of_others
+from streams.runtime.environment import SharedParts
 from streams.runtime.facts import Directive
 from streams.runtime.fitting import check_changelogs, misfit
 from streams.runtime.homes import StateHome
@@ -33,32 +31,43 @@ from streams.state import RecordCache
 log = logging.getLogger(__name__)
 
 
+class TaskOwner(Protocol):
+    """What a task set asks of its thread."""
+
+    def commit(self, tasks: Iterable[Task]) -> None:
+        """Commit tasks."""
+        ...
+
+    def forget(self, task_id: TaskId) -> None:
+        """Take note that a task is closed; called before its stores are."""
+        ...
+
+    def partition_count(self, topic: str) -> int:
+        """Return the partitions of a topic that the plan does not know: it was chosen for a record."""
+        ...
+
+
 @define(eq=False)
 class TaskSet:
-    """What one thread has open.
-
-    ``partition_count`` asks for the count of a topic that no plan knows; ``commit`` commits tasks.
-    """
+    """What one thread has open."""
 
     name: str
     plan: ApplicationPlan
-    config: StreamsConfig
+    shared: SharedParts
     consumer: Consumer
     restorer: Restorer
     losses: LossGuard
-    home: StateHome
-    global_stores: Mapping[str, Any]
-    metrics: Metrics
     cache: RecordCache | None
-    bounded: BoundedProgress | None
-    partition_count: Callable[[str], int]
-    commit: Callable[[Sequence[Task]], None]
-    #: Called when a task is closed, before its stores are.
-    on_close: Callable[[TaskId], None]
+    owner: TaskOwner = field(init=False)
     active: dict[TaskId, Task] = field(factory=dict)
     #: Stores of tasks that others run.
     copies: dict[TaskId, dict[str, Any]] = field(factory=dict)
     owner_of: dict[TopicPartition, Task] = field(factory=dict)
+
+    @property
+    def home(self) -> StateHome:
+        """Where the stores are."""
+        return self.shared.environment.home
 
     def reconcile(self, plan: ApplicationPlan, directive: Directive) -> bool:
         """Open and close until everything is as directed; False while another thread still holds something."""
@@ -96,7 +105,7 @@ class TaskSet:
         ]
         if not changed:
             return
-        self.commit(changed)
+        self.owner.commit(changed)
         for task in changed:
             self.close(task)
 
@@ -110,7 +119,7 @@ class TaskSet:
         else:
             stores = copied
             self.restorer.forget(task_id)
-            self.metrics.counter("standby-takeover-total").value += 1
+            self.shared.metrics.counter("standby-takeover-total").value += 1
             log.info("%s: takes task %s over from its copy", self.name, task_id)
         try:
             changelogs = plan.changelogs(task_id, stores)
@@ -133,15 +142,15 @@ class TaskSet:
                 task_id,
                 TaskState(
                     stores,
-                    self.global_stores,
+                    self.shared.global_stores,
                     checkpoint,
                     is_complete=not self.restorer.is_restoring(task_id),
-                    carries_cancelled=self.bounded is not None,
+                    carries_cancelled=self.shared.bounded is not None,
                 ),
-                self.metrics,
-                partitions_of=lambda topic: plan.partition_count(topic) or self.partition_count(topic),
+                self.shared.metrics,
+                partitions_of=lambda topic: plan.partition_count(topic) or self.owner.partition_count(topic),
                 cache=self.cache,
-                is_bounded=self.bounded is not None,
+                is_bounded=self.shared.bounded is not None,
             )
         except BaseException:
             self.restorer.forget(task_id)
@@ -151,7 +160,9 @@ class TaskSet:
             position = starts[item.partition]
             task.seek(item.partition, position)
             self.consumer.seek(item.partition, position)
-            task.queues[item.partition].is_loop = self.bounded is not None and self.bounded.is_loop(task_id, item)
+            task.queues[item.partition].is_loop = self.shared.bounded is not None and self.shared.bounded.is_loop(
+                task_id, item
+            )
             self.owner_of[item.partition] = task
         # What was accepted or mended counts with the next commit.
         task.is_dirty = task.wants_commit = has_lost
@@ -259,16 +270,16 @@ class TaskSet:
         A partition that was added to a topic which the application reads already begins at its
         beginning, whatever the reset policy: nobody could have read it before.
         """
-        policy = self.config.consumer.auto_offset_reset
+        policy = self.shared.config.consumer.auto_offset_reset
         # What the application has written for itself, or is given whole, is read whole.
-        is_own = self.bounded is not None or partition.topic in self.plan.repartition_topics()
+        is_own = self.shared.bounded is not None or partition.topic in self.plan.repartition_topics()
         if policy != "earliest" and not is_own:
             others = [tp for tp in self.consumer.partitions_for(partition.topic) if tp != partition]
             if not self.consumer.committed(others):
                 if policy == "latest":
                     return self.consumer.end_offsets([partition])[partition]
                 raise NoOffsetError(
-                    f"{partition}: application {self.config.application_id!r} has no committed offset, and "
+                    f"{partition}: application {self.shared.config.application_id!r} has no committed offset, and "
                     "auto_offset_reset is none; give 'earliest' or 'latest', or set it with `streams groups rewind`",
                     (partition,),
                 )
@@ -300,7 +311,7 @@ class TaskSet:
         """Close a task without a commit; with ``keeps_stores`` (all committed) they go on as a copy."""
         task_id = task.task_id
         self.restorer.forget(task_id)
-        self.on_close(task_id)
+        self.owner.forget(task_id)
         for partition in task.inputs:
             self.owner_of.pop(partition, None)
         del self.active[task_id]

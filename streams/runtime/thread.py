@@ -6,7 +6,7 @@ tasks and copies until it has just that.  Imports clients.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -24,16 +24,18 @@ from streams.core.errors import (
     TransactionError,
 )
 from streams.core.records import TaskId, TopicPartition
-from streams.core.threads import Answer, Signal, SystemThreads, Threads
+from streams.core.threads import Answer, Signal
 from streams.protocol.messages import ErrorCode
 from streams.runtime.assignment import StreamsAssignor
+from streams.runtime.bounded import BoundedProgress
+from streams.runtime.bounded_turns import BoundedTurns
 from streams.runtime.committing import Committer
-from streams.runtime.facts import MemberFacts
-from streams.runtime.layout import Plans
+from streams.runtime.environment import SharedParts
+from streams.runtime.facts import MemberFacts, PartitionLayout
 from streams.runtime.pace import Pace
 from streams.runtime.questions import Questions
 from streams.runtime.restore import Restorer
-from streams.runtime.schedule import Schedule, ThreadStage
+from streams.runtime.stepping import Stepper
 from streams.runtime.task import Task
 from streams.runtime.task_set import TaskSet
 from streams.runtime.waiting import WaitingState
@@ -41,6 +43,8 @@ from streams.state import MemoryBudget
 
 log = logging.getLogger(__name__)
 
+#: Records of one run, at most: bounds how long a task keeps others and the clock waiting.
+RUN_LIMIT = 10_000
 #: Wait for records while answers to what was sent are on their way: what comes after it may wait for them.
 _ANSWER_POLL_MS = 5
 
@@ -56,9 +60,11 @@ class ThreadEvents:
     """What a thread tells its instance."""
 
     #: All tasks are open and restored, or not any more.
-    readiness: Callable[[], None] = lambda: None
+    readiness: Callable[[], None]
     #: A member has asked for the end of the whole application.
-    shutdown: Callable[[], None] = lambda: None
+    shutdown: Callable[[], None]
+    #: A task writes to a topic that no plan knows; called with its partition count.
+    new_topic: Callable[[str, int], None]
 
 
 @define(eq=False)
@@ -66,17 +72,16 @@ class StreamThread:
     """The loop of one thread.  ``run`` returns when asked to stop, or raises what ended it."""
 
     name: str
-    plans: Plans
-    config: StreamsConfig
-    clock: Clock
-    consumer: Consumer
-    committer: Committer
-    restorer: Restorer
+    shared: SharedParts
     assignor: StreamsAssignor
+    committer: Committer
     task_set: TaskSet
-    schedule: Schedule
     events: ThreadEvents
-    threads: Threads = field(factory=SystemThreads)
+    config: StreamsConfig = field(init=False)
+    clock: Clock = field(init=False)
+    consumer: Consumer = field(init=False)
+    restorer: Restorer = field(init=False)
+    bounded: BoundedProgress | None = field(init=False)
     #: Set to end the loop.
     stopping: Signal = field(init=False)
     #: Records are taken in but not processed.
@@ -92,8 +97,10 @@ class StreamThread:
     _pace: Pace = field(init=False)
     #: Partitions that the consumer is not to read for now.
     _held: set[TopicPartition] = field(factory=set)
-    #: None when tasks have come or gone since.
-    _stages: list[ThreadStage] | None = None
+    #: None in a live run.
+    _turns: BoundedTurns | None = field(init=False, default=None)
+    #: By sub-topology.
+    _steppers: dict[int, Stepper] = field(factory=dict)
     _next_commit_ms: int = 0
     #: When a leader looks again whether warm-up copies are complete.
     _probe_at_ms: int | None = None
@@ -106,11 +113,17 @@ class StreamThread:
     _questions: "Questions[StreamThread]" = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.stopping = self.threads.signal()
-        self._questions = Questions(self.threads)
+        shared = self.shared
+        self.config, self.bounded, self.clock = shared.config, shared.bounded, shared.environment.clock
+        self.consumer, self.restorer = self.task_set.consumer, self.task_set.restorer
+        self.assignor.member = self.task_set.owner = self
+        self.stopping = shared.environment.threads.signal()
+        self._questions = Questions(shared.environment.threads)
         self._pace = Pace(
-            self.config, self.clock, self.tasks, self.restorer, lambda: self.stages, self.schedule.is_finite
+            self.config, self.clock, self.tasks, self.restorer, self._steppers, is_bounded=self.bounded is not None
         )
+        if self.bounded is not None:
+            self._turns = BoundedTurns(self.bounded, self.tasks, self.committer, self.restorer, self._try_commit)
 
     @property
     def is_ready(self) -> bool:
@@ -124,13 +137,6 @@ class StreamThread:
     def tasks(self) -> dict[TaskId, Task]:
         """The active tasks."""
         return self.task_set.active
-
-    @property
-    def stages(self) -> list[ThreadStage]:
-        """The active tasks as they are processed."""
-        if self._stages is None:
-            self._stages = self.schedule.stages(self.tasks.values())
-        return self._stages
 
     def run(self) -> None:
         """Work until ``stopping`` is set; then commit and close everything.
@@ -213,7 +219,8 @@ class StreamThread:
         """Process what there is and commit what is due."""
         processed = 0 if self.is_paused else self._process()
         self._pause_and_resume()
-        self.schedule.end(self.stages, self)
+        if self._turns is not None:
+            self._turns.end_tasks()
         self._commit_if_due()
         return processed
 
@@ -232,10 +239,10 @@ class StreamThread:
     # --- one turn -----------------------------------------------------------------------
 
     def _note_ends(self) -> bool:
-        """Let the tasks know how far their inputs reach and are read; return whether the consumer had news of that."""
-        consumer, owner_of = self.consumer, self.task_set.owner_of
+        """Tell the tasks how far their inputs reach and are read; return whether the consumer had news of that."""
+        bounded, consumer, owner_of = self.bounded, self.consumer, self.task_set.owner_of
         news = consumer.take_news()
-        if self._has_new_tasks or self.schedule.is_finite:
+        if self._has_new_tasks or bounded is not None:
             news |= owner_of.keys()
             self._has_new_tasks = False
         for partition in news:
@@ -245,9 +252,13 @@ class StreamThread:
             position = consumer.known_position(partition)
             if position is not None:
                 task.note_position(partition, position)
-            if self.schedule.note_end(task, partition):
-                continue
             end = consumer.known_end(partition)
+            if bounded is not None:
+                item = task.inputs[partition]
+                final = bounded.end_of(task.task_id, item.topic, partition)
+                if final is not None:
+                    task.note_end(partition, final, is_ended=True)
+                    continue
             if end is not None:
                 task.note_end(partition, end)
         return bool(news)
@@ -265,42 +276,38 @@ class StreamThread:
                 self.events.readiness()
 
     def _process(self) -> int:
-        """Process what is buffered, stage by stage, and send the outputs; return the number of records."""
         total = 0
-        now, monotonic = self.clock.now_ms(), self.clock.monotonic_ms()
-        for stage in self.stages:
-            while (task := stage.step(now, monotonic)) is not None:
-                total += stage.count
-                self.send(stage, task)
-                if self.waiting.note(task.task_id, task.uncommitted_bytes):
-                    self.try_commit(list(self.tasks.values()))
-                elif task.wants_commit:
-                    self.try_commit([task])
-            for task in stage.tasks:
-                if task.is_initialized and task.punctuate(now):
-                    self.send(stage, task)
-        return total
+        now, turns = self.clock.now_ms(), self._turns
 
-    def send(self, stage: ThreadStage, task: Task) -> bool:
-        """Send a task's outputs; return whether the stage reads some of them itself: these can be fetched then."""
-        sent = self.committer.send(task, has_more=stage.has_short_runs)
-        if sent.isdisjoint(stage.loops):
-            return False
-        self.flush()
-        if self.committer.is_exactly_once:
-            self.try_commit(list(self.tasks.values()))
-        self._note_loops()
-        return True
+        def step(task: Task, limit: int) -> int:
+            return self._run_task(task, now, limit, has_more=True)
 
-    def _note_loops(self) -> None:
-        """Let stages know what they have sent to themselves, so that it is awaited before the next record."""
-        for stage in self._stages or ():
-            for partition, task in stage.loops.items():
-                self.schedule.note_end(task, partition)
+        in_step: dict[int, list[Task]] = {}
+        for task in list(self.tasks.values()):
+            if self.restorer.is_restoring(task.task_id) or (turns is not None and turns.is_in_cycle(task)):
+                continue
+            if task.regroups and turns is None:
+                in_step.setdefault(task.task_id.sub_topology, []).append(task)
+            else:
+                while count := self._run_task(task, now, RUN_LIMIT):
+                    total += count
+            if task.punctuate(now):
+                self.committer.send(task)
+        for sub_topology, tasks in in_step.items():
+            stepper = self._steppers.setdefault(sub_topology, Stepper())
+            total += stepper.process(tasks, self.clock.monotonic_ms(), step)
+        return total + (turns.process_cycles(now) if turns is not None else 0)
 
-    def flush(self) -> None:
-        """Wait until what was sent is acknowledged."""
-        self.committer.flush()
+    def _run_task(self, task: Task, now: int, limit: int, *, has_more: bool = False) -> int:
+        """Process one run of a task and send what it gives; with ``has_more`` others do so at once."""
+        count = task.process(now, limit)
+        if count:
+            self.committer.send(task, has_more=has_more)
+            if self.waiting.note(task.task_id, task.uncommitted_bytes):
+                self._try_commit(list(self.tasks.values()))
+            elif task.wants_commit:
+                self._try_commit([task])
+        return count
 
     def _pause_and_resume(self) -> None:
         assigned = self.consumer.assignment()
@@ -355,7 +362,7 @@ class StreamThread:
             wanting = list(self.tasks.values())
             self._compare_layout()
         if wanting:
-            self.try_commit(wanting)
+            self._try_commit(wanting)
         self.committer.poll()
 
     def commit(self, tasks: Iterable[Task]) -> None:
@@ -363,16 +370,21 @@ class StreamThread:
         chosen = self.tasks.values() if self.committer.is_exactly_once else tasks
         dirty = [task for task in chosen if task.is_dirty and not self.restorer.is_restoring(task.task_id)]
         self.committer.commit(dirty)
-        self._note_loops()
         self.waiting.forget(task.task_id for task in dirty)
+
+    def partition_count(self, topic: str) -> int:
+        """Return the partitions of a topic that the plan does not know: it was chosen for a record."""
+        count = self.committer.producer.partition_count(topic)
+        self.events.new_topic(topic, count)
+        return count
 
     def forget(self, task_id: TaskId) -> None:
         """A task is closed, maybe without a commit."""
         self.committer.forget(task_id)
         self.waiting.forget([task_id])
 
-    def try_commit(self, tasks: Sequence[Task]) -> bool:
-        """Commit; return whether that was possible: while the group rebalances it is left to the next attempt."""
+    def _try_commit(self, tasks: Sequence[Task]) -> bool:
+        """Commit unless the group is rebalancing: then what was sent waits for the next attempt."""
         try:
             self.commit(tasks)
         except RebalanceInProgressError as error:
@@ -387,7 +399,7 @@ class StreamThread:
         """Commit everything before the end, through a rebalance if there is one."""
         deadline_ms = self.clock.monotonic_ms() + self.config.consumer.session_timeout_ms
         try:
-            while not self.try_commit(list(self.tasks.values())):
+            while not self._try_commit(list(self.tasks.values())):
                 if self.clock.monotonic_ms() > deadline_ms:
                     log.warning("%s: ends without a last commit: the group did not settle in time", self.name)
                     return
@@ -419,6 +431,16 @@ class StreamThread:
             self.name,
             self.config.application_server,
         )
+
+    def changelog_ends(self, layout: PartitionLayout, tasks: Collection[TaskId]) -> Mapping[TaskId, int]:
+        """Return the sum of the end offsets of each task's changelogs."""
+        plan = self.shared.plans.of(layout)
+        partitions = {
+            task_id: list(plan.changelogs(task_id, [spec.name for spec in plan.stores_of(task_id)]).values())
+            for task_id in tasks
+        }
+        ends = self.consumer.end_offsets(sorted({partition for group in partitions.values() for partition in group}))
+        return {task_id: sum(ends[partition] for partition in group) for task_id, group in partitions.items()}
 
     def take_over(self, partitions: Sequence[TopicPartition]) -> None:
         """Note that there is something to open; nothing is read of it before that is done."""
@@ -462,7 +484,6 @@ class StreamThread:
 
     def _unsettle(self) -> None:
         self._is_settled = False
-        self._stages = None
         self._pace.wake()
         self._probe_at_ms = None
         if self._is_ready:
@@ -476,7 +497,7 @@ class StreamThread:
         if isinstance(error, MemberFencedError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
             raise error
         log.warning("%s: begins anew: %s", self.name, error)
-        self.task_set.metrics.counter("fenced-total").value += 1
+        self.shared.metrics.counter("fenced-total").value += 1
         if self.committer.is_exactly_once:
             self.committer.renew()
         for task in list(self.tasks.values()):
@@ -508,13 +529,13 @@ class StreamThread:
         if directive.is_shutdown:
             self.events.shutdown()
             return
-        plan = self.plans.of(directive.layout)
+        plan = self.shared.plans.of(directive.layout)
         groups = plan.bundles()
         if self.consumer.assignment() != {tp for task_id in directive.active for tp in groups[task_id]}:
             # What the leader says comes before the partitions that it means.
             return
         self.committer.prepare()
-        self._stages = None
+        self.committer.plan = plan
         if not self.task_set.reconcile(plan, directive):
             return
         self._is_settled = True
@@ -548,7 +569,7 @@ class StreamThread:
     def _send_last_words(self) -> None:
         """Send the dead letters of a handler that has said fail; a transaction takes them back."""
         for task in self.tasks.values():
-            if task.handlers.has_last_words and not self.schedule.is_finite:
+            if task.handlers.has_last_words and self.bounded is None:
                 self.committer.send(task)
                 self.committer.flush()
 

@@ -18,24 +18,13 @@ from typing import Any, Protocol
 from attrs import define, field, frozen
 
 from streams.core.errors import ProcessingError
-from streams.core.records import Headers
 from streams.topology.bindings import Binding, Capture, Forward, Named
 from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
 from streams.topology.operator import NodeContext, Process
 from streams.topology.processors import ProcessorOperator
-from streams.topology.program_writer import ProgramWriter, sink_names
+from streams.topology.program_writer import ProgramWriter, SinkColumns, sink_names
 from streams.topology.shared_headers import LiveHeaders, live_headers
 from streams.topology.subtopologies import SubTopology
-
-
-class SinkColumns(Protocol):
-    """Where a plain sink appends: parallel columns of the outbox, never replaced, only cleared."""
-
-    keys: list[bytes | None]
-    values: list[bytes | None]
-    timestamps: list[int]
-    #: Index of the record -> its headers, as far as it has any.
-    headers: dict[int, Headers]
 
 
 class ProgramHost(Protocol):

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from struct import Struct
 
@@ -26,6 +27,8 @@ from streams import (
 )
 from streams.core.partitioning import partitions_for
 from streams.core.records import Block
+from streams.runtime.bounded import BoundedProgress
+from streams.runtime.environment import Environment
 from streams.runtime.homes import home_of
 from streams.runtime.instance import Instance
 from tests.bench.harness import machine
@@ -89,12 +92,8 @@ def run_once(build: Build, records: int, keys: int = 1_000, partitions: int = 4,
             instance = Instance(
                 build_topology(build, config),
                 config,
-                broker,
-                SystemClock(),
-                home_of(Path(folder, "state"), config),
-                creates_topics=True,
-                is_bounded=True,
-                end_offset=broker.end_offset,
+                Environment(broker, SystemClock(), home_of(Path(folder, "state"), config), creates_topics=True),
+                bounds=partial(BoundedProgress, end_offset=broker.end_offset),
             )
             gc.collect()
             begin = time.process_time()

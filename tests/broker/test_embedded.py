@@ -361,19 +361,6 @@ def test_a_member_joins_syncs_commits_and_leaves(broker, client):
     assert broker.topics() == {"words": 1}
 
 
-def test_a_commit_for_a_partition_that_does_not_exist_is_refused_and_the_others_are_taken(broker, client):
-    """In process as over TCP."""
-    broker.create_topic("words")
-    missing = TopicPartition("words", 9)
-
-    answer = ask(client, OffsetCommit("group", {missing: OffsetAndMetadata(1), WORDS: OffsetAndMetadata(7)}))
-
-    assert answer.errors == {WORDS: ErrorCode.NONE, missing: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    assert ask(client, OffsetFetch("group")).offsets == {WORDS: OffsetAndMetadata(7)}
-    alone = ask(client, OffsetCommit("group", {missing: OffsetAndMetadata(1)}))
-    assert alone.errors == {missing: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-
-
 def test_a_silent_member_is_lost_at_its_session_timeout(client, clock):
     joined = ask(client, join())
     ask(client, SyncGroup("group", joined.generation_id, joined.member_id))

@@ -8,7 +8,7 @@ from attrs import define, field
 from streams.broker import EmbeddedBroker
 from streams.core.clock import VirtualClock
 from streams.protocol.messages import Request, Response
-from streams.protocol.transport import Cluster, Connection
+from streams.protocol.transport import Cluster, Connection, Traits
 
 
 @define(eq=False)
@@ -20,6 +20,10 @@ class FaultyConnection:
     _failed: list[tuple[int, Exception]] = field(factory=list)
     _muted: set[int] = field(factory=set)
     _next: int = -1
+
+    @property
+    def traits(self) -> Traits:
+        return self.inner.traits
 
     def send(self, node_id: int, request: Request) -> int:
         self.cluster.sent.append(request)

@@ -214,6 +214,7 @@ class Shuffled:
 
             wakeup = inner.wakeup
             close = inner.close
+            traits = inner.traits
 
         return Connection()
 
@@ -253,6 +254,7 @@ def test_several_requests_of_a_partition_are_under_way_at_once(make, cluster):
 
             class Connection:
                 send = inner.send
+                traits = inner.traits
                 wakeup = inner.wakeup
                 close = inner.close
 
@@ -323,6 +325,7 @@ def test_way_to_the_broker_that_raises_anything_is_tried_again(broker, make, clo
 
             class Connection:
                 poll = inner.poll
+                traits = inner.traits
                 wakeup = inner.wakeup
                 close = inner.close
 
@@ -441,6 +444,7 @@ def test_storage_that_fails_is_told_and_nothing_acknowledged(make, cluster):
                     answers[:] = [None] * len(answers)
                     return taken + inner.poll(0)
 
+                traits = inner.traits
                 wakeup = inner.wakeup
                 close = inner.close
 

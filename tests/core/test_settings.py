@@ -8,16 +8,31 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 
-from streams.core.client_settings import ConnectionSettings, ConsumerSettings, ProducerSettings
+from streams.core.client_settings import (
+    ConnectionSettings,
+    ConsumerSettings,
+    GroupClientSettings,
+    ParallelSettings,
+    ProducerSettings,
+)
 from streams.core.config import SETTINGS
 from streams.core.setting import Setting, table_of
-from streams.core.settings import ConnectionOptions, ConsumerOptions, ProducerOptions, Settings
+from streams.core.settings import (
+    ConnectionOptions,
+    ConsumerOptions,
+    GroupClientOptions,
+    ParallelOptions,
+    ProducerOptions,
+    Settings,
+)
 
 _PAIRS: list[tuple[Any, Mapping[str, Setting]]] = [
     (Settings, {name: setting for name, setting in SETTINGS.items() if name != "application_id"}),
     (ConsumerOptions, table_of(ConsumerSettings)),
     (ProducerOptions, table_of(ProducerSettings)),
+    (ParallelOptions, {**table_of(ConsumerSettings), **table_of(ParallelSettings)}),
     (ConnectionOptions, table_of(ConnectionSettings)),
+    (GroupClientOptions, table_of(GroupClientSettings)),
 ]
 _ROWS = [
     (setting, form)

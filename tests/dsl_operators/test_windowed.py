@@ -21,6 +21,21 @@ def test_tumbling_count(bench, window_store, shown):
     assert shown(bench.send("a", "x", 10)) == [("a@10/20", 1, 10)]
 
 
+def test_a_range_that_was_read_shows_later_updates(bench, window_store):
+    """Ranges are cached from the first one on: updates in place, without a call of the store, end there."""
+    bench.open(window_store()).add(WindowAggregate("store", TUMBLING, COUNT))
+    bench.send("a", "x", 3)
+    store = bench.stores["store"]
+    found = [list(store.fetch_range("a", 0, 10))]
+
+    # A range stages what is dirty: only the second update after it could be made in place.
+    for timestamp_ms in (4, 5, 6):
+        bench.send("a", "x", timestamp_ms)
+        found.append(list(store.fetch_range("a", 0, 10)))
+
+    assert found == [[(0, (count, count + 2))] for count in (1, 2, 3, 4)]
+
+
 def test_record_behind_grace_is_dropped_and_counted(bench, window_store, shown):
     """Stream time 30, window [0, 10), grace 20: a record at 9 is late, at stream time 29 it is not."""
     bench.open(window_store()).add(WindowAggregate("store", TimeWindows(10, 10, 20), COUNT))

@@ -464,10 +464,10 @@ def test_thousand_members_settle_in_one_rebalance():
     assert all(desk.replies[str(number)].assignment == b"x" for number in range(1_000))
 
 
-def careful(who, member_id="", sequence=1, instance=None, nonce=0, protocols=(("range", b""),)):
-    """A join as members of ours send it."""
+def careful(who, member_id=""):
+    """A join that takes a member id first (KIP-394)."""
     return JoinGroup(
-        "g", member_id, "consumer", protocols, SESSION_MS, REBALANCE_MS, instance, who, True, nonce, sequence
+        "g", member_id, "consumer", (("range", b""),), SESSION_MS, REBALANCE_MS, None, who, takes_member_id=True
     )
 
 
@@ -475,19 +475,19 @@ def enter(desk, who):
     """Join in two steps; return the answer."""
     offered = desk.ask(who, careful(who))
     assert offered.error is ErrorCode.MEMBER_ID_REQUIRED
-    return desk.ask(who, careful(who, offered.member_id, 2))
+    return desk.ask(who, careful(who, offered.member_id))
 
 
 def test_first_join_that_comes_twice_adds_one_member(desk):
     offered = [desk.ask("a", careful("a")) for _ in range(2)]
-    joined = desk.ask("a", careful("a", offered[0].member_id, 2))
+    joined = desk.ask("a", careful("a", offered[0].member_id))
     desk.sync("a", joined, {joined.member_id: b"all"})
 
     assert [member.member_id for member in joined.members] == [joined.member_id]
     desk.advance(SESSION_MS - 1)
     desk.beat(joined)
     desk.advance(1)
-    assert desk.ask("late", careful("a", offered[1].member_id, 2)).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert desk.ask("late", careful("a", offered[1].member_id)).error is ErrorCode.UNKNOWN_MEMBER_ID
     assert desk.beat(joined) is ErrorCode.NONE
 
 
@@ -502,56 +502,7 @@ def test_id_that_is_given_back_is_nobodys(desk):
     offered = desk.ask("a", careful("a"))
 
     assert desk.ask("leave", LeaveGroup("g", offered.member_id)).error is ErrorCode.NONE
-    assert desk.ask("a", careful("a", offered.member_id, 2)).error is ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_join_of_the_leader_that_comes_twice_starts_no_rebalance(desk):
-    a = enter(desk, "a")
-    desk.sync("a", a, {a.member_id: b"all"})
-
-    again = desk.ask("again", careful("a", a.member_id, 2))
-
-    assert again.generation_id == a.generation_id
-    assert desk.beat(a) is ErrorCode.NONE
-
-
-def test_late_join_does_not_count_in_the_next_round(desk):
-    """Nobody would wait for its answer, and the round would wait for a member that is not in it."""
-    a = enter(desk, "a")
-    desk.sync("a", a, {a.member_id: b"all"})
-    b = desk.ask("b", careful("b"))
-    desk.ask("b", careful("b", b.member_id, 2))
-
-    late = desk.ask("late", careful("a", a.member_id, 2))
-
-    assert late.error is ErrorCode.REBALANCE_IN_PROGRESS
-    assert "b" not in desk.replies
-    again = desk.ask("a", careful("a", a.member_id, 3))
-    assert len(again.members) == 2
-
-
-def test_join_behind_a_later_one_does_not_bring_back_what_was_said(desk):
-    a = enter(desk, "a")
-    desk.sync("a", a, {a.member_id: b"all"})
-    newer = desk.ask("a", careful("a", a.member_id, 4, protocols=(("range", b"new"),)))
-    older = desk.ask("late", careful("a", a.member_id, 3, protocols=(("range", b"old"),)))
-
-    assert newer.error is ErrorCode.NONE
-    assert older.error is ErrorCode.REBALANCE_IN_PROGRESS
-    assert desk.ask("describe", DescribeGroup("g")).members[0].metadata == b"new"
-
-
-def test_static_join_that_comes_twice_does_not_fence_its_own(desk):
-    joined = desk.ask("a", careful("a", instance="one", nonce=7))
-    desk.sync("a", joined, {joined.member_id: b"all"}, instance="one")
-
-    again = desk.ask("again", careful("a", instance="one", nonce=7))
-    assert again.member_id == joined.member_id
-    assert desk.beat(joined, "one") is ErrorCode.NONE
-
-    other = desk.ask("other", careful("a", instance="one", nonce=8))
-    assert other.member_id != joined.member_id
-    assert desk.beat(joined, "one") is ErrorCode.FENCED_INSTANCE_ID
+    assert desk.ask("a", careful("a", offered.member_id)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_sync_under_another_protocol_is_refused(desk):

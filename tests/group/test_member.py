@@ -393,11 +393,12 @@ def test_sticky_members_remember_what_they_gave_up(world):
 
 
 @pytest.mark.parametrize("kind", [JoinGroup, SyncGroup, Heartbeat])
-def test_request_that_vanishes_is_sent_anew(kind):
+def test_request_is_sent_again_after_its_connection_was_lost(kind):
     class Losing(World):
         def perform(self, name, action):
             if isinstance(action, Send) and isinstance(action.request, kind) and not self.errors:
                 self.errors["lost"] = None
+                self.members[name].on_response(action.request, ConnectionError("reset"), self.now_ms)
             else:
                 World.perform(self, name, action)
 

@@ -184,6 +184,7 @@ class Dying:
 class DyingConnection:
     def __init__(self, cluster: Dying, inner: Any) -> None:
         self.cluster, self.inner = cluster, inner
+        self.traits = inner.traits
 
     def send(self, node_id: int, request: Request) -> int:
         cluster = self.cluster

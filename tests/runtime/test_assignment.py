@@ -1,5 +1,7 @@
 """Whole partition groups, sticky and even; state goes ahead of the tasks."""
 
+from collections.abc import Collection, Mapping
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,13 +97,22 @@ def test_standby_takes_over_when_the_owner_is_gone():
     assert shares["b"].standby == [TaskId(0, 0)]
 
 
+class Stateless:
+    """A member without tasks; nothing has a changelog."""
+
+    def facts(self) -> MemberFacts:
+        return MemberFacts("p")
+
+    def changelog_ends(self, layout: PartitionLayout, tasks: Collection[TaskId]) -> Mapping[TaskId, int]:
+        return dict.fromkeys(tasks, 0)
+
+
 def test_group_whose_partitions_change_hands_waits_for_its_old_owner():
     """Cooperative: what somebody still owns is free in the next generation only, and groups stay whole."""
     left, right = TopicPartition("left", 0), TopicPartition("right", 0)
     groups = {TaskId(0, 0): (left, right), TaskId(0, 1): (TopicPartition("left", 1), TopicPartition("right", 1))}
-    assignor = StreamsAssignor(
-        lambda _: Blueprint(PartitionLayout({"left": 2, "right": 2}), groups), lambda: MemberFacts("p")
-    )
+    assignor = StreamsAssignor(lambda _: Blueprint(PartitionLayout({"left": 2, "right": 2}), groups))
+    assignor.member = Stateless()
     old = Subscription(
         ("left", "right"),
         tuple(tp for group in groups.values() for tp in group),

@@ -5,6 +5,7 @@ and state directory, works.  Nothing may be missing then, and a maximum must be 
 """
 
 from collections import Counter
+from functools import partial
 from itertools import count
 
 import pytest
@@ -21,6 +22,8 @@ from streams import (
 )
 from streams.core.records import Block
 from streams.protocol.messages import OffsetCommit, Produce
+from streams.runtime.bounded import BoundedProgress
+from streams.runtime.environment import Environment
 from streams.runtime.homes import home_of
 from streams.runtime.instance import Instance
 
@@ -50,6 +53,7 @@ class FailingCluster:
 class FailingConnection:
     def __init__(self, cluster, connection):
         self._cluster, self._connection = cluster, connection
+        self.traits = connection.traits
 
     def send(self, node_id, request):
         cluster = self._cluster
@@ -76,12 +80,8 @@ def run(broker, cluster, folder):
     instance = Instance(
         build_topology(topology, config),
         config,
-        cluster,
-        SystemClock(),
-        home_of(folder, config),
-        creates_topics=True,
-        is_bounded=True,
-        end_offset=broker.end_offset,
+        Environment(cluster, SystemClock(), home_of(folder, config), creates_topics=True),
+        bounds=partial(BoundedProgress, end_offset=broker.end_offset),
     )
     instance.start()
     instance.bounded.end_topic("numbers")

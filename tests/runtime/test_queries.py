@@ -300,5 +300,5 @@ def test_global_store_is_here_whatever_the_partition(broker):
 
 
 def test_application_server_is_a_host_and_port():
-    with pytest.raises(ConfigError, match="'here' is no host:port"):
+    with pytest.raises(ConfigError, match="'here' is not host:port"):
         Streams(counting, application_id="app", application_server="here")

@@ -240,7 +240,7 @@ def test_wait_ends_when_several_threads_end_at_once():
         for _ in range(20):
             streams = app(broker, num_stream_threads=3)
             streams.start()
-            streams._instance._stop_all()
+            streams._instance.pool.stop_all()
             assert streams.wait(30_000)
             streams.close()
 

@@ -102,7 +102,7 @@ class Stage:
         policy = ConsumerMembership([ASSIGNORS[assignor]()], instance)
         policy.topics = tuple(self.partitions)
         config = MemberConfig("g", name, instance, SESSION_MS, HEARTBEAT_MS, REBALANCE_MS)
-        self.parties[name] = Party(name, Member(config, policy, Random(len(self.lines))), policy)
+        self.parties[name] = Party(name, Member(config, policy), policy)
 
     def act(self, *names: str) -> None:
         """Let these, or all, do whatever there is to be done now."""

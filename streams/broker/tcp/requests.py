@@ -70,7 +70,7 @@ class Exchange:
             if isinstance(request, Fetch):
                 self.waiting = machine.fetch(_bounded(request, fetch_bytes), now_ms, answer)
             else:
-                machine.handle(request, now_ms, answer)
+                machine.handle_remote(request, now_ms, answer)
         self._is_asking = False
         return not self._missing
 

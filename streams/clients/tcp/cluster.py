@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Final, TypeVar, Unpack
 
-from streams.clients.errors import RETRIABLE, DisconnectedError, error_for
-from streams.clients.network import ANY_NODE, Backoff, Patience, Traits
+from streams.clients.errors import DisconnectedError, error_for
+from streams.clients.network import ANY_NODE, Backoff, Patience
 from streams.clients.tcp.channel import BrokerAddress, ChannelConfig
-from streams.clients.tcp.connection import ConnectionConfig, TcpConnection
+from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
 from streams.clients.tcp.security import tls_context
+from streams.clients.tcp.sockets import SocketConfig, Sockets
 from streams.core.client_settings import ClientSettings, ConnectionSettings, Security
 from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
@@ -31,9 +32,8 @@ from streams.protocol.admin_messages import (
 )
 from streams.protocol.messages import ErrorCode, Request, Response
 from streams.protocol.transport import Cluster
+from streams.protocol.wire.framing import MAX_FRAME_BYTES
 
-#: For how long some broker may not know of a topic that another has made.
-SETTLING_MS: Final = 3_000
 _NO_SECURITY: Final = Security()
 
 R = TypeVar("R", bound=Response)
@@ -49,8 +49,10 @@ class TcpCluster:
         bootstrap_servers: where to begin: "host:port", several of them with commas between, or a sequence.
         security: TLS and authentication; none by default.
         settings: of its connections; ``options`` are the same by name (see the reference of settings).
-        request_timeout_ms: after so long without any response a connection counts as cut; a request that may
+        request_timeout_ms: after so long without any response a connection counts as lost; a request that may
             wait at the broker has that time in addition.
+        max_request_bytes: the limit of the brokers (their ``socket.request.max.bytes``); they close the connection
+            on a larger request.
 
     Raises:
         ConfigError: an address cannot be read, a file of certificates not used, or a setting does not fit.
@@ -63,6 +65,7 @@ class TcpCluster:
         *,
         settings: ConnectionSettings | None = None,
         request_timeout_ms: int | None = None,
+        max_request_bytes: int = MAX_FRAME_BYTES,
         clock: Clock | None = None,
         rng: Random | None = None,
         **options: Unpack[ConnectionOptions],
@@ -72,14 +75,16 @@ class TcpCluster:
         self._security = security
         self._context = tls_context(security)
         self._request_timeout_ms = request_timeout_ms or ClientSettings().request_timeout_ms
-        self._connect_timeout_ms = settings.connect_timeout_ms
+        self._channels = ChannelConfig(
+            self._request_timeout_ms,
+            settings.connect_timeout_ms,
+            settings.connections_max_idle_ms,
+            max_request_bytes,
+        )
         self._hold_ms = settings.hold_ms
         self._backoff = Backoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms)
-        self._max_idle_ms = settings.connections_max_idle_ms
         self._clock: Clock = SystemClock() if clock is None else clock
         self._rng = rng or Random()
-        # Where a disk has failed another broker may lead its partitions.
-        self.traits = Traits(False, SETTLING_MS, RETRIABLE | {ErrorCode.STORAGE_ERROR})
 
     @classmethod
     def of(cls, config: StreamsConfig) -> "TcpCluster":
@@ -94,18 +99,11 @@ class TcpCluster:
     def __repr__(self) -> str:
         return f"TcpCluster({','.join(map(str, self.bootstrap))!r})"
 
-    def connect(self, client_id: str) -> TcpConnection:
-        """Open a connection for one client; sockets follow when there is something to send."""
-        channels = ChannelConfig(
-            client_id,
-            self._security,
-            self._context,
-            self._request_timeout_ms,
-            self._connect_timeout_ms,
-            self._max_idle_ms,
-        )
-        config = ConnectionConfig(tuple(self.bootstrap), channels, self._backoff, self._hold_ms, self.traits)
-        return TcpConnection(config, self._clock, Random(self._rng.getrandbits(64)))
+    def connect(self, client_id: str) -> ClusterConnection:
+        """Open a connection for one client; sockets are opened with the first requests."""
+        config = ConnectionConfig(client_id, tuple(self.bootstrap), self._channels, self._backoff, self._hold_ms)
+        sockets = Sockets(SocketConfig(client_id, self._security, self._context), self._clock)
+        return ClusterConnection(config, sockets, self._clock, Random(self._rng.getrandbits(64)))
 
     def topic_configs(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
         """Return all settings of topics, defaults included; those that the broker does not tell are left out.

@@ -1,27 +1,25 @@
-"""One client's way to a cluster over TCP: requests by broker id, many at once, over as many sockets as that takes.
+"""One client's connection to a cluster: finds the channel for each request, and reconnects with backoff.
 
-A broker works on the requests of a socket one after the other, so what may wait at the broker has sockets
-of its own: fetches (several, for a partition with news must not wait for one without) and the joining of
-groups.  Everything else that goes to a broker shares one, in order.  Sockets are opened when they are
-needed; whose they are, metadata says.  Used by one thread, but for ``wakeup``; implements
-``protocol.transport.Connection``.
+A broker performs the requests of a channel one after the other, so requests that may wait at the broker have channels
+of their own: fetches (several, because a partition with new records must not wait for one without) and the joins and
+syncs of groups.  All other requests to a broker share one channel, in order.  Channels are opened when they are
+needed; metadata gives the addresses of brokers.  Used by one thread, except ``wakeup``; implements
+``protocol.transport.Connection``.  The links below the channels are sockets, or simulated.
 """
 
-import contextlib
 import logging
-import selectors
-import socket
+import math
 from collections import deque
 from functools import partial
 from itertools import count
 from random import Random
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from attrs import define, field, frozen
 
 from streams.clients.errors import AuthenticationError, DisconnectedError, UnreachableError
-from streams.clients.network import ANY_NODE, Backoff, Traits
-from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item
+from streams.clients.network import ANY_NODE, SEVERAL_BROKERS, Backoff
+from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item, Links, Outcome
 from streams.core.clock import Clock
 from streams.core.errors import ClientClosedError, StreamsError
 from streams.protocol.messages import (
@@ -32,95 +30,75 @@ from streams.protocol.messages import (
     Fetch,
     JoinGroup,
     Metadata,
-    Produce,
-    Produced,
-    ProduceResponse,
+    MetadataResponse,
     Request,
-    Response,
     SyncGroup,
 )
-from streams.protocol.wire.fields import Fields
-from streams.protocol.wire.mapping import answer, key_of
+from streams.protocol.transport import Traits
+from streams.protocol.wire.mapping import key_of
 
 log = logging.getLogger(__name__)
 
-#: Sockets to one broker on which fetches may wait.
-_FETCH_SOCKETS: Final = 4
+#: Channels to one broker on which fetches may wait.
+_FETCH_CHANNELS: Final = 4
 _REQUESTS, _REBALANCES = "requests", "rebalances"
-#: Version 1 of Metadata has brokers, and no topics where none are named.
-_NO_TOPICS: Final = Metadata(())
-#: How often a connection without anything under way looks whether its sockets are still there.
-_LOOK_MS: Final = 100
-#: The trouble with an address is logged that often.
-_SAY_MS: Final = 10_000
-#: Only the controller does these; brokers of KRaft clusters pass them on.
+#: Asks who the brokers are, and for no topic.
+_BROKERS: Final = Metadata((), allow_auto_topic_creation=False)
+#: Failures of an address are logged at most once in so many milliseconds.
+_LOG_INTERVAL_MS: Final = 10_000
+#: Only the controller performs these; brokers of KRaft clusters forward them.
 _OF_THE_CONTROLLER: Final = (CreateTopics, CreatePartitions, DeleteTopics)
-
-#: What comes of a request.
-Outcome: TypeAlias = Response | Exception
 
 
 @frozen
 class ConnectionConfig:
-    """What a connection has beside its channels; times in milliseconds."""
+    """Settings of a connection; times in milliseconds.
 
+    ``hold_ms``: how long a request that any broker may answer waits for one that can be reached.
+    """
+
+    client_id: str
     bootstrap: tuple[BrokerAddress, ...]
     channels: ChannelConfig
     backoff: Backoff
-    #: How long a request that any broker may answer waits for one that can be reached.
     hold_ms: int
-    traits: Traits
 
 
 @define(eq=False)
-class _Trouble:
-    """An address that could not be reached, or was lost."""
+class _Outage:
+    """An address that could not be reached, or whose last channel was lost."""
 
     failures: int = 0
     retry_at_ms: int = 0
     reason: str = ""
-    said_ms: int | None = None
+    logged_ms: int | None = None
 
 
 @define(eq=False)
-class TcpConnection:
+class ClusterConnection:
     """See ``protocol.transport.Connection``."""
 
     config: ConnectionConfig
+    _links: Links
     _clock: Clock
     _rng: Random
-    _selector: selectors.BaseSelector = field(factory=selectors.DefaultSelector)
+    traits: Traits = SEVERAL_BROKERS
     _channels: dict[tuple[BrokerAddress, str], Channel] = field(factory=dict)
-    #: Replaced, but with answers to come.
+    #: Replaced by others, but with responses to come.
     _worn: list[Channel] = field(factory=list)
     _addresses: dict[int, BrokerAddress] = field(factory=dict)
     _controller: int | None = None
-    _troubles: dict[BrokerAddress, _Trouble] = field(factory=dict)
-    #: What cannot be sent yet: it is not known where to, or nobody can be reached.
+    _outages: dict[BrokerAddress, _Outage] = field(factory=dict)
+    #: Requests that cannot be sent yet: the address is not known, or no broker can be reached.
     _waiting: deque[Item] = field(factory=deque)
     _arrived: list[tuple[int, Any]] = field(factory=list)
     _numbers: "count[int]" = field(factory=count)
-    #: How many requests are without an answer, own ones included.
+    #: How many requests have no outcome yet, own ones included.
     _open: int = 0
     _asks_brokers: bool = False
     _has_brokers: bool = False
     _next_candidate: int = 0
-    _looked_ms: int = 0
-    _is_woken: bool = False
     _is_closed: bool = False
-    _waker: socket.socket = field(init=False)
-    _wakee: socket.socket = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._waker, self._wakee = socket.socketpair()
-        self._waker.setblocking(False)
-        self._wakee.setblocking(False)
-        self._selector.register(self._wakee, selectors.EVENT_READ, None)
-
-    @property
-    def traits(self) -> Traits:
-        """What is to be expected of this way to brokers."""
-        return self.config.traits
 
     # --- the verbs --------------------------------------------------------------------
 
@@ -139,7 +117,7 @@ class TcpConnection:
         self._dispatch(item, now)
         return item.number
 
-    def poll(self, timeout_ms: int) -> list[tuple[int, Response | Exception]]:
+    def poll(self, timeout_ms: int) -> list[tuple[int, Any]]:
         """Return what has arrived as (correlation id, response), waiting up to the timeout.
 
         Raises:
@@ -148,35 +126,31 @@ class TcpConnection:
         self._check_open()
         now = self._clock.monotonic_ms()
         until_ms = now + timeout_ms
-        if not timeout_ms and not self._open and now - self._looked_ms < _LOOK_MS:
-            until_ms = -1
-        while until_ms >= 0:
-            wait_ms = 0 if self._arrived or self._is_woken else self._wait_ms(until_ms, now)
-            events = self._selector.select(wait_ms / 1000)
-            now = self._looked_ms = self._clock.monotonic_ms()
-            for key, mask in events:
-                if key.data is None:
-                    self._drain_wakeups()
-                elif not key.data.is_closed:
-                    key.data.on_event(mask, now)
-            self._look_after(now)
-            if self._arrived or self._is_woken or now >= until_ms:
+        links = self._links
+        while True:
+            deadline_ms = self._deadline_ms()
+            wait_ms = 0 if self._arrived or links.is_woken else self._wait_ms(min(until_ms, deadline_ms), now)
+            links.wait(wait_ms, is_idle=not self._open)
+            now = self._clock.monotonic_ms()
+            if now >= deadline_ms:
+                for channel in [*self._channels.values(), *self._worn]:
+                    channel.check(now)
+            if self._worn:
+                self._close_worn()
+            if self._waiting:
+                self._dispatch_waiting(now)
+            if self._arrived or links.is_woken or now >= until_ms:
                 break
-        self._is_woken = False
+        links.take_wakeup()
         arrived, self._arrived = self._arrived, []
         return arrived
 
     def wakeup(self) -> None:
         """End a waiting ``poll``, or the next one, from another thread."""
-        if self._is_woken:
-            return
-        self._is_woken = True
-        # Full: then it wakes up anyway.  Closed: nobody waits.
-        with contextlib.suppress(OSError):
-            self._waker.send(b"\0")
+        self._links.wakeup()
 
     def close(self) -> None:
-        """Drop all sockets; what is under way is never answered."""
+        """Close all channels; requests in flight get no outcome."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -186,25 +160,16 @@ class TcpConnection:
         self._worn.clear()
         self._waiting.clear()
         self._arrived.clear()
-        self._selector.close()
-        self._waker.close()
-        self._wakee.close()
+        self._links.close()
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ClientClosedError(
-                f"connection of client {self.config.channels.client_id!r} is closed: open another one"
-            )
-
-    def _drain_wakeups(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while self._wakee.recv(4096):
-                pass
+            raise ClientClosedError(f"connection of client {self.config.client_id!r} is closed: open another one")
 
     # --- where requests go ------------------------------------------------------------
 
     def _dispatch(self, item: Item, now: int) -> None:
-        """Hand a request to a channel, or keep it until it is known which."""
+        """Hand a request to a channel, or keep it until the channel is known."""
         node_id = item.node_id
         if node_id == ANY_NODE and isinstance(item.request, _OF_THE_CONTROLLER):
             if self._controller is None:
@@ -241,8 +206,8 @@ class TcpConnection:
             self._controller = None
             self._hold(item, now)
             return
-        trouble = self._troubles[address]
-        self._deliver(item, DisconnectedError(trouble.reason or f"broker at {address}: it cannot be reached"))
+        outage = self._outages[address]
+        self._deliver(item, DisconnectedError(outage.reason or f"broker at {address}: it cannot be reached"))
 
     def _lane(self, address: BrokerAddress, request: object) -> str:
         if isinstance(request, (JoinGroup, SyncGroup)):
@@ -250,7 +215,7 @@ class TcpConnection:
         if not isinstance(request, Fetch):
             return _REQUESTS
         best, load = "fetches-0", -1
-        for number in range(_FETCH_SOCKETS):
+        for number in range(_FETCH_CHANNELS):
             name = f"fetches-{number}"
             channel = self._channels.get((address, name))
             if channel is None or not channel.load:
@@ -281,7 +246,7 @@ class TcpConnection:
         return list(dict.fromkeys((*self._addresses.values(), *self.config.bootstrap)))
 
     def _channel(self, address: BrokerAddress, lane: str, now: int) -> Channel | None:
-        """Return the channel to an address, a new one if need be; None while it is given a rest."""
+        """Return the channel to an address, a new one if necessary; None during the reconnect backoff."""
         channel = self._channels.get((address, lane))
         if channel is not None:
             if not channel.is_worn(now):
@@ -291,91 +256,66 @@ class TcpConnection:
                 self._worn.append(channel)
             else:
                 channel.close()
-        trouble = self._troubles.get(address)
-        if trouble is not None and now < trouble.retry_at_ms:
+        if now < self._retry_at_ms(address):
             return None
-        new = Channel(address, self.config.channels, self._selector, self._on_answer, partial(self._on_end, lane))
+        new = Channel(address, self.config.channels, self._links, self._on_outcome, partial(self._on_end, lane))
         self._channels[address, lane] = new
         new.begin(now)
         return None if new.is_closed else new
 
     # --- what comes back --------------------------------------------------------------
 
-    def _on_answer(self, item: Item, version: int, message: Fields | Exception) -> None:
-        request = item.request
-        if isinstance(message, Exception):
-            if item.number < 0:
-                self._asks_brokers = False
-            self._deliver(item, message)
-            return
-        try:
-            outcome = self._outcome(request, version, message)
-        except StreamsError as error:
-            outcome = error
-        if item.number < 0:
-            self._asks_brokers = False
-            self._learn(message)
-            self._open -= 1
-            return
-        if isinstance(request, Metadata):
-            self._learn(message)
+    def _on_outcome(self, item: Item, outcome: Outcome) -> None:
+        if isinstance(outcome, MetadataResponse):
+            self._learn(outcome)
+        elif isinstance(item.request, _OF_THE_CONTROLLER) and _is_elsewhere(outcome):
+            self._controller = None
         self._deliver(item, outcome)
 
-    def _outcome(self, request: Request, version: int, message: Fields) -> Outcome:
-        if isinstance(request, Produce) and not request.acks:
-            return ProduceResponse(dict.fromkeys(request.blocks, Produced(ErrorCode.NONE)))
-        response = answer(request, version, message)
-        if isinstance(request, _OF_THE_CONTROLLER) and _is_elsewhere(response):
-            self._controller = None
-        return response
-
-    def _learn(self, message: Fields) -> None:
+    def _learn(self, response: MetadataResponse) -> None:
         """Take in who the brokers are."""
-        brokers = {row["node_id"]: BrokerAddress(row["host"], row["port"]) for row in message["brokers"]}
+        brokers = {node_id: BrokerAddress.of(text) for node_id, text in response.brokers.items()}
         if brokers:
             self._addresses = brokers
             self._has_brokers = True
-        controller = message.get("controller_id", -1)
+        controller = response.controller_id
         self._controller = controller if controller in brokers else next(iter(brokers), None)
 
-    def _deliver(self, item: Item, outcome: Any) -> None:
+    def _deliver(self, item: Item, outcome: Outcome) -> None:
         self._open -= 1
         if item.number >= 0:
             self._arrived.append((item.number, outcome))
+        else:
+            self._asks_brokers = False
 
     def _on_end(self, lane: str, channel: Channel, error: StreamsError) -> None:
-        """A channel has ended: what it had is answered with the error, or finds another."""
+        """A channel has ended: requests in flight fail, queued ones fail or go to another channel."""
         if channel in self._worn:
             self._worn.remove(channel)
         else:
             self._channels.pop((channel.address, lane), None)
         now = self._clock.monotonic_ms()
-        trouble = self._troubles.setdefault(channel.address, _Trouble())
+        outage = self._outages.setdefault(channel.address, _Outage())
         if channel.was_ready:
-            # It worked: the first attempt to have it back need not wait.
-            trouble.failures = 0
-        trouble.failures += 1
-        if trouble.said_ms is None or now - trouble.said_ms > _SAY_MS:
-            trouble.said_ms = now
-            # A broker closes connections on which nothing has come for long: nobody has lost anything.
-            is_quiet = channel.was_ready and not channel.load
-            log.log(logging.INFO if is_quiet else logging.WARNING, "%s", error)
-        rest_ms = self.config.backoff.after(trouble.failures)
-        trouble.retry_at_ms = now + int(rest_ms * self._rng.uniform(0.8, 1.2))
-        trouble.reason = str(error)
+            # It worked: the backoff begins at its shortest.
+            outage.failures = 0
+        outage.failures += 1
+        if outage.logged_ms is None or now - outage.logged_ms > _LOG_INTERVAL_MS:
+            outage.logged_ms = now
+            # A broker closes connections that have been idle for long; no request is lost by that.
+            is_harmless = channel.was_ready and not channel.load
+            log.log(logging.INFO if is_harmless else logging.WARNING, "%s", error)
+        rest_ms = self.config.backoff.after(outage.failures)
+        outage.retry_at_ms = now + int(rest_ms * self._rng.uniform(0.8, 1.2))
+        outage.reason = str(error)
         candidates = self._candidates()
         if channel.address in candidates:
             self._next_candidate = candidates.index(channel.address) + 1
         for item, meaning in channel.unanswered(error):
-            if item.number < 0:
-                self._asks_brokers = False
             self._deliver(item, meaning)
         is_final = isinstance(error, AuthenticationError)
         for item in channel.queue:
-            if item.number < 0:
-                self._asks_brokers = False
-                self._deliver(item, error)
-            elif item.node_id == ANY_NODE and not is_final:
+            if item.number >= 0 and item.node_id == ANY_NODE and not is_final:
                 self._waiting.append(item)
             else:
                 self._deliver(item, error)
@@ -388,36 +328,40 @@ class TcpConnection:
         if channel is not None:
             self._asks_brokers = True
             self._open += 1
-            channel.send(Item(-1, ANY_NODE, _NO_TOPICS, now), now)
+            channel.send(Item(-1, ANY_NODE, _BROKERS, now), now)
 
-    def _wait_ms(self, until_ms: int, now: int) -> int:
-        deadline_ms = until_ms
-        if self._open:
-            for channel in (*self._channels.values(), *self._worn):
-                at = channel.next_deadline_ms()
-                if at is not None and at < deadline_ms:
-                    deadline_ms = at
-        if self._waiting and self._asks_brokers:
-            deadline_ms = min(deadline_ms, self._waiting[0].since_ms + self.config.hold_ms)
-        elif self._waiting:
-            retries = [self._retry_at_ms(address) for address in self._candidates()]
-            deadline_ms = min(deadline_ms, self._waiting[0].since_ms + self.config.hold_ms, max(now + 1, min(retries)))
-        return max(0, deadline_ms - now)
+    def _wait_ms(self, until_ms: float, now: int) -> int:
+        if self._waiting:
+            until_ms = min(until_ms, self._waiting[0].since_ms + self.config.hold_ms)
+            if not self._asks_brokers:
+                retries = [self._retry_at_ms(address) for address in self._candidates()]
+                until_ms = min(until_ms, max(now + 1, min(retries)))
+        return max(0, int(until_ms) - now)
+
+    def _deadline_ms(self) -> float:
+        """Return when the first channel may have a timeout."""
+        deadline_ms = math.inf
+        for channel in self._channels.values():
+            at = channel.deadline_ms
+            if at is not None and at < deadline_ms:
+                deadline_ms = at
+        for channel in self._worn:
+            at = channel.deadline_ms
+            if at is not None and at < deadline_ms:
+                deadline_ms = at
+        return deadline_ms
 
     def _retry_at_ms(self, address: BrokerAddress) -> int:
-        trouble = self._troubles.get(address)
-        return 0 if trouble is None else trouble.retry_at_ms
+        outage = self._outages.get(address)
+        return 0 if outage is None else outage.retry_at_ms
 
-    def _look_after(self, now: int) -> None:
-        """End what does not move, and try again to send what waits."""
-        if self._open:
-            for channel in [*self._channels.values(), *self._worn]:
-                channel.check(now)
+    def _close_worn(self) -> None:
         for channel in [channel for channel in self._worn if not channel.load]:
             self._worn.remove(channel)
             channel.close()
-        if not self._waiting:
-            return
+
+    def _dispatch_waiting(self, now: int) -> None:
+        """Try again to send the requests that wait."""
         waiting, self._waiting = self._waiting, deque()
         for item in waiting:
             if now - item.since_ms >= self.config.hold_ms:
@@ -431,7 +375,7 @@ class TcpConnection:
 
     def _out_of_reach(self, item: Item) -> UnreachableError:
         reasons = "; ".join(
-            trouble.reason for address in self._candidates() if (trouble := self._troubles.get(address)) is not None
+            outage.reason for address in self._candidates() if (outage := self._outages.get(address)) is not None
         )
         name = type(item.request).__name__
         return UnreachableError(
@@ -441,7 +385,7 @@ class TcpConnection:
 
 
 def _is_elsewhere(response: object) -> bool:
-    """Whether somebody was asked who is not the controller any more."""
+    """Whether the broker that was asked is not the controller any more."""
     errors = getattr(response, "errors", {})
     codes = (found[0] if isinstance(found, tuple) else found for found in errors.values())
     return any(code is ErrorCode.NOT_CONTROLLER for code in codes)

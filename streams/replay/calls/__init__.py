@@ -1,4 +1,4 @@
-"""The calls of a replay as values: what a call reads, does and reports, on whatever executor."""
+"""The calls of a replay as values: input, work and report, independent of the executor."""
 
 from streams.replay.calls.application import Application, fingerprint, logical_of, pickled, source_digest
 from streams.replay.calls.failures import TaskFailure, explained_failure, failure_text, packed, unpacked

@@ -1,7 +1,7 @@
-"""A topology on its way to other processes: pickled as the user gave it, built where it runs.
+"""Serialization of a topology for other processes: pickled as the user gave it, built by the worker.
 
-A function of the builder travels by value where it comes from a script, so that workers need
-neither the script nor its folder.  Nothing that was built or run is ever pickled.
+Functions that a script defines are pickled by value, so workers need neither the script nor its
+folder.  Built topologies and running tasks are never pickled.
 """
 
 import hashlib
@@ -30,21 +30,21 @@ from streams.runtime.plan import ApplicationPlan
 from streams.topology.describe import describe
 from streams.topology.graph import Topology
 
-#: Where msgspec keeps what it knows of a class of the user's.
+#: Attribute of a user's class in which msgspec caches its decoder.
 _DECODERS_OWN = "__msgspec_cache__"
 
 
 @frozen
 class Application:
-    """What a worker needs to open the tasks of a topology; ``partitions`` has the counts of external topics."""
+    """A pickled topology and its settings; ``partitions`` has the partition counts of external topics."""
 
     topology: bytes = field(repr=False)
     settings: bytes = field(repr=False)
     partitions: Mapping[str, int]
-    #: Topology and settings as they were given, for calls in the process of the driver: a class that is unpickled
-    #: beside itself would get the copies of its own methods.  They do not travel.
+    #: Topology and settings as given, for calls in the driver's process: unpickling a class in the process that
+    #: defined it would replace methods of the original.  Not pickled.
     given: tuple[TopologySource, Mapping[str, Any]] | None = field(default=None, repr=False, eq=False)
-    #: Partitions of topics that only a record or a handler names, such as that of dead letters.
+    #: Partition count of topics that only a record or a handler names, such as the dead letter queue.
     default_partitions: int = 1
 
     @classmethod
@@ -55,7 +55,7 @@ class Application:
         partitions: Mapping[str, int],
         default_partitions: int = 1,
     ) -> "Application":
-        """Return an application as it travels.
+        """Return an application that can be pickled.
 
         Raises:
             ReplayError: the topology or a setting cannot be pickled.
@@ -81,10 +81,10 @@ class Application:
 
 
 def pickled(thing: object, what: str) -> bytes:
-    """Return a user's object as bytes that another process can read.
+    """Pickle a user's object for another process.
 
     Raises:
-        ReplayError: something in it cannot travel.
+        ReplayError: part of it cannot be pickled.
     """
     with _by_value(thing):
         try:
@@ -97,18 +97,18 @@ def pickled(thing: object, what: str) -> bytes:
 
 
 def _dumped(thing: object) -> bytes:
-    """Pickle with what a class has been given by others left out: decoders keep what they know of it there.
+    """Pickle an object, with three changes to what cloudpickle does.
 
-    With what the bodies of classes in functions take from their module, such as stores: cloudpickle only
-    looks at what functions do.  With types instead of their names: a module in which these could be looked up
-    is not there.
+    - Decoders that msgspec caches on classes are left out.
+    - Globals that class bodies within functions use are included; cloudpickle only follows function code.
+    - Annotations are sent as types, since the module that resolves their names is missing in the worker.
     """
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, found: Any) -> Any:
             if isinstance(found, type) and _DECODERS_OWN in vars(found):
-                delattr(found, _DECODERS_OWN)  # It is made again when it is next needed.
+                delattr(found, _DECODERS_OWN)  # msgspec creates it again on demand.
             reduced = super().reducer_override(found)
             if is_struct(found) and isinstance(reduced, tuple):
                 return reduced_struct(found)
@@ -130,20 +130,20 @@ def _dumped(thing: object) -> bytes:
 
 
 def _types_of(found: Any) -> dict[str, Any]:
-    """Return the annotations of a function or class, those that are text as what they name."""
+    """Return the annotations of a function or class, with text resolved to types."""
     declared: dict[str, Any] = found.__annotations__
     try:
         known = typing.get_type_hints(found, include_extras=True) if declared else {}
     except (NameError, TypeError):
-        return declared  # Of names that only type checkers see nobody asks.
+        return declared  # Imported for type checkers only: not needed at run time.
     return {name: known.get(name, kind) for name, kind in declared.items()}
 
 
 def _names_of_bodies(code: CodeType) -> Iterator[str]:
-    """Yield the names that bodies of classes within a function look up, its parameters or module's among them."""
+    """Yield the names that class bodies within a function look up, in its parameters or its module."""
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            # Functions keep their variables in slots; bodies of classes look all of theirs up by name.
+            # Functions access variables by slot; class bodies look up all names.
             if not inner.co_flags & inspect.CO_OPTIMIZED:
                 for step in get_instructions(inner):
                     if step.opname == "LOAD_NAME":
@@ -152,31 +152,31 @@ def _names_of_bodies(code: CodeType) -> Iterator[str]:
 
 
 def fingerprint(topology: Topology) -> str:
-    """Return a digest of what a topology reads, writes and keeps; functions do not count.
+    """Return a digest of what a topology reads, writes and stores; the code of functions is not included.
 
-    Nor does whether a table keeps its source topic as changelog, which depends on who writes that topic.
+    The choice of the source topic as a table's changelog is not included either: it depends on the topic's writers.
     """
     described = describe(evolve(topology, source_changelogs={}))
     return hashlib.blake2b(str(described).encode(), digest_size=8).hexdigest()
 
 
 def source_digest(topology: TopologySource) -> str:
-    """Return a digest of the user's code: of the module that has the topology, and those beside it."""
+    """Return a digest of the user's code: the module of the topology and the loaded modules of its folder."""
     state = hashlib.blake2b(digest_size=8)
     for module in _modules_beside(topology):
         try:
             state.update(inspect.getsource(module).encode())
         except (OSError, TypeError):
-            continue  # Typed at a prompt: only its description can tell it apart.
+            continue  # Interactive code has no source: the topology's description must do.
     return state.hexdigest()
 
 
 @contextmanager
 def _by_value(thing: object) -> Iterator[None]:
-    """Have cloudpickle take what the user's own modules define by value."""
+    """Make cloudpickle pickle the definitions of the user's own modules by value."""
     import cloudpickle
 
-    # Settings are a dict of plain values and of the user's functions.
+    # Settings are a dict of plain values and the user's functions.
     parts = thing.values() if isinstance(thing, dict) else (thing,)
     found = {module.__name__: module for part in parts for module in _modules_beside(part)}
     modules = [module for name, module in sorted(found.items()) if name != "__main__"]
@@ -192,7 +192,7 @@ def _by_value(thing: object) -> Iterator[None]:
 
 
 def _modules_beside(thing: object) -> list[ModuleType]:
-    """Return the module that defines a function, and the loaded ones of its folder; none of installed packages."""
+    """Return the module that defines a function and the loaded modules of its folder, without installed packages."""
     module = inspect.getmodule(thing)
     file = getattr(module, "__file__", None)
     if module is None or file is None or _is_installed(file):
@@ -211,7 +211,7 @@ def _modules_beside(thing: object) -> list[ModuleType]:
 
 @cache
 def _folder_of(file: str) -> str:
-    # A replay asks for every loaded module, and many times.
+    # A replay calls this often, for every loaded module.
     return str(Path(file).resolve().parent)
 
 
@@ -224,7 +224,7 @@ def _is_installed(file: str) -> bool:
 
 
 def logical_of(plan: ApplicationPlan, partition: TopicPartition) -> TopicPartition:
-    """Return the partition of a topic of the topology that a lane is a part of; itself where it is no lane."""
+    """Return the partition of the topology's topic that a lane is part of; a partition that is no lane is unchanged."""
     for topic in plan.lanes:
         if plan.physical_topic(topic) == partition.topic:
             return TopicPartition(topic, partition.partition // plan.lane_count(topic))

@@ -1,7 +1,6 @@
-"""Failures of calls, as a person needs them: node, file and record, never a foreign stack.
+"""Failures of calls with node, file and record, without tracebacks of the executor.
 
-A failure crosses from executors as text; what it was about is packed into that text and found
-again here.
+A failure returns from executors as text; its details are packed into that text and unpacked here.
 """
 
 import json
@@ -16,30 +15,30 @@ from streams.core.records import TopicPartition
 from streams.core.user_code import place_in_user_code
 from streams.replay.errors import ReplayError, ReplayTaskError, SnapshotError
 
-#: Errors that stay what they were when they cross from an executor.
+#: Errors that keep their class when they come from an executor.
 _KNOWN: dict[str, type[StreamsError]] = {
     kind.__name__: kind for kind in (ConfigError, InputError, ReplayError, SnapshotError, TopologyError)
 }
 
 _MARK = "streams-replay-failure:"
-#: Of a message and of a traceback only so much travels: some ways back are narrow.
+#: Maximum characters of a message and of a traceback; some executors limit the size.
 _LONGEST_MESSAGE = 4_000
 _LONGEST_TRACE = 8_000
 
 
 class TaskFailure(Exception):
-    """A failure on its way from an executor that passes on only text."""
+    """A failure of an executor that only passes text."""
 
 
 class WorkerTraceback(Exception):
-    """Where in a worker an error was raised: the cause of what the driver raises."""
+    """The worker's traceback, as the cause of the error that the driver raises."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
 def packed(work: Any, error: BaseException) -> TaskFailure:
-    """Return an error as one whose text has all that the driver needs."""
+    """Return an error whose text has all details that the driver needs."""
     fields = {
         "name": work.name,
         "stage": work.stage,
@@ -55,13 +54,13 @@ def packed(work: Any, error: BaseException) -> TaskFailure:
 
 
 def failure_text(text: str) -> str | None:
-    """Return the part of a text that ``packed`` made, None if there is none."""
+    """Return the text within ``text`` that ``packed`` made, None if there is none."""
     found = re.findall(rf"{_MARK}[\w=-]+:", text)
     return str(found[-1]) if found else None
 
 
 def unpacked(text: str) -> dict[str, Any] | None:
-    """Return what ``packed`` put into a text, None if there is nothing."""
+    """Return the details that ``packed`` stored in a text, None if there are none."""
     found = failure_text(text)
     if found is None:
         return None
@@ -69,7 +68,7 @@ def unpacked(text: str) -> dict[str, Any] | None:
 
 
 def explained_failure(session: Any, error: Exception) -> Exception:
-    """Return the error that a user should see, with its cause."""
+    """Return the error to show to the user, with its cause."""
     explained = _explained(session, error)
     if explained is not error:
         trace = (unpacked(str(error)) or {}).get("trace")
@@ -107,7 +106,7 @@ def _explained(session: Any, error: Exception) -> Exception:
 
 
 def _where(session: Any, fields: dict[str, Any]) -> str:
-    """Return the file and row that a failed record was made of, as an end of a message."""
+    """Return the file and row that a failed record came from, as the end of a message."""
     topic, partition, offset = fields.get("topic"), fields.get("partition"), fields.get("offset")
     if topic is None or partition is None or offset is None:
         return ""

@@ -1,7 +1,7 @@
-"""Output topics of a replay, read back in their one order.
+"""Output topics of a replay, read in their defined order.
 
-A partition that several tasks wrote is the merge of what each wrote, always the lowest head
-timestamp first, as in bounded live runs; offsets are numbers in that order.
+A partition that several tasks wrote is the merge of their records by lowest head timestamp, as in
+bounded live runs.  Offsets number the records in that order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,23 +13,23 @@ from streams.runtime.lanes import merge_lanes
 
 
 def output_partitions(outputs: Outputs, topic: str) -> list[int]:
-    """Return the partitions of a topic that got records."""
+    """Return the partitions of a topic that have records."""
     return sorted({at.partition for at, _ in outputs if at.topic == topic})
 
 
 def output_topics(outputs: Outputs) -> list[str]:
-    """Return the topics that got records."""
+    """Return the topics that have records."""
     return sorted({at.topic for at, _ in outputs})
 
 
 def lanes_of(outputs: Outputs, at: TopicPartition) -> list[list[Extent]]:
-    """Return what each task wrote to a partition, in the order that decides ties."""
+    """Return the extents that each task wrote to a partition, in the order that breaks ties."""
     producers = sorted((producer for place, producer in outputs if place == at), key=_order)
     return [outputs[at, producer] for producer in producers]
 
 
 def read_output(root: Place, lanes: Sequence[Sequence[Extent]]) -> Iterator[Block]:
-    """Yield the records of one output partition, offsets from 0 without gaps."""
+    """Yield the records of one output partition, with offsets from 0 without gaps."""
     return merge_lanes([ExtentReader(root).blocks(extents) for extents in lanes])
 
 
@@ -41,7 +41,7 @@ def read_topic(root: Place, outputs: Outputs, topic: str) -> Iterator[tuple[int,
 
 
 def counts(outputs: Outputs) -> Mapping[str, int]:
-    """Return how many records each topic got."""
+    """Return the number of records of each topic."""
     result: dict[str, int] = {}
     for (at, _), extents in outputs.items():
         result[at.topic] = result.get(at.topic, 0) + sum(extent.rows for extent in extents)
@@ -49,5 +49,5 @@ def counts(outputs: Outputs) -> Mapping[str, int]:
 
 
 def _order(producer: str) -> tuple[int, int]:
-    # What came from outside goes before what tasks wrote.
+    # Records from outside come before those that tasks wrote.
     return (-1, -1) if not producer else task_of(producer)

@@ -1,6 +1,6 @@
-"""The plan of a replay: stages, the calls in them, and which part of history each slice reads.
+"""The plan of a replay: stages, their calls, and the part of history that each slice reads.
 
-Made by the driver; pure but for the timestamps that it looks at to cut history by time.
+Made by the driver.  Pure except for the timestamps it reads to cut history by time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from streams.topology.subtopologies import SubTopology
 
 @frozen
 class Options:
-    """How a replay treats what history does not say, and what it keeps state in."""
+    """Options of a replay: wall-clock time, final flush, store engine."""
 
     wall_clock: str = "error"
     final_flush: bool = False
@@ -27,7 +27,7 @@ class Options:
 
 @frozen
 class Pass:
-    """One pass over the stages: a slice, or the end, which processes what slices held back.
+    """One pass over the stages: a slice, or the final pass, which processes the records that slices held back.
 
     ``cut`` has the first offset of each source partition that the pass does not read.
     """
@@ -40,17 +40,17 @@ class Pass:
 
 @define(eq=False)
 class ReplayPlan:
-    """Stages and calls of one replay."""
+    """The stages and calls of one replay."""
 
     application: Application
     plan: ApplicationPlan
-    #: All that is known of each source partition, globals included.
+    #: All known extents of each source partition, including those of global tables.
     sources: Mapping[TopicPartition, Sequence[Extent]]
     options: Options
     root: Place
-    #: Calls of each stage; a call has one task, or all of a cycle.
+    #: Calls of each stage; a call has one task, or all tasks of a cycle.
     stages: list[list[list[TaskId]]] = field(init=False)
-    #: Numbers of stages that do not wait for one another, wave by wave.
+    #: Numbers of stages without dependencies on each other, wave by wave.
     waves: list[list[int]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -60,14 +60,14 @@ class ReplayPlan:
         self.stages = []
         for part in parts:
             tasks = [task for task in sorted(plan.groups) if task.sub_topology in part]
-            # The longest first: whoever starts last should not be the one that takes longest.
+            # Longest first, so that the last task to start is not the longest.
             calls = [tasks] if part[0] in cycles else [[task] for task in sorted(tasks, key=self._size, reverse=True)]
             self.stages.append([call for call in calls if call])
         self.waves = _waves(parts, {sub.id: sub for sub in plan.subs if not sub.is_global})
 
     @property
     def started_ms(self) -> int:
-        """Time of the first records of history."""
+        """Timestamp of the first records of history, epoch milliseconds."""
         return min((extents[0].lowest_ms for extents in self.sources.values() if extents), default=0)
 
     @property
@@ -76,7 +76,7 @@ class ReplayPlan:
         return {item.partition: task for task in self.plan.groups for item in self.plan.inputs(task)}
 
     def global_works(self, folder: str) -> list[GlobalWork]:
-        """Return the calls that fill the global stores, each from the whole of its topics."""
+        """Return the calls that fill the global stores, each from all records of its topics."""
         works = []
         for name, store in sorted(self.plan.topology.global_stores.items()):
             inputs = []
@@ -89,13 +89,13 @@ class ReplayPlan:
         return works
 
     def works(self, number: int, step: Pass, state: ReplayState, folder: str) -> list[StageWork]:
-        """Return the calls of a stage that have something to do in a pass."""
+        """Return the calls of a stage that have work in a pass."""
         works = []
         for call in self.stages[number]:
             tasks = tuple(self._task_work(task, step, state) for task in call)
             is_fresh = any(task not in state.positions for task in call)
             flushes = step.is_last and self.options.final_flush
-            # Nothing new to read, but with the end of its inputs a task may process what it held back.
+            # With the end of its inputs, a task may process records it held back even if there is nothing to read.
             if not is_fresh and not flushes and not any(_has_work(task) for task in tasks):
                 continue
             works.append(
@@ -144,7 +144,7 @@ class ReplayPlan:
 
 
 def _waves(parts: Sequence[tuple[int, ...]], subs: Mapping[int, SubTopology]) -> list[list[int]]:
-    """Group stages by how many others their records come through."""
+    """Group stages by the number of stages upstream of them."""
     depth: dict[int, int] = {}
     waves: list[list[int]] = []
     for number, part in enumerate(parts):
@@ -166,7 +166,7 @@ def _end_of(extents: Sequence[Extent]) -> int:
 
 
 def explained(replay: ReplayPlan, passes: Sequence[Pass]) -> Iterator[str]:
-    """Yield the plan as lines for a person: stages, tasks, inputs, shuffles."""
+    """Yield the plan as lines of text: stages, tasks, inputs, shuffles."""
     plan = replay.plan
     subs = {sub.id: sub for sub in plan.subs if not sub.is_global}
     records = sum(extent.rows for extents in replay.sources.values() for extent in extents)

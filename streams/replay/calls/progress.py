@@ -1,7 +1,7 @@
-"""How far a replay is: tasks leave notes in its folder, the driver reads them and tells.
+"""Progress of a replay: tasks write it to files in the replay's folder, the driver reads and reports it.
 
-Notes are files because these reach the driver from every executor, through Spark Connect too.
-They are hints: nothing depends on them, and they are not synced to disk.
+Files reach the driver from every executor, including through Spark Connect.  They are hints:
+nothing depends on them, and they are not synced to disk.
 """
 
 import json
@@ -15,17 +15,17 @@ from attrs import define, field, frozen
 from streams.core.clock import Clock
 from streams.replay.storage import Place
 
-#: How often a task says how far it is, and after how many records it looks at the clock.
+#: Interval in milliseconds between two reports, of a task and of the driver.
 _EVERY_MS = 500
 _FOLDER = "progress"
 
 
 @frozen
 class ReplayProgress:
-    """How far a replay is.
+    """The progress of a replay.
 
-    ``records_total`` counts what the stages will read, as far as known: behind a repartition that
-    is not before the stage in front of it has ended.
+    ``records_total`` counts the records that the stages will read, as far as known.  Records of a
+    repartition topic are known once the stage upstream of it has ended.
     """
 
     slice: int
@@ -37,17 +37,17 @@ class ReplayProgress:
     records: int
     records_total: int
     elapsed_ms: int
-    #: Where Spark shows more.
+    #: URL of the Spark UI, empty without one.
     link: str = ""
 
 
-#: Told of progress, at most twice a second.
+#: Called with the progress, at most twice a second.
 Listener = Callable[[ReplayProgress], None]
 
 
 @define(eq=False)
 class CallHeartbeat:
-    """The note of one running call; a context manager that removes it at the end."""
+    """The progress file of one running call; a context manager that removes the file at the end."""
 
     _root: Place
     _folder: str
@@ -56,7 +56,7 @@ class CallHeartbeat:
     _next_ms: int = 0
 
     def beat(self, records: int) -> None:
-        """Note how many records were read so far, if the last note is old enough."""
+        """Write how many records were read so far, at most every 500 ms."""
         if not self._root.is_local:
             return
         now = self._clock.monotonic_ms()
@@ -81,7 +81,7 @@ class CallHeartbeat:
 
 
 def noted_records(root: Place) -> int:
-    """Return how many records the running calls say they have read."""
+    """Return the number of records that the running calls have read."""
     folder = root.path / _FOLDER if root.is_local else None
     if folder is None or not folder.is_dir():
         return 0
@@ -90,23 +90,23 @@ def noted_records(root: Place) -> int:
         try:
             total += int(json.loads(path.read_text())["records"])
         except (OSError, ValueError, KeyError):
-            continue  # It ended or is being replaced this moment.
+            continue  # The call just ended, or the file is being replaced.
     return total
 
 
 @define(eq=False)
 class Reporter:
-    """Tells a listener how far a session is."""
+    """Reports the progress of a session to a listener."""
 
     _session: Any
     _listener: Listener | None
     _clock: Clock
-    #: Where Spark shows more.
+    #: URL of the Spark UI, empty without one.
     _link: str = ""
     _started_ms: int = 0
     _calls: list[Any] = field(factory=list)
     _calls_done: int = 0
-    #: Records that ended calls have read.
+    #: Records that finished calls have read.
     _records: int = 0
     _next_ms: int = 0
 
@@ -114,25 +114,25 @@ class Reporter:
         self._started_ms = self._clock.monotonic_ms()
 
     def begin(self, calls: list[Any]) -> None:
-        """Take note of calls that begin now."""
+        """Start reporting a new list of calls."""
         self._calls, self._calls_done = calls, 0
         self._tell()
 
     def done(self, report: Any) -> None:
-        """Take note of a call that has ended."""
+        """Count a call that has finished."""
         self._calls_done += 1
         self._records += report.records_in
         self._tell()
 
     def look(self) -> None:
-        """Tell how far running calls are, if it is time."""
+        """Report running calls, if 500 ms have passed."""
         now = self._clock.monotonic_ms()
         if now >= self._next_ms:
             self._next_ms = now + _EVERY_MS
             self._tell()
 
     def finish(self) -> None:
-        """Tell the end."""
+        """Report the end."""
         self._calls = []
         self._tell()
 

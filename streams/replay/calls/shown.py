@@ -1,4 +1,4 @@
-"""Keys, values and times as a person reads them: bytes are decoded here, and only here, for display.
+"""Keys, values and times as text for display; the only module that decodes bytes for display.
 
 Pure; imports core and state.
 """
@@ -18,12 +18,12 @@ from streams.state import Family, StoreKind, StoreSpec, built_in_kind
 from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
 from streams.state.windowed_keys import MAX_TIME, session_parts, window_parts
 
-#: How many characters of a value are shown.
+#: Maximum number of characters shown of a value.
 _WIDTH = 120
 
 
 def plain(value: Any) -> Any:
-    """Return an object as values that JSON knows; a windowed key as text."""
+    """Return an object as JSON-compatible values; a windowed key as text."""
     if isinstance(value, Windowed):
         return key_text(value)
     if isinstance(value, bytes):
@@ -37,7 +37,7 @@ def plain(value: Any) -> Any:
 def key_text(key: Any, serde: Serde[Any] | None = None) -> str:
     """Return a key as text: a windowed one as ``key@[start, end)``, a session as ``key@[start, end]``.
 
-    The serde of the key tells sessions from other windows.
+    The serde of the key distinguishes sessions from other windows.
     """
     if not isinstance(key, Windowed):
         return key if isinstance(key, str) else value_text(key)
@@ -48,13 +48,13 @@ def key_text(key: Any, serde: Serde[Any] | None = None) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Return a value as JSON, cut to one line."""
+    """Return a value as JSON, truncated to one line."""
     text = json.dumps(plain(value), ensure_ascii=False, separators=(", ", ": "))
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
 def reader(serde: Serde[Any] | None) -> Callable[[bytes | None], Any]:
-    """Return a function from bytes to what they stand for, to be shown; bytes that cannot be read stay bytes."""
+    """Return a decoder of bytes for display; bytes that it cannot decode are returned unchanged."""
     is_known = serde is not None and not (isinstance(serde, PinnedSerde) and not serde.is_pinned)
 
     def read(data: bytes | None) -> Any:
@@ -71,7 +71,7 @@ def reader(serde: Serde[Any] | None) -> Callable[[bytes | None], Any]:
 
 
 def _guessed(data: bytes) -> Any:
-    """Return what bytes of an unknown type may stand for: JSON or text, else themselves."""
+    """Decode bytes of an unknown type as JSON or text; otherwise return them unchanged."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -85,9 +85,9 @@ def _guessed(data: bytes) -> Any:
 
 
 def described_spec(name: str, described: Mapping[str, Any], carried: Mapping[str, bytes]) -> StoreSpec:
-    """Return the spec of a store as a snapshot describes it, as far as its bytes can be shown by it.
+    """Return the spec of a store from its description in a snapshot, for display only.
 
-    Classes of users are not looked for: what they wrote is shown as the JSON that it is.
+    User classes are not imported: their values are shown as the JSON they were stored as.
     """
 
     def serde(said: str, pinned: bytes | None) -> Serde[Any]:
@@ -110,12 +110,12 @@ def described_spec(name: str, described: Mapping[str, Any], carried: Mapping[str
 
 
 def described_kind(described: Mapping[str, Any]) -> StoreKind:
-    """Return the built-in kind of a store as a snapshot describes it; of a view that of the store under it."""
+    """Return the built-in kind of a store from its description in a snapshot; for a view, that of the viewed store."""
     return built_in_kind(described.get("base", described["kind"]))
 
 
 def store_key_reader(spec: StoreSpec) -> Callable[[bytes], str]:
-    """Return a function from the key of a changelog record to text."""
+    """Return a function that shows the key of a changelog record as text."""
     read = reader(spec.key_serde)
     family = spec.kind.family
     if family is Family.WINDOWS:

@@ -1,7 +1,7 @@
-"""What a replay knows between two slices, and the manifests that keep it.
+"""The state of a replay between two slices, and the manifests that store it.
 
-A manifest is written last and whole: what is not listed in one does not exist.  Files that a
-failed attempt left behind are deleted with the next manifest.
+A manifest is written last and atomically: a file that no manifest lists does not exist.  Files of a
+failed attempt are deleted with the next manifest.
 """
 
 import json
@@ -19,35 +19,35 @@ from streams.replay.storage import Extent, Kind, Place
 from streams.runtime.lateness import merged
 from streams.runtime.plan import ApplicationPlan
 
-#: Name of the file that makes a folder valid.
+#: File name of the manifest, which makes a folder valid.
 MANIFEST = "MANIFEST.json"
-#: 2: manifests have a checksum of their own, files of snapshots and archives one in their names.
+#: Format 2: manifests have a checksum; files of snapshots and archives have one in their names.
 FORMAT = 2
-#: Stands for the checksum while it is computed.
+#: Placeholder of the checksum while it is computed.
 _UNSEALED = "0" * 32
 
-#: Output records of one task for one partition of a topic: (topic, partition, producer) -> extents.
+#: Output records by task, for one partition of a topic: (topic, partition, producer) -> extents.
 Outputs = dict[tuple[TopicPartition, str], list[Extent]]
 
 
 @define
 class ReplayState:
-    """Where every task is, with its stores, and what was written for others and not read yet."""
+    """The positions and stores of all tasks, and the records in repartition topics that are not read yet."""
 
     positions: dict[TaskId, dict[TopicPartition, int]] = field(factory=dict)
     checkpoints: dict[TaskId, Mapping[str, Any]] = field(factory=dict)
     stores: dict[TaskId, dict[str, StoreRef]] = field(factory=dict)
-    #: Repartition topics, by lane.
+    #: Records of repartition topics, by lane.
     lanes: dict[TopicPartition, list[Extent]] = field(factory=dict)
-    #: Next offsets of what each task writes.
+    #: Next offset of each partition that a task writes.
     ends: dict[TaskId, dict[tuple[Kind, TopicPartition], int]] = field(factory=dict)
     counters: dict[tuple[str, str], int] = field(factory=dict)
     global_stores: dict[str, StoreRef] = field(factory=dict)
-    #: What the first record was that a counter of dropped records counts.
+    #: The first record of each counter of dropped records.
     examples: dict[tuple[str, str], str] = field(factory=dict)
 
     def copy(self) -> "ReplayState":
-        """Return a copy that can be changed without harm to this one."""
+        """Return an independent copy."""
         return ReplayState(
             {task: dict(found) for task, found in self.positions.items()},
             dict(self.checkpoints),
@@ -60,7 +60,7 @@ class ReplayState:
         )
 
     def take(self, report: StageReport, outputs: Outputs, plan: ApplicationPlan) -> None:
-        """Go on to where the tasks of a report are; add what they wrote for outputs."""
+        """Apply the report of a call: advance its tasks and add the outputs they wrote."""
         for task in report.tasks:
             self.positions[task.task_id] = dict(task.positions)
             self.checkpoints[task.task_id] = task.checkpoint
@@ -77,13 +77,13 @@ class ReplayState:
                     self.lanes.setdefault(partition, []).append(extent)
 
     def forget_read(self, readers: Mapping[TopicPartition, TaskId]) -> None:
-        """Drop extents of lanes that their reader has read to the end."""
+        """Drop extents of lanes that their reader has read."""
         for lane, extents in list(self.lanes.items()):
             position = self.positions.get(readers[lane], {}).get(lane, 0) if lane in readers else 0
             self.lanes[lane] = [extent for extent in extents if extent.last >= position]
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as values that JSON knows."""
+        """Return the state as JSON-compatible values."""
         return {
             "tasks": {
                 str(task): {
@@ -102,7 +102,7 @@ class ReplayState:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "ReplayState":
-        """Read what ``to_json`` made."""
+        """Return the state from the values of ``to_json``."""
         state = cls()
         for name, found in data["tasks"].items():
             task = task_of(name)
@@ -118,7 +118,7 @@ class ReplayState:
         return state
 
     def files(self) -> set[str]:
-        """Return the files that stores and lanes lie in."""
+        """Return the files of stores and lanes."""
         extents = [extent for found in self.lanes.values() for extent in found]
         refs = [ref for found in self.stores.values() for ref in found.values()]
         extents += [extent for ref in [*refs, *self.global_stores.values()] for extent in ref.extents]
@@ -126,7 +126,7 @@ class ReplayState:
 
 
 def task_of(name: str) -> TaskId:
-    """Return the task that a text names.
+    """Parse a task id.
 
     >>> task_of("1_20")
     TaskId(sub_topology=1, partition=20)
@@ -136,7 +136,7 @@ def task_of(name: str) -> TaskId:
 
 
 def store_to_json(ref: StoreRef) -> dict[str, Any]:
-    """Return a store's reference as values that JSON knows."""
+    """Return a store's reference as JSON-compatible values."""
     return {
         "extents": list(map(list, ref.extents)),
         "carried": {name: data.hex() for name, data in ref.carried.items()},
@@ -144,18 +144,18 @@ def store_to_json(ref: StoreRef) -> dict[str, Any]:
 
 
 def store_from_json(data: Mapping[str, Any]) -> StoreRef:
-    """Read what ``store_to_json`` made."""
+    """Return a store's reference from the values of ``store_to_json``."""
     carried = {name: bytes.fromhex(text) for name, text in data["carried"].items()}
     return StoreRef(tuple(Extent(*extent) for extent in data["extents"]), carried)
 
 
 def outputs_to_json(outputs: Outputs) -> list[Any]:
-    """Return outputs as values that JSON knows."""
+    """Return outputs as JSON-compatible values."""
     return [[*at, producer, list(map(list, extents))] for (at, producer), extents in sorted(outputs.items())]
 
 
 def outputs_from_json(data: list[Any]) -> Outputs:
-    """Read what ``outputs_to_json`` made."""
+    """Return outputs from the values of ``outputs_to_json``."""
     return {
         (TopicPartition(topic, number), producer): [Extent(*extent) for extent in extents]
         for topic, number, producer, extents in data
@@ -163,7 +163,7 @@ def outputs_from_json(data: list[Any]) -> Outputs:
 
 
 def write_manifest(folder: Place, content: Mapping[str, Any]) -> None:
-    """Write a manifest, which makes the folder valid; it begins with its format and the checksum of the whole file.
+    """Write a manifest, which makes the folder valid.  It starts with its format and its checksum.
 
     Raises:
         ReplayError: it cannot be written.
@@ -176,7 +176,7 @@ def read_manifest(folder: Place) -> dict[str, Any] | None:
     """Return the content of a folder's manifest, None if it has none.
 
     Raises:
-        ReplayError: it is damaged, or of another format.
+        ReplayError: it is damaged, or has another format.
     """
     place = folder.child(MANIFEST)
     if not place.exists():

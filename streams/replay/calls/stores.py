@@ -1,4 +1,4 @@
-"""Stores of a replay: opened from what an earlier slice left, and written as contents.
+"""Stores of a replay: opened with the contents of an earlier slice, and written as contents.
 
 A replay keeps the contents of stores, sorted by key in changelog bytes, never their changes.
 Imports runtime and state.
@@ -17,12 +17,12 @@ from streams.runtime.task import Task
 from streams.state.opening import is_on_disk, open_store
 from streams.state.specs import StoreSpec
 
-#: State that waits to be written, above which it is.
+#: Uncommitted bytes above which a store is flushed.
 MAX_UNCOMMITTED_BYTES = 8 << 20
 
 
 def open_empty(spec: StoreSpec, folder: Path, engine: str) -> Any:
-    """Open an empty store that notes nothing for a changelog: a replay keeps contents, not changes."""
+    """Open an empty store without a changelog: a replay keeps contents, not changes."""
     unlogged = evolve(spec, has_changelog=False)
     name: Any = engine
     place = folder / spec.name if is_on_disk(spec, name) and engine == "rocksdb" else None
@@ -40,7 +40,7 @@ def _filled(store: Any, ref: StoreRef, reader: ExtentReader) -> Any:
 
 
 def open_contents(spec: StoreSpec, ref: StoreRef, root: Place) -> dict[Any, Any]:
-    """Return what a store held, key to value; the keys of windows and sessions are ``Windowed``."""
+    """Return the contents of a store, key to value; the keys of windows and sessions are ``Windowed``."""
     reader = ExtentReader(root)
     store = _filled(open_empty(spec, Path(), "in_memory"), ref, reader)
     try:
@@ -52,7 +52,7 @@ def open_contents(spec: StoreSpec, ref: StoreRef, root: Place) -> dict[Any, Any]
 def open_all(
     specs: Iterable[StoreSpec], refs: Mapping[str, StoreRef], root: Place, folder: Path, engine: str
 ) -> dict[str, Any]:
-    """Open stores with what they held; those without a reference are empty."""
+    """Open stores with their earlier contents; those without a reference are empty."""
     stores: dict[str, Any] = {}
     reader = ExtentReader(root)
     try:
@@ -69,11 +69,11 @@ def open_all(
 
 
 def write_contents(root: Place, name: str, stores: Mapping[str, tuple[Any, int]]) -> dict[str, StoreRef]:
-    """Write the contents of stores; each by name, with the partition that the task has of it."""
+    """Write the contents of stores, given by name as (store, partition)."""
     with SegmentWriter(root, name) as writer:
         for store_name, (store, number) in stores.items():
             for block in store.snapshot_blocks():
-                # The types of what lambdas made are kept beside the entries, not at each of them.
+                # The types of lambda results are stored once in the reference, not with each entry.
                 writer.append("store", TopicPartition(store_name, number), evolve(block, headers=None))
     refs = {}
     for store_name, (store, _) in stores.items():
@@ -83,6 +83,6 @@ def write_contents(root: Place, name: str, stores: Mapping[str, tuple[Any, int]]
 
 
 def write_back(task: Task) -> None:
-    """Write what a task's stores hold back to their engines."""
+    """Flush the buffered writes of a task's stores to their engines."""
     task.take_changes()
     task.write_state({})

@@ -1,8 +1,7 @@
-"""Classes of msgspec on their way to other processes, made anew from their fields where they arrive.
+"""Pickling of msgspec classes: the worker creates them from their fields.
 
-Beside ``application``, which pickles topologies.  cloudpickle makes a class first and gives it its
-annotations later; one of msgspec takes its fields from them when it is made, and would have none.
-Imports msgspec only.
+cloudpickle creates a class first and sets its annotations later.  msgspec reads the fields from the
+annotations when the class is created, and would find none.  Used by ``application``.  Imports msgspec only.
 """
 
 import inspect
@@ -15,11 +14,11 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import msgspec
 
 _StructMeta: Any = type(msgspec.Struct)
-#: What a default that is made for each object is kept in.
+#: msgspec's wrapper of a ``default_factory``.
 _Factory = type(
     msgspec.defstruct("Example", [("one", list, msgspec.field(default_factory=list))]).__struct_defaults__[0]
 )
-#: What a class says of itself when it is declared, beside its fields.
+#: Keyword arguments of a class declaration.
 _OPTIONS = (
     "frozen",
     "eq",
@@ -35,7 +34,7 @@ _OPTIONS = (
     "tag",
     "tag_field",
 )
-#: What msgspec and Python make themselves, and what is given when the class is made.
+#: Attributes that msgspec and Python set themselves, and those passed when the class is created.
 _MADE = {
     "__annotations__",
     "__dict__",
@@ -51,18 +50,18 @@ _MADE = {
     "__weakref__",
 }
 
-#: One class for one class, however often it is sent: by the name that it gets when it is first sent.
+#: Keep one class per sent class, however often it is sent, by the name it gets when first sent.
 _names: "WeakKeyDictionary[type, str]" = WeakKeyDictionary()
 _known: "WeakValueDictionary[str, type]" = WeakValueDictionary()
 
 
 def is_struct(found: object) -> bool:
-    """Whether something is a class of msgspec."""
+    """Whether an object is a msgspec class."""
     return isinstance(found, _StructMeta)
 
 
 def reduced_struct(struct: Any) -> tuple[Any, ...]:
-    """Return how pickle makes a class anew: what it is made of, then what may speak of the class itself."""
+    """Return how pickle creates a class: the arguments to create it, then attributes that may refer to the class."""
     own = _own_fields(struct)
     defaults = dict(zip(reversed(struct.__struct_fields__), reversed(struct.__struct_defaults__), strict=False))
     namespace = {"__module__": struct.__module__, "__qualname__": struct.__qualname__}
@@ -84,7 +83,7 @@ def reduced_struct(struct: Any) -> tuple[Any, ...]:
 
 
 def _own_fields(struct: Any) -> tuple[str, ...]:
-    """Return the fields that a class declares itself."""
+    """Return the fields that a class itself declares."""
     declared = vars(struct).get("__annotations__", {})
     return tuple(name for name in declared if name in struct.__struct_fields__)
 
@@ -94,7 +93,7 @@ def _is_carried(name: str, own: tuple[str, ...]) -> bool:
 
 
 def _annotations(struct: Any) -> dict[str, Any]:
-    """Return the types of a class's own fields; as text, they would be looked up in a module that is not there."""
+    """Return the types of a class's own fields, resolved: the worker lacks the module that would resolve text."""
     declared = dict(vars(struct).get("__annotations__", {}))
     if any(isinstance(kind, str) for kind in declared.values()):
         try:
@@ -135,7 +134,7 @@ def _completed(struct: Any, state: tuple[dict[str, Any], dict[str, Any], Callabl
 
 
 class _PostInit:
-    """What msgspec is given as ``__post_init__`` when it makes a class: it looks for it then, and never again."""
+    """Placeholder for ``__post_init__``: msgspec looks it up only when the class is created."""
 
     function: Callable[[Any], None]
 

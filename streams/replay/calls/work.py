@@ -1,8 +1,7 @@
-"""What a driver asks of an executor, and what it gets back: values that travel between processes.
+"""Requests to an executor and their reports, as values that travel between processes.
 
 A ``StageWork`` is one call: a stream task over one slice of history, or all tasks of a cycle of
-sub-topologies.  It is a pure function of these values: run again after a failure it writes the
-same records, under another name.
+sub-topologies.  It is a pure function of these values: a retry writes the same records to files of another name.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,10 +16,10 @@ from streams.replay.storage import Extent, Kind, Place
 
 @frozen
 class StoreRef:
-    """Contents of one task's instance of a store, in changelog bytes sorted by key."""
+    """The contents of one task's instance of a store, in changelog bytes sorted by key."""
 
     extents: tuple[Extent, ...] = ()
-    #: What the store keeps beside its entries, such as its stream time.
+    #: State of the store in addition to its entries, such as its stream time.
     carried: Mapping[str, bytes] = field(factory=dict)
 
     @property
@@ -31,14 +30,14 @@ class StoreRef:
 
 @frozen
 class InputWork:
-    """One partition that a task reads, from ``position`` up to ``end``."""
+    """One partition that a task reads, from ``position`` to ``end``."""
 
     partition: TopicPartition
     extents: tuple[Extent, ...]
     position: int
     #: First offset that this slice does not read.
     end: int
-    #: Nothing will ever follow.
+    #: Whether this is the end of the partition.
     is_ended: bool
 
 
@@ -48,10 +47,10 @@ class TaskWork:
 
     task_id: TaskId
     inputs: tuple[InputWork, ...]
-    #: ``Checkpoint.to_json()`` of the last slice, None in the first.
+    #: ``Checkpoint.to_json()`` of the previous slice, None in the first.
     checkpoint: Mapping[str, Any] | None = None
     stores: Mapping[str, StoreRef] = field(factory=dict)
-    #: Next offsets of what the task writes.
+    #: Next offset of each partition that the task writes.
     ends: Mapping[tuple[Kind, TopicPartition], int] = field(factory=dict)
 
 
@@ -61,27 +60,27 @@ class StageWork:
 
     application: Application = field(repr=False)
     tasks: tuple[TaskWork, ...]
-    #: Folder of the replay, to which extents are relative, and the folder in it to write to.
+    #: Folder of the replay, to which extents are relative, and the folder within it to write to.
     root: Place
     folder: str
     stage: int
     final_flush: bool = False
     is_last: bool = False
     wall_clock: str = "error"
-    #: Where the wall clock begins if it is driven by records: at the first record of all history.
+    #: Initial wall-clock time with ``append_time``: that of the first record of all history.
     started_ms: int = 0
     store_engine: str = "rocksdb"
     global_stores: Mapping[str, StoreRef] = field(factory=dict)
 
     @property
     def name(self) -> str:
-        """Name for people and files."""
+        """Name for messages and files."""
         tasks = [str(task.task_id) for task in self.tasks]
         return tasks[0] if len(tasks) == 1 else f"{tasks[0]}-to-{tasks[-1]}"
 
     @property
     def size(self) -> tuple[int, int]:
-        """Records and bytes that it is about to read, as far as known."""
+        """Records and bytes to read, as far as known."""
         given = [extent for task in self.tasks for item in task.inputs for extent in item.extents]
         kept = [extent for task in self.tasks for ref in task.stores.values() for extent in ref.extents]
         return sum(extent.rows for extent in (*given, *kept)), 0
@@ -89,7 +88,7 @@ class StageWork:
 
 @frozen
 class GlobalWork:
-    """Fill one global store from its topics."""
+    """A call that fills one global store from its topics."""
 
     application: Application = field(repr=False)
     store: str
@@ -100,18 +99,18 @@ class GlobalWork:
 
     @property
     def name(self) -> str:
-        """Name for people and files."""
+        """Name for messages and files."""
         return f"global-{self.store}"
 
     @property
     def size(self) -> tuple[int, int]:
-        """Records and bytes that it is about to read, as far as known."""
+        """Records and bytes to read, as far as known."""
         return sum(extent.rows for item in self.inputs for extent in item.extents), 0
 
 
 @frozen
 class TaskReport:
-    """What became of a task in a slice."""
+    """The result of a task in a slice."""
 
     task_id: TaskId
     positions: Mapping[TopicPartition, int]
@@ -123,13 +122,13 @@ class TaskReport:
     counters: Mapping[tuple[str, str], int]
     records_in: int
     records_out: int
-    #: What the first record was that a counter of dropped records counts.
+    #: The first record of each counter of dropped records.
     examples: Mapping[tuple[str, str], str] = field(factory=dict)
 
 
 @frozen
 class StageReport:
-    """The answer to a call."""
+    """The result of a call."""
 
     name: str
     tasks: tuple[TaskReport, ...]
@@ -148,16 +147,18 @@ class StageReport:
 
 
 class Executor(Protocol):
-    """Runs calls, in any order, on whatever it has."""
+    """Runs calls, in any order."""
 
-    #: Name for people.
+    #: Name for display.
     name: str
 
     def run(self, works: list[Any], on_done: Any) -> list[StageReport]:
-        """Run all; call ``on_done(report)`` as each is done, as far as that can be known; answers in order.
+        """Run all calls; return their reports in order.
+
+        ``on_done(report)`` is called as soon as the executor learns that a call has ended.
 
         Raises:
-            ReplayTaskError: one failed as often as it is tried.
+            ReplayTaskError: a call failed, retries included.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What a snapshot holds, in words, and how two differ: for ``streams snapshot``."""
+"""The contents of snapshots as text, and their differences, for ``streams snapshot``."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
@@ -13,7 +13,7 @@ Entry: TypeAlias = tuple[bytes, bytes | None, int]
 
 
 def shown(snapshot: Snapshot) -> Iterator[str]:
-    """Yield what a snapshot holds, line by line."""
+    """Yield the contents of a snapshot, line by line."""
     yield f"snapshot {snapshot.id} of {snapshot.application_id}, {snapshot.created}"
     if snapshot.parent:
         yield f"  goes on from snapshot {snapshot.parent}"
@@ -41,7 +41,7 @@ def _stream_time(time_ms: int) -> str:
 
 
 def differences(old: Snapshot, new: Snapshot, *, limit: int) -> Iterator[str]:
-    """Yield what differs between two snapshots: structure, positions, times, contents of stores."""
+    """Yield the differences of two snapshots: structure, positions, times, contents of stores."""
     if old.application_id != new.application_id:
         yield f"application {old.application_id!r} became {new.application_id!r}"
     yield from structure_differences(old.structure, new.structure)
@@ -64,7 +64,7 @@ def differences(old: Snapshot, new: Snapshot, *, limit: int) -> Iterator[str]:
 def _store_differences(
     name: str, old: Snapshot, new: Snapshot, refs: tuple[dict[TaskId, StoreRef], dict[TaskId, StoreRef]], limit: int
 ) -> Iterator[str]:
-    """Yield keys whose values differ; both sides are sorted by key, so one pass is enough."""
+    """Yield the keys whose values differ; both sides are sorted by key, so one pass is enough."""
     found = 0
     for task in sorted({*refs[0], *refs[1]}):
         before, after = refs[0].get(task, StoreRef()), refs[1].get(task, StoreRef())
@@ -98,10 +98,10 @@ def _entries(snapshot: Snapshot, ref: StoreRef) -> Iterator[Entry]:
 
 
 def _texts(name: str, snapshot: Snapshot, ref: StoreRef) -> tuple[Callable[[Entry], str], Callable[[Entry], str]]:
-    """Return what makes text of an entry of a store, and of its value alone."""
+    """Return two functions: from an entry of a store to text, and from its value to text."""
     described = snapshot.structure["stores"].get(name)
     if described is None:
-        # There are no entries either.
+        # The store is not in this snapshot, so it has no entries.
         return repr, repr
     spec = described_spec(name, described, ref.carried)
     key_of, value_of = store_key_reader(spec), reader(spec.value_serde)

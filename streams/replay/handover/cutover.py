@@ -1,9 +1,9 @@
-"""Whether the topics of a cluster are those whose history was replayed, and where they go on.
+"""The check that the topics of a cluster continue the replayed history, and the offsets to start from.
 
-An archive and a topic of Kafka have the offsets of their topic.  Rows of files are only numbered: they are offsets
-of a topic if that has the very same records, which the last one of each partition tells; if not, the user says at
-which time the history ends, and the topic goes on with the first record from then on.  ``golive`` asks; nothing is
-changed here.
+An archive or Kafka topic has the offsets of its topic.  Rows of files only have row numbers.  They are
+offsets of a topic if the last record of each partition is equal.  If not, the user gives the time at
+which the history ends, and the topic starts at the first record from then on.  Used by ``golive``;
+changes nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,17 +19,17 @@ from streams.replay.history import broker_source
 from streams.replay.storage import Extent, ExtentReader, Place
 from streams.replay.times import time_ms, time_text
 
-#: Offsets with their notes, as they are to be committed.
+#: Offsets with their metadata, to be committed.
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
 def check_history(parent: Snapshot, topic: str, extents: Mapping[int, Sequence[Extent]] | None, root: Place) -> None:
-    """Refuse to go on from a snapshot with an archive, or a topic of Kafka, of another history.
+    """Check that an archive or Kafka topic continues the history of a snapshot.
 
-    ``extents`` are those of an archive by partition; None where they are not known before they are read.
+    ``extents`` are those of the archive by partition; None if they are not known before they are read.
 
     Raises:
-        ReplayError: it is another, or that cannot be told of a snapshot of files.
+        ReplayError: it is another history, or the snapshot is of files and that cannot be checked.
     """
     other = ReplayError(
         f"topic {topic!r}: snapshot {parent.root} was replayed from "
@@ -56,11 +56,11 @@ def check_history(parent: Snapshot, topic: str, extents: Mapping[int, Sequence[E
 
 
 def check_cut(snapshot: Snapshot, cut: Mapping[str, Any]) -> dict[str, int]:
-    """Return the time in milliseconds at which the history of each topic ends, as the user says it.
+    """Return the end of each topic's history in epoch milliseconds, from the user's ``cut``.
 
     Raises:
         HandOverError: a topic has no such history, or its table is read from the topic itself.
-        InputError: a time is none.
+        InputError: a time is invalid.
     """
     result = {}
     for topic, given in cut.items():
@@ -91,10 +91,10 @@ def check_cut(snapshot: Snapshot, cut: Mapping[str, Any]) -> dict[str, int]:
 def check_topics(
     snapshot: Snapshot, cluster: Cluster, admin: Admin, offsets: Offsets, cuts: Mapping[str, int]
 ) -> dict[TopicPartition, int]:
-    """Return where each partition of the inputs goes on.
+    """Return the offset from which each input partition continues.
 
     Raises:
-        HandOverError: a topic is missing, has other partitions or another history, or there would be a gap.
+        HandOverError: a topic is missing, has another partition count or another history, or there is a gap.
     """
     positions = {place: found.offset for place, found in offsets.items() if place.topic in snapshot.inputs}
     existing = set(admin.list_topics())
@@ -123,7 +123,7 @@ def _cut_positions(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Return the offset of the first record from the cut on, of each partition of the topics that have one."""
+    """Return the first offset at or after the cut, for each partition of the topics that have a cut."""
     partitions = [partition for partition in starts if partition.topic in cuts]
     behind = admin.list_offsets({at: snapshot.highest_ms(at.topic) + 1 for at in partitions})
     found = admin.list_offsets({at: cuts[at.topic] for at in partitions})
@@ -149,7 +149,7 @@ def _cut_positions(
 def _check_partition(
     snapshot: Snapshot, cluster: Cluster, partition: TopicPartition, position: int, start: int, end: int
 ) -> None:
-    """Refuse a partition that does not go on where its history ends."""
+    """Check that a partition continues where its history ends."""
     hint = ""
     if snapshot.is_of_files(partition.topic):
         last_time = time_text(snapshot.highest_ms(partition.topic))
@@ -169,7 +169,7 @@ def _check_partition(
         )
     last = snapshot.last_record(partition)
     if last is None:
-        return  # Nothing was replayed of it.
+        return  # No record of it was replayed.
     is_same = _has(cluster, partition, last, start)
     if is_same is None and hint:
         raise HandOverError(
@@ -185,7 +185,7 @@ def _check_partition(
 
 
 def _has(cluster: Cluster, partition: TopicPartition, last: LastRecord, start: int) -> bool | None:
-    """Whether a partition has the record that was replayed last; None where there is none at its offset any more."""
+    """Whether a partition has the last replayed record; None if it has no record at that offset."""
     if last.offset < start:
         return None
     with broker_source(cluster, partition) as source:

@@ -1,8 +1,8 @@
-"""From a snapshot to a live application: no gap, no double, also when killed between any two steps.
+"""From a snapshot to a live application, without gaps or duplicates, even if killed between any two steps.
 
-The committed offsets of the application's group are what makes it live, and they are written
-last, in one request.  Whatever lies there before them is made anew by the next attempt.  Kafka
-stays the truth: stores are loaded into their changelogs, from which any instance restores them.
+The committed offsets of the application's group make it live.  They are written last, in one
+request; everything written before is recreated by the next attempt.  State is loaded into the
+changelogs, from which any instance restores its stores.
 """
 
 import json
@@ -29,13 +29,13 @@ from streams.replay.handover.cutover import check_cut, check_topics
 from streams.replay.handover.snapshot import Snapshot
 from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
 
-#: Field of the offsets' notes that says which snapshot they come from.
+#: Field of the offset metadata with the id of the snapshot.
 _ORIGIN = "n"
-#: Files of a state directory that say that it began with a snapshot, and that one was being laid down.
+#: Marker files in a state directory: it was created from a snapshot, or its creation has started.
 MARKER = "FROM_SNAPSHOT.json"
 _UNFINISHED = "FROM_SNAPSHOT.unfinished"
 
-#: Told the name of each step before it is taken.
+#: Called with the name of each step before it runs.
 OnStep = Callable[[str], None]
 
 
@@ -45,11 +45,11 @@ def _ignored(step: str) -> None:
 
 @frozen
 class GoneLive:
-    """What going live did."""
+    """The result of going live."""
 
     changelog_records: int
     partitions: int
-    #: An earlier attempt had finished already.
+    #: Whether an earlier attempt had finished already.
     was_live: bool = False
 
 
@@ -63,16 +63,16 @@ def go_live(
 ) -> GoneLive:
     """Load a snapshot into a cluster: internal topics, changelogs, and last the committed offsets.
 
-    The application is then started as always, and goes on with the first record that the replay has not
-    read.  ``force`` goes over offsets that the group has committed already.
+    Then start the application as usual; it continues with the first record that the replay has not read.
+    ``force`` overwrites offsets that the group has committed already.
 
-    Where a topic was replayed from files, its records must be those of the files, at the same offsets.  ``cut`` is
-    for topics with another history: by topic the time at which that of the files ends (a datetime, ISO text or epoch
-    milliseconds).  The topic goes on with the first record from then on, in each partition.
+    A topic that was replayed from files must have the same records at the same offsets.  If it has not, ``cut`` gives
+    by topic the time at which the history of the files ends (a datetime, ISO text or epoch milliseconds); each
+    partition then continues with its first record from that time on.
 
     Raises:
-        HandOverError: the group is at work or has offsets of its own; a source topic does not fit, has another
-            history, or has lost records behind the snapshot; a cut would leave records out or have them twice; or a
+        HandOverError: the group is active or has offsets of its own; a source topic does not match, has
+            another history, or has lost records after the snapshot; a cut would skip or repeat records; or a
             file of the snapshot is missing or damaged.
         InputError: a cut is no time.
     """
@@ -87,7 +87,7 @@ def go_live(
 def _load(
     snapshot: Snapshot, cluster: Cluster, on_step: OnStep, *, force: bool = False, cuts: Mapping[str, int] | None
 ) -> GoneLive:
-    """Load a snapshot; without ``cuts`` the topics were made for it, and are not compared with its history."""
+    """Load a snapshot.  ``cuts`` None skips the check of the topics' history: they were created from the snapshot."""
     live = snapshot.live
     with Admin(cluster, client_id=f"{snapshot.application_id}-golive") as admin:
         on_step("check")
@@ -114,12 +114,12 @@ def _load(
 
 
 def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) -> None:
-    """Make a state directory, of an embedded broker of its own, from a snapshot; nothing if it was done before.
+    """Create a state directory with its own embedded broker from a snapshot; do nothing if that was done before.
 
-    Source topics begin at the offsets that the replay had reached.
+    Source topics start at the offsets that the replay reached.
 
     Raises:
-        HandOverError: the directory holds a run of its own, or began with another snapshot.
+        HandOverError: the directory holds another run, or was created from another snapshot.
     """
     refuse_unawaited(on_step, "on_step of lay_down", error=ConfigError)
     marker, unfinished = folder / MARKER, folder / _UNFINISHED
@@ -136,7 +136,7 @@ def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) ->
         on_step("look at what is there")
         if not unfinished.exists():
             _write_whole(unfinished, {"topics": sorted(_free_topics(snapshot, broker, folder))})
-        # The offsets are the last that is written: with them all is there.
+        # The offsets are written last: if they are there, everything is.
         if not _has_offsets(snapshot, broker):
             _begin_topics(snapshot, broker, folder, json.loads(unfinished.read_text())["topics"], on_step)
         _load(snapshot, broker, on_step, cuts=None)
@@ -150,7 +150,7 @@ def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) ->
 def _begin_topics(
     snapshot: Snapshot, broker: EmbeddedBroker, folder: Path, free: Sequence[str], on_step: OnStep
 ) -> None:
-    """Make the topics of an application, those of its inputs beginning where the replay ended."""
+    """Create the topics of an application; input topics start where the replay ended."""
     on_step("delete what an earlier attempt left")
     for topic in free:
         if topic in broker.topics():
@@ -175,10 +175,10 @@ def _has_offsets(snapshot: Snapshot, broker: EmbeddedBroker) -> bool:
 
 
 def _free_topics(snapshot: Snapshot, broker: EmbeddedBroker, folder: Path) -> set[str]:
-    """Return the input topics of a snapshot, which nothing was written to on a broker yet.
+    """Return the input topics of a snapshot, after checking that they have no records on a broker.
 
     Raises:
-        HandOverError: something was, or the application has run there.
+        HandOverError: they have records, or the application has run there.
     """
     names = {
         partition.topic
@@ -220,10 +220,10 @@ def _check_whole(snapshot: Snapshot) -> None:
 
 
 def _is_live(snapshot: Snapshot, admin: Admin, *, force: bool) -> bool:
-    """Whether the group goes on from this snapshot already.
+    """Whether the group already has the offsets of this snapshot.
 
     Raises:
-        HandOverError: it is at work, or has offsets of its own.
+        HandOverError: it is active, or has offsets of its own.
     """
     group = snapshot.application_id
     members = admin.describe_group(group).members
@@ -235,7 +235,7 @@ def _is_live(snapshot: Snapshot, admin: Admin, *, force: bool) -> bool:
     if not committed:
         return False
     wanted = _offsets(snapshot)
-    # The notes tell the snapshot; offsets may have come from a cut.
+    # Compare the metadata, not the offsets, which may come from a cut.
     if all((own := committed.get(place)) and own.metadata == found.metadata for place, found in wanted.items()):
         return True
     if force:
@@ -268,9 +268,9 @@ def _load_changelogs(snapshot: Snapshot, cluster: Cluster, on_step: OnStep) -> i
 
 
 def _as_changelog(snapshot: Snapshot, store: str, ref: StoreRef) -> Iterator[Block]:
-    """Yield contents in an order in which a changelog could have them.
+    """Yield contents in an order that a changelog could have.
 
-    The order of keys, as in the snapshot, is one for most kinds.
+    For most kinds that is the order of keys, as in the snapshot.
     """
     blocks, order_of = snapshot.rows_of(ref), described_kind(snapshot.structure["stores"][store]).changelog_order
     if order_of is None:
@@ -282,7 +282,7 @@ def _as_changelog(snapshot: Snapshot, store: str, ref: StoreRef) -> Iterator[Blo
 
 
 def _with_types(blocks: Iterator[Block], ref: StoreRef) -> Iterator[Block]:
-    """Yield contents with the types that a restoring store is told of in headers."""
+    """Add the headers with the key and value types, which a restoring store reads."""
     pins: Headers = tuple((name, ref.carried[name]) for name in (KEY_TYPE, VALUE_TYPE) if name in ref.carried)
     for block in blocks:
         yield evolve(block, headers=[pins] * len(block)) if pins else block
@@ -297,10 +297,10 @@ def _offsets(snapshot: Snapshot) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def _beginnings(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, Block, int]]:
-    """Yield where each partition of an input begins on a broker of our own, and what must lie in it.
+    """Yield the start of each input partition on an embedded broker, with the records it must have.
 
-    Tables that have their source topic for a changelog, and global tables, are read from their
-    topics: their rows lie right before the end.
+    Tables with a source topic as changelog, and global tables, are read from their topics: their rows
+    are placed right before the start.
     """
     rows = dict(_table_rows(snapshot))
     for topic in sorted(snapshot.inputs):
@@ -329,7 +329,7 @@ def _table_rows(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, Block]]:
 
 
 def _picked(block: Block, order: Sequence[int]) -> Block:
-    """Return records of a block in another order."""
+    """Return the records at the given indexes of a block."""
     return Block(
         [block.keys[index] for index in order],
         [block.values[index] for index in order],
@@ -351,6 +351,6 @@ def _joined(blocks: Sequence[Block]) -> Block:
 
 
 def origin_of(folder: Path) -> Mapping[str, Any] | None:
-    """Return what a state directory says of the snapshot that it began with, None if with none."""
+    """Return the snapshot's marker in a state directory, None if it was not created from a snapshot."""
     marker = folder / MARKER
     return dict(json.loads(marker.read_text())) if marker.exists() else None

@@ -1,7 +1,7 @@
-"""What a replay wrote, brought to topics: event times, headers and partitions kept, exactly once.
+"""Publishing of a replay's outputs to topics: event times, headers and partitions kept, exactly once.
 
-Records and the note of how far they are go into one transaction: the committed offsets of a group
-that is the snapshot's own.  Killed anywhere and run again, it goes on behind what counts.
+Records and the progress go into one transaction, as committed offsets of a group that is named after
+the snapshot.  If killed and run again, it continues after the last committed record.
 """
 
 import json
@@ -20,10 +20,10 @@ from streams.replay.errors import ReplayError, SnapshotError
 from streams.replay.handover.snapshot import Snapshot
 from streams.replay.storage import Place
 
-#: Bytes of keys and values that are sent as one block; a cluster takes 1 MiB by default.
+#: Bytes of keys and values per block; below the default maximum message size of a cluster (1 MiB).
 _BLOCK_BYTES = 500_000
 
-#: Told the topic, how many of its records count so far, and how many there are.
+#: Called with the topic, the number of its committed records so far, and their total.
 Listener = Callable[[str, int, int], None]
 
 
@@ -35,17 +35,17 @@ def publish(
     transaction_records: int = 50_000,
     on_progress: Listener = lambda topic, count, total: None,
 ) -> dict[str, int]:
-    """Bring the outputs that a snapshot keeps to topics of a broker; return how many records each got now.
+    """Publish the outputs of a snapshot to topics of a broker; return the number of records sent to each.
 
-    ``topics`` None = all that the topology writes.  A topic that is missing is made, with the partitions
-    that the replay had.  A transaction ends with the block that brings it to ``transaction_records``.
+    ``topics`` None = all that the topology writes.  Missing topics are created with the partition count of
+    the replay.  A transaction ends with the block that reaches ``transaction_records``.
     Consumers that read committed records see each record once, however often this was killed and run
-    again, as long as the broker keeps the offsets of the group (Kafka: seven days after the last of them).
+    again, while the broker keeps the offsets of the group (Kafka: seven days after the last commit).
 
     Raises:
         SnapshotError: the snapshot is damaged or was saved without outputs.
-        ReplayError: a topic is none of its outputs, has other partitions, or has the outputs of another
-            snapshot of the application already.
+        ReplayError: a topic is none of the outputs, has another partition count, or already has the outputs of
+            another snapshot of the application.
         ProducerFencedError: the same snapshot is being published elsewhere.
     """
     refuse_unawaited(on_progress, "on_progress of publish", error=ConfigError)
@@ -57,7 +57,7 @@ def publish(
         _make_topics(admin, snapshot, totals)
         _refuse_other_snapshots(admin, snapshot, totals)
         with Producer(broker, client_id=group, transactional_id=group) as producer:
-            # First of all: an earlier attempt is shut out, and what it left open is ended.
+            # First: fences an earlier attempt and aborts its open transaction.
             producer.init_transactions()
             positions = {at: found.offset for at, found in admin.committed_offsets(group).items()}
             return {
@@ -67,7 +67,7 @@ def publish(
 
 
 def publish_group(snapshot: Snapshot) -> str:
-    """Return the group whose offsets say how far a snapshot was published; its transactions are named so too."""
+    """Return the group whose offsets record the progress; also the prefix of the transactional id."""
     return f"{_prefix(snapshot)}{snapshot.id}"
 
 
@@ -80,7 +80,7 @@ def _publish_topic(
     transaction_records: int,
     on_progress: Listener,
 ) -> int:
-    """Bring one topic's records, and return how many."""
+    """Publish one topic's records; return how many were sent."""
     group = GroupMetadata(publish_group(snapshot))
     note = json.dumps({"snapshot": snapshot.id, "parent": snapshot.parent})
     sent = 0
@@ -102,7 +102,7 @@ def _publish_topic(
 
 
 def _after(blocks: Iterable[Block], position: int) -> Iterator[Block]:
-    """Yield records without the first ``position``."""
+    """Yield the records without the first ``position``."""
     for block in blocks:
         if position < len(block):
             yield block.slice(position) if position else block
@@ -110,7 +110,7 @@ def _after(blocks: Iterable[Block], position: int) -> Iterator[Block]:
 
 
 def _chunks(blocks: Iterable[Block], records: int) -> Iterator[list[Block]]:
-    """Yield what goes into one transaction, as blocks that a cluster takes."""
+    """Yield the blocks of each transaction, within the maximum message size."""
     chunk: list[Block] = []
     count = 0
     for block in blocks:
@@ -139,10 +139,10 @@ def _parts(block: Block) -> Iterator[Block]:
 
 
 def _totals(snapshot: Snapshot, topics: "Iterable[TopicLike] | None") -> dict[str, int]:
-    """Return the topics to publish, with how many records each has.
+    """Return the topics to publish with their number of records.
 
     Raises:
-        SnapshotError: the outputs were not kept.
+        SnapshotError: the outputs were not saved.
         ReplayError: a topic is none of the outputs.
     """
     known = sorted({*snapshot.structure["sinks"], *output_topics(snapshot.outputs)})
@@ -166,10 +166,10 @@ def _totals(snapshot: Snapshot, topics: "Iterable[TopicLike] | None") -> dict[st
 
 
 def _make_topics(admin: Admin, snapshot: Snapshot, names: Iterable[str]) -> None:
-    """Make topics that are missing.
+    """Create the topics that are missing.
 
     Raises:
-        ReplayError: one has other partitions than the replay.
+        ReplayError: one has another partition count than in the replay.
     """
     existing = set(admin.list_topics())
     for name in names:
@@ -186,10 +186,10 @@ def _make_topics(admin: Admin, snapshot: Snapshot, names: Iterable[str]) -> None
 
 
 def _refuse_other_snapshots(admin: Admin, snapshot: Snapshot, names: Mapping[str, int]) -> None:
-    """Refuse topics that have the outputs of a snapshot from which this one does not go on.
+    """Check that topics have no outputs of snapshots that are not ancestors of this one.
 
     Raises:
-        ReplayError: their records would be there twice.
+        ReplayError: their records would be duplicated.
     """
     parents: dict[str, str | None] = {snapshot.id: snapshot.parent}
     topics: dict[str, set[str]] = {}

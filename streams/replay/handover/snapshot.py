@@ -1,4 +1,4 @@
-"""Snapshots: where an application is after a replay, in a folder that stands on its own.
+"""Snapshots: the state of an application after a replay, in a self-contained folder.
 
 The manifest is written last; a folder without one is no snapshot.  It holds the next offset of
 every input, the times of tasks and operators, punctuation schedules, the contents of all stores
@@ -36,15 +36,15 @@ from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
 from streams.state.specs import StoreSpec
 from streams.topology.graph import Topology
 
-#: Folder of the data files, below the manifest.
+#: Folder of the data files, relative to the manifest.
 _DATA = "data"
-#: Parts of a structure that are sets of names, and what they are called.
+#: Parts of a structure that are sets of names -> the term for messages.
 _PARTS = {"internal_topics": "repartition topic", "sources": "source topic", "sinks": "output topic"}
 
 
 @frozen
 class LiveForm:
-    """What going live needs to know of the application, without its code."""
+    """What going live needs of the application, without its code."""
 
     internal_topics: tuple[InternalTopicPlan, ...]
     #: Store -> its changelog.
@@ -55,15 +55,14 @@ class LiveForm:
     global_topics: Mapping[str, tuple[str, ...]]
     #: Topics that the application both reads and writes.
     through: frozenset[str]
-    #: (topic, partition, next offset, note) of every partition to commit.
+    #: (topic, partition, next offset, offset metadata) of every partition to commit.
     offsets: tuple[tuple[str, int, int, str], ...]
 
     @classmethod
     def of(cls, replay: ReplayPlan, state: ReplayState, inputs: Mapping[str, Any]) -> "LiveForm":
         """Return the live form of an application at the end of a replay.
 
-        Offsets are given for both ways in which it may go on: unbounded, and bounded with its
-        repartition topics in lanes.
+        Offsets are included for both run modes: unbounded, and bounded with its repartition topics in lanes.
         """
         laned = replay.plan
         live = ApplicationPlan.make(laned.topology, laned.config, laned.clock, replay.application.partitions)
@@ -77,7 +76,7 @@ class LiveForm:
                 positions: dict[TopicPartition, int] = {}
                 for item in plan.inputs(task):
                     if not laned.is_internal(item.topic) and item.topic not in inputs:
-                        continue  # Nothing is known of it: it begins where the settings say.
+                        continue  # No history: auto.offset.reset applies.
                     parts = laned.stored_in(TopicPartition(item.topic, item.number))
                     here = [item.partition] if plan is laned else parts
                     times[item.partition] = max(known.partition_times.get(part, NO_TIMESTAMP) for part in here)
@@ -98,7 +97,7 @@ class LiveForm:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as values that JSON knows."""
+        """Return the live form as JSON-compatible values."""
         return {
             "internal_topics": [[topic.name, topic.partitions, dict(topic.config)] for topic in self.internal_topics],
             "changelogs": dict(self.changelogs),
@@ -110,7 +109,7 @@ class LiveForm:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "LiveForm":
-        """Read what ``to_json`` made."""
+        """Return the live form from the values of ``to_json``."""
         return cls(
             tuple(InternalTopicPlan(*topic) for topic in data["internal_topics"]),
             data["changelogs"],
@@ -123,7 +122,7 @@ class LiveForm:
 
 @frozen
 class LastRecord:
-    """The last record of a partition that was replayed: it tells whether a topic has the same history."""
+    """The last replayed record of a partition, to check whether a topic has the same history."""
 
     offset: int
     timestamp_ms: int
@@ -143,20 +142,20 @@ def record_digest(block: Block) -> str:
 class Snapshot:
     """The state of an application between two records.
 
-    ``root`` is the folder that its extents are relative to.
+    Extents are relative to ``root``.
     """
 
     root: Place
     application_id: str
-    #: Digest of what the topology reads, writes and keeps.
+    #: Digest of the topology's topics and stores (``fingerprint``).
     topology: str
-    #: The same in words and numbers, for messages and comparison.
+    #: The structure of the topology (``structure_of``), for messages and comparison.
     structure: Mapping[str, Any]
     partitions: Mapping[str, int]
     state: ReplayState
     outputs: Outputs
-    #: Topic -> {"rows", "rows_before", "is_cut", "ends", "files", "last", "highest_ms"}; cut if the replay ended before
-    #: its history did.
+    #: Topic -> {"rows", "rows_before", "is_cut", "ends", "files", "last", "highest_ms"}; ``is_cut`` if the replay ended
+    #: before the history did.
     inputs: Mapping[str, Any]
     live: LiveForm
     id: str
@@ -187,7 +186,7 @@ class Snapshot:
                 extents = plan.sources.get(partition, ())
                 before = parent.ends(topic).get(number, 0) if parent is not None else 0
                 end = extents[-1].last + 1 if extents else before
-                # Global tables are read whole, whatever the replay ends at.
+                # Global tables are read to their end, even with ``until``.
                 reached = min(
                     (found[partition] for found in state.positions.values() if partition in found), default=end
                 )
@@ -199,7 +198,7 @@ class Snapshot:
                     last[str(number)] = astuple(found_last)
             inputs[topic] = {
                 "rows_before": rows_before,
-                # Of files that were not read to their ends the records count, wherever their rows lie.
+                # With ``until``, count records: the rows that were read may be anywhere in the files.
                 "rows": sum(ends.values()) if is_cut else rows_before + sum(mark.rows for mark in marks),
                 "is_cut": is_cut,
                 "ends": ends,
@@ -230,7 +229,7 @@ class Snapshot:
         """Read the manifest of a snapshot.
 
         Raises:
-            SnapshotError: the folder has none, a damaged one, or not one of a snapshot.
+            SnapshotError: the folder has no manifest, a damaged one, or that of something else.
         """
         try:
             content = read_manifest(folder)
@@ -257,10 +256,10 @@ class Snapshot:
         )
 
     def save(self, folder: Place, *, with_outputs: bool = True) -> "Snapshot":
-        """Keep the snapshot in a folder of its own; return it as it lies there.
+        """Save the snapshot in a folder of its own; return the saved one.
 
-        Files are linked where the file system can, else copied.  An older snapshot in the folder stays
-        valid until this one is whole.
+        Files are hard-linked where the file system supports it, else copied.  An older snapshot in the folder
+        stays valid until this one is complete.
 
         Raises:
             SnapshotError: the folder has something else.
@@ -276,7 +275,7 @@ class Snapshot:
         files: dict[str, list[Any]] = {}
         for file in sorted(named):
             source = place_of(self.root, file)
-            check_seal(source)  # Else damage to an older snapshot would be what this one was written with.
+            check_seal(source)  # Else this one would seal damaged bytes.
             digest = source.digest()
             target = f"{_DATA}/{sealed_name(source.name, digest)}"
             if source.uri != folder.child(target).uri:
@@ -329,7 +328,7 @@ class Snapshot:
         """Return the files that a topic was read from.
 
         Raises:
-            SnapshotError: the replay ended within them, so they do not tell what was read.
+            SnapshotError: the replay ended within the files, so it is not known which rows were read.
         """
         known = self.inputs.get(topic, {})
         if known.get("is_cut") and known["files"]:
@@ -340,36 +339,36 @@ class Snapshot:
         return [FileMark(*mark) for mark in self.inputs.get(topic, {}).get("files", ())]
 
     def rows(self, topic: str) -> int:
-        """Return how many rows of a topic were read from files, by this replay and those before it."""
+        """Return how many rows of a topic were read from files, by this replay and earlier ones."""
         return int(self.inputs.get(topic, {}).get("rows", 0))
 
     def rows_before(self, topic: str) -> int:
-        """Return how many rows of a topic came before the files of this replay."""
+        """Return how many rows of a topic precede the files of this replay."""
         return int(self.inputs.get(topic, {}).get("rows_before", 0))
 
     def is_of_files(self, topic: str) -> bool:
-        """Whether the offsets of a topic are numbers of rows of files."""
+        """Whether the offsets of a topic are row numbers of files."""
         known = self.inputs.get(topic, {})
         return bool(known.get("files") or known.get("rows_before"))
 
     def highest_ms(self, topic: str) -> int:
-        """Return the highest time of the records of a topic that were replayed, -1 if there were none."""
+        """Return the highest timestamp of a topic's replayed records, -1 if there are none."""
         return int(self.inputs.get(topic, {}).get("highest_ms", NO_TIMESTAMP))
 
     def last_record(self, partition: TopicPartition) -> LastRecord | None:
-        """Return the last record of a partition that was replayed, None if there was none."""
+        """Return the last replayed record of a partition, None if there is none."""
         found = self.inputs.get(partition.topic, {}).get("last", {}).get(str(partition.partition))
         return None if found is None else LastRecord(*found)
 
     def ends(self, topic: str) -> dict[int, int]:
-        """Return the next offset of each partition of a topic that was read."""
+        """Return the next offset of each partition of a topic."""
         return {int(number): end for number, end in self.inputs.get(topic, {}).get("ends", {}).items()}
 
     def state_for_replay(self) -> ReplayState:
-        """Return the state as another replay goes on from it, with whole paths."""
+        """Return the state for another replay, with absolute paths."""
         whole = {file: str(place_of(self.root, file)) for file in self.state.files()}
         state = _moved_state(self.state, whole)
-        # Outputs begin anew; what tasks read of each other goes on where its readers are.
+        # Outputs start at offset 0 again; repartition topics continue at the offsets of their readers.
         state.ends = {
             task: {lane: end for lane, end in ends.items() if lane[0] != "sink"} for task, ends in state.ends.items()
         }
@@ -380,10 +379,10 @@ class Snapshot:
     # --- checks -------------------------------------------------------------------------------
 
     def check_topology(self, topology: Topology, config: StreamsConfig) -> None:
-        """Refuse another application, or one whose state would not fit.
+        """Check that the snapshot is of this application, and that its state fits the topology.
 
         Raises:
-            SnapshotError: says what differs.
+            SnapshotError: it does not; the message has the differences.
         """
         if self.application_id != config.application_id:
             raise SnapshotError(
@@ -401,10 +400,10 @@ class Snapshot:
         )
 
     def check_partitions(self, counts: Mapping[str, int]) -> None:
-        """Refuse topics with other partitions than the snapshot's.
+        """Check the partition counts of topics against those of the snapshot.
 
         Raises:
-            SnapshotError: a topic has others.
+            SnapshotError: a topic has another count.
         """
         for topic, count in counts.items():
             own = self.partitions.get(topic, count)
@@ -415,10 +414,10 @@ class Snapshot:
                 )
 
     def check_files(self) -> None:
-        """Refuse a saved snapshot that has lost a file, or whose stores are not as they were written.
+        """Check that a saved snapshot has all files, and that the files of stores are unchanged.
 
         Raises:
-            SnapshotError: says which file.
+            SnapshotError: a file is missing or damaged; the message has its path.
         """
         for path, (size, _) in sorted(self.files.items()):
             place = self.root.child(path)
@@ -434,7 +433,7 @@ class Snapshot:
                 raise SnapshotError(str(error)) from error
 
     def verify(self, on_file: Callable[[str], None] = lambda file: None) -> list[str]:
-        """Return what is wrong with the files of a saved snapshot; empty if all is as it was written."""
+        """Return the problems of a saved snapshot's files; empty if all are unchanged."""
         problems = []
         for path, (size, digest) in sorted(self.files.items()):
             place = self.root.child(path)
@@ -452,7 +451,7 @@ class Snapshot:
 
 
 def _end_of(root: Place, extents: Sequence[Extent], reached: int) -> tuple[LastRecord | None, int]:
-    """Return the last record of a partition before an offset, and the highest time up to it."""
+    """Return the last record of a partition before an offset, and the highest timestamp up to it."""
     before = [extent for extent in extents if extent.first < reached]
     if not before:
         return None, NO_TIMESTAMP
@@ -466,7 +465,7 @@ def _end_of(root: Place, extents: Sequence[Extent], reached: int) -> tuple[LastR
 
 
 def structure_of(topology: Topology, partitions: Mapping[str, int]) -> dict[str, Any]:
-    """Return what must stay the same for state to be taken over: stores, internal topics, sources."""
+    """Return the parts of a topology that must not change for its state to be used: stores, topics, partitions."""
     internal = topology.internal_topics
     return {
         "stores": {name: _store_structure(spec) for name, spec in sorted(topology.stores.items())},
@@ -497,7 +496,7 @@ def _store_structure(spec: StoreSpec) -> dict[str, Any]:
 
 
 def structure_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what differs between two structures, in words."""
+    """Yield the differences of two structures as text."""
     for name in sorted({*old["stores"], *new["stores"]}):
         before, after = old["stores"].get(name), new["stores"].get(name)
         if after is None:

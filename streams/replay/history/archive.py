@@ -1,7 +1,7 @@
-"""Archives: topics as they lie in a broker, partition by partition, offsets kept.
+"""Archives: copies of topics, partition by partition, with the broker's offsets.
 
-A replay reads an archive as it lies: no shuffle, no sort.  A folder is the archive of any number of
-topics.  Each grows at its ends; what is added counts with the manifest, which is replaced last.
+A replay reads an archive without shuffle or sort.  One folder can archive any number of topics.
+An archive only grows at its end: new records become valid with the manifest, which is replaced last.
 """
 
 import os
@@ -27,23 +27,23 @@ from streams.replay.calls import MANIFEST, read_manifest, write_manifest
 from streams.replay.errors import ReplayError
 from streams.replay.storage import Extent, ExtentReader, Place, SegmentWriter, sealed_name
 
-#: How the names of all that an archive writes begin; whatever else lies in the folder is left alone.
+#: Name prefix of all files of an archive; other files in the folder are left alone.
 _FILES = "archived-"
 _SCRATCH = ".archiving"
-#: How long one look for more records waits.
+#: Timeout of one poll, in milliseconds.
 _POLL_MS = 500
 
-#: Told how many records were added so far.
+#: Called with the number of records added so far.
 Listener = Callable[[int], None]
 
 
 @frozen
 class ArchivedTopic:
-    """What an archive holds of a topic."""
+    """The archived part of one topic."""
 
     topic: str
     partitions: int
-    #: By partition, with the whole paths of their files.
+    #: Extents by partition, with absolute paths.
     extents: Mapping[int, list[Extent]] = field(factory=dict)
     #: First offset of each partition that is not archived yet.
     ends: Mapping[int, int] = field(factory=dict)
@@ -55,10 +55,10 @@ class ArchivedTopic:
 
 
 def archived_topics(folder: Place) -> dict[str, ArchivedTopic]:
-    """Return what an archive holds, by topic.
+    """Return the archived topics of a folder by name.
 
     Raises:
-        ReplayError: it is none, or its manifest is damaged.
+        ReplayError: it is no archive, or its manifest is damaged.
     """
     content = read_manifest(folder)
     if content is None or content.get("kind") != "archive":
@@ -67,10 +67,10 @@ def archived_topics(folder: Place) -> dict[str, ArchivedTopic]:
 
 
 def read_archive(folder: Place, topic: str) -> ArchivedTopic:
-    """Return what an archive holds of a topic.
+    """Return the archived part of a topic.
 
     Raises:
-        ReplayError: it is no archive, is damaged, or has another topic.
+        ReplayError: the folder is no archive, is damaged, or does not have the topic.
     """
     found = archived_topics(folder)
     if topic not in found:
@@ -88,16 +88,16 @@ def archive_topic(
     *,
     on_progress: Listener = lambda count: None,
 ) -> ArchivedTopic:
-    """Add to an archive what it does not have of a topic: the committed records, with their offsets.
+    """Append a topic's new committed records to an archive, with their offsets.
 
-    The first time that is all from the topic's start on.  The end is that of the moment at which the call
-    comes to a partition; what transactions still hold open is left to the next call.  However the call ends, the
-    archive is as it was or has everything.
+    The first call starts at the beginning of the topic.  Each partition is read up to its end offset when
+    its turn comes; records of open transactions are left to the next call.  If the call fails, the
+    archive is unchanged.
 
     Raises:
         UnknownTopicError: the broker has no such topic.
-        ReplayError: records were deleted before they were archived; the topic is another one of the same
-            name or has other partitions; or nothing can be written.
+        ReplayError: records were deleted before they were archived; the topic was recreated or has another
+            number of partitions; or nothing can be written.
     """
     refuse_unawaited(on_progress, "on_progress of archive_topic", error=ConfigError)
     topic = topic_name(topic, "archive_topic()", ConfigError)
@@ -120,10 +120,10 @@ def archive_offline(
     *,
     on_progress: Listener = lambda count: None,
 ) -> ArchivedTopic:
-    """Do as ``archive_topic`` for a topic of a broker that does not run; its files are not touched.
+    """Archive a topic of a broker that is not running, as ``archive_topic``; its files are not changed.
 
-    What is new of each partition is copied in its turn, in whole segment files, beside a local archive, else
-    where temporary files go.
+    The new segment files of each partition are first copied whole: into the archive's folder if it is
+    local, else into the temporary folder.
 
     Raises:
         UnknownTopicError, ReplayError: as ``archive_topic``.
@@ -154,7 +154,7 @@ def write_archive(
     ends: Mapping[int, int],
     on_progress: Listener = lambda count: None,
 ) -> ArchivedTopic:
-    """Add to an archive what it does not have of a topic that lies elsewhere, up to ``ends``.
+    """Append a topic's new records from another source to an archive, up to ``ends``.
 
     ``read`` yields the blocks of a partition from an offset on.
 
@@ -170,9 +170,9 @@ def write_archive(
 
 @frozen
 class ArchivedPartition:
-    """One partition as it is archived: its first offset, the one behind what is certain, and its records.
+    """The source of one partition to archive: first offset, end of the committed records, and records.
 
-    ``read`` yields them from an offset on, those behind ``end`` too if it likes.
+    ``read`` yields the records from an offset on; it may return some after ``end``.
     """
 
     start: int
@@ -225,7 +225,7 @@ def _write(
 
 
 def _sealed(folder: Place, files: Iterable[str]) -> dict[str, str]:
-    """Rename files to names that tell their digests; return these by the old ones."""
+    """Add the digest to the name of each file; return the new names by the old ones."""
     result = {}
     for file in sorted(files):
         result[file] = sealed_name(file, folder.child(file).digest())
@@ -236,10 +236,10 @@ def _sealed(folder: Place, files: Iterable[str]) -> dict[str, str]:
 def _unread(
     source: ArchivedPartition, partition: TopicPartition, known: ArchivedTopic, folder: Place
 ) -> Iterator[Block]:
-    """Yield the records of a partition from where the archive ends.
+    """Yield the records of a partition that are not archived yet.
 
     Raises:
-        ReplayError: the archive cannot go on with it.
+        ReplayError: there is a gap, or the topic is not the archived one.
     """
     position = known.ends.get(partition.partition, source.start)
     if source.start > position:
@@ -258,7 +258,7 @@ def _unread(
 
 
 def _is_continued(source: ArchivedPartition, extents: Sequence[Extent]) -> bool:
-    """Whether the last record of the archive is in the topic too, as far as that can be seen."""
+    """Whether the topic still has the archive's last record, unless that was compacted or expired."""
     if not extents or extents[-1].last < source.start:
         return True
     last = extents[-1].last
@@ -271,7 +271,7 @@ def _is_continued(source: ArchivedPartition, extents: Sequence[Extent]) -> bool:
 
 @contextmanager
 def broker_source(broker: Cluster, partition: TopicPartition) -> Iterator[ArchivedPartition]:
-    """Give a partition of a broker as far as it is certain."""
+    """Open the committed records of a partition of a broker."""
     with Consumer(
         broker,
         client_id="archive",
@@ -285,7 +285,7 @@ def broker_source(broker: Cluster, partition: TopicPartition) -> Iterator[Archiv
 
         def read(position: int) -> Iterator[Block]:
             consumer.seek(partition, position)
-            # Markers of transactions and compacted records leave holes: the position tells, not the records.
+            # Transaction markers and compaction leave gaps in the offsets: only the position shows the end.
             while (consumer.known_position(partition) or position) < end:
                 try:
                     blocks = consumer.poll_blocks(_POLL_MS).get(partition, ())
@@ -316,7 +316,7 @@ def _below(folder: Place, extent: Extent) -> Extent:
 
 
 def _clear(folder: Place, content: Mapping[str, Any]) -> None:
-    """Delete what calls that were killed have left."""
+    """Delete files of calls that did not finish."""
     listed = {
         extent[0] for entry in content["topics"].values() for found in entry["extents"].values() for extent in found
     }

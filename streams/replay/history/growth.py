@@ -1,7 +1,7 @@
-"""What a replay has read of its topics, and whether what it reads next goes on with that.
+"""The history that a replay has read, and the check that new history continues it.
 
-Of files and topics of Kafka it keeps the records; an archive lies where it is, and is known by the
-files at its ends, whose names tell their content.
+The records of files and Kafka topics are copied.  An archive is read in place, and identified by its
+last row groups: their file names contain a digest of the content.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from streams.replay.errors import ReplayError
 from streams.replay.history.inputs import FileMark
 from streams.replay.storage import Extent
 
-#: The last row group of each partition of an archive: the name of its file, and its number there.
+#: Partition -> (file name, row group) of the last row group of an archive.
 ArchiveMark: TypeAlias = dict[str, list[Any]]
 
 
@@ -23,18 +23,18 @@ class History:
 
     partitions: int
     marks: list[FileMark] = field(factory=list)
-    #: Files as they are named to people, by the number of their first row.
+    #: Extents of the records, by partition.
     extents: dict[int, list[Extent]] = field(factory=dict)
-    #: Rows that came before these files, where the replay goes on from a snapshot.
+    #: Rows before these files, when the replay continues from a snapshot.
     rows_before: int = 0
 
     @property
     def rows(self) -> int:
-        """Number of rows, those before included."""
+        """Number of rows, including those before these files."""
         return self.rows_before + sum(mark.rows for mark in self.marks)
 
     def file_of(self, row: int) -> tuple[str, int] | None:
-        """Return the file of a row of the topic, and its number there (from 1)."""
+        """Return the file of a row of the topic and its row number there (from 1), None if it is not in these files."""
         before = self.rows_before
         for mark in self.marks:
             if row < before + mark.rows:
@@ -43,7 +43,7 @@ class History:
         return None
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as values that JSON knows."""
+        """Return the history as JSON-compatible values."""
         return {
             "partitions": self.partitions,
             "files": [[mark.path, mark.size, mark.head, mark.tail, mark.rows] for mark in self.marks],
@@ -53,21 +53,21 @@ class History:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "History":
-        """Read what ``to_json`` made."""
+        """Return the history from the values of ``to_json``."""
         extents = {int(number): [Extent(*extent) for extent in found] for number, found in data["extents"].items()}
         return cls(data["partitions"], [FileMark(*mark) for mark in data["files"]], extents, data["rows_before"])
 
 
 def archive_mark(extents: Mapping[int, Sequence[Extent]]) -> ArchiveMark:
-    """Return what an archive is known by."""
+    """Return the last row group of each partition, which identifies an archive."""
     return {str(number): _place(found[-1]) for number, found in sorted(extents.items()) if found}
 
 
 def check_archive(topic: str, mark: ArchiveMark, extents: Mapping[int, Sequence[Extent]]) -> None:
-    """Refuse an archive that does not go on with what was read of it, or of its copy elsewhere.
+    """Check that an archive, or a copy of it, still has the row groups that were read before.
 
     Raises:
-        ReplayError: it is another.
+        ReplayError: it is another archive.
     """
     for number, place in mark.items():
         if place not in map(_place, reversed(extents.get(int(number), ()))):

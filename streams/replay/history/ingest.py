@@ -1,8 +1,8 @@
-"""From files of rows to partitions: the part of a replay that an archive makes needless.
+"""Ingestion of row files into partitions; not needed for archives.
 
-Every row gives the record that a live run would make of it, in the same partition.  A call reads
-some files or a part of one, and writes what it has of each partition with offsets from 0 on; who
-asked for the calls puts them behind each other (``intake``).  Imports files.
+Every row becomes the record that a live run would produce, in the same partition.  A call reads some
+files or a part of one, and writes its records of each partition with offsets from 0; the driver
+concatenates them (``intake``).  Imports files.
 """
 
 import os
@@ -24,13 +24,13 @@ from streams.replay.errors import ReplayError
 from streams.replay.history.inputs import declared_topic
 from streams.replay.storage import Extent, Place, SegmentWriter
 
-#: Columns of a row's record that matter to partitions: (partition, block, number of each row).
+#: Records by partition: (partition, block with the row numbers as offsets).
 Rows = Iterator[tuple[int, Block]]
 
 
 @frozen
 class Piece:
-    """A file that is read, or a part of one."""
+    """A file, or a part of one."""
 
     file: str
     part: Part
@@ -38,11 +38,11 @@ class Piece:
 
 @frozen
 class IngestWork:
-    """Read pieces of one topic's files into its partitions, or count their rows.
+    """A call that reads pieces of one topic's files into its partitions, or counts their rows.
 
-    A part that does not begin its file is alone in its call.  ``number`` is that of the call among
-    those of the topic, ``rows_before`` how many rows the topic has before the first file, and
-    ``skip_rows`` how many rows of that file were read before.
+    A part that is not the start of its file is the only piece of its call.  ``number`` is the call's index
+    within the topic, ``rows_before`` the number of rows of the topic before the first file, and
+    ``skip_rows`` the number of rows of that file that were read before.
     """
 
     application: Application = field(repr=False)
@@ -56,45 +56,45 @@ class IngestWork:
     skip_rows: int = 0
     on_bad_row: str = "fail"
     counts_only: bool = False
-    #: About how much is read, as it lies on disk.
+    #: Approximate bytes to read from disk.
     size_bytes: int = 0
-    #: Folder that paths are relative to: that of the driver, wherever the call runs.
+    #: Folder that paths are relative to: the driver's, wherever the call runs.
     base: str = field(factory=os.getcwd)
     stage: int = -2
 
     @property
     def name(self) -> str:
-        """Name for people and files."""
+        """Name for messages and files."""
         return f"{'rows' if self.counts_only else 'input'}-{_safe(self.topic)}-{self.number:05d}"
 
     @property
     def size(self) -> tuple[int, int]:
-        """Records and bytes that it is about to read, as far as known."""
+        """Records and bytes to read, as far as known."""
         return 0, self.size_bytes
 
     @property
     def failures(self) -> Place:
-        """Where calls note that they have failed, so that those behind them need not go on."""
+        """Folder of markers of failed calls, so that later calls of the topic can stop."""
         return self.root.child(self.folder, f"failed-{_safe(self.topic)}")
 
 
 @frozen
 class IngestReport(StageReport):
-    """The answer to a call, which may be that a file or row cannot be read."""
+    """The result of an ingestion call, which may be a file or row that cannot be read."""
 
-    #: Rows and lines of each piece where they were counted; where they were read, the rows of its file so far.
+    #: (rows, lines) of each piece if counted; otherwise the rows of its file up to the end of the piece, twice.
     counts: tuple[tuple[int, int], ...] = ()
     written: tuple[tuple[TopicPartition, Extent], ...] = ()
     failure: str | None = None
 
     @property
     def records_in(self) -> int:
-        """Records that were read, and not only counted."""
+        """Number of records read; 0 for a call that only counts."""
         return sum(extent.rows for _, extent in self.written)
 
 
 def source_of(path: str, base: str = "") -> FileSource:
-    """Return a file as readers take it, wherever it lies; its name stays as it was given."""
+    """Return a local or remote file as a source for readers; it keeps the given name."""
     place = Place(path)
     if not place.is_local:
         return FileSource(path, place.open_input)
@@ -103,10 +103,10 @@ def source_of(path: str, base: str = "") -> FileSource:
 
 
 def run_ingest(work: IngestWork, opened: Callable[[str], FileSource] | None = None) -> IngestReport:
-    """Read or count the pieces of a call, which ``opened`` gives access to.
+    """Read or count the pieces of a call; ``opened`` opens a file by path.
 
     Raises:
-        ReplayError: nothing can be written, or the call needs Spark itself.
+        ReplayError: nothing can be written, or the call needs Spark.
     """
     import pyarrow as pa
 
@@ -121,16 +121,16 @@ def run_ingest(work: IngestWork, opened: Callable[[str], FileSource] | None = No
     except (InputError, pa.ArrowException) as error:
         if work.root.is_local:
             work.failures.child(str(work.number)).write(b"")
-        # What remote file systems raise while a file is read has no place in it.
+        # Errors that remote file systems raise during a read do not name the file.
         files = "" if isinstance(error, InputError) else f"{', '.join(piece.file for piece in work.pieces)}: "
         return meter.report(work, failure=f"{files}{error}")
 
 
 def _seen(base: str, path: str) -> FileSource:
-    """Return a file that the driver has seen.
+    """Return a local file that the driver has found.
 
     Raises:
-        InputError: it is not there where this process runs.
+        InputError: this process does not find it.
     """
     place = Place(path)
     if place.is_local and not os.path.exists(os.path.join(base, place.uri)):
@@ -169,14 +169,14 @@ def _read(work: IngestWork, meter: "_Meter", opened: Callable[[str], FileSource]
 
 
 def _records(work: IngestWork, topic: Topic[Any, Any], source: FileSource, part: Part, before: int, skip: int) -> Rows:
-    """Yield the records of a piece by partition; their offsets are the numbers of their rows."""
+    """Yield the records of a piece by partition, with row numbers as offsets."""
     on_bad_row: Any = work.on_bad_row
     reader = open_input(
         topic,
         source,
         part=part,
         on_bad_row=on_bad_row,
-        # The time of rows that cannot be read: none, so that they do not count as history of today.
+        # Rows that cannot be read get no time, so that they do not count as the latest records.
         clock=VirtualClock(NO_TIMESTAMP),
         needs_time=True,
         rows_before=before,
@@ -192,7 +192,7 @@ def _safe(topic: str) -> str:
 
 
 class _Meter:
-    """What a call has used so far."""
+    """Measures time and memory of a call."""
 
     def __init__(self) -> None:
         self.clock = SystemClock()

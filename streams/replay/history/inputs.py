@@ -1,8 +1,7 @@
-"""What a user gave as history of each topic, and what is known of it.
+"""The inputs of a replay, and the check that a file has only grown since it was read.
 
-``Files`` are read row by row into partitions, ``Archive`` lies in partition order already.  Of
-every file it is noted what it was, so that a later run knows whether it has grown, is new, or
-was changed.
+``Files`` are read row by row into partitions; an ``Archive`` is in partition order already.  Each
+file is recorded with its size and digests, so that a later run detects new, grown and changed files.
 """
 
 import glob
@@ -26,11 +25,11 @@ from streams.replay.errors import ReplayError
 from streams.replay.storage import NoFileSystemError, Place, is_local
 from streams.topology.graph import SourceNode, Topology
 
-#: Bytes at the start and before the end of a file that tell whether it is the same.
+#: Bytes at the start and at the end of a file whose digests identify it.
 _LOOK = 1 << 16
-#: In the place of a digest: when the file was changed last, in epoch milliseconds.
+#: Prefix of a modification time (epoch milliseconds), used where there is no digest.
 _MODIFIED = "modified "
-#: How tables of a catalog are named, such as ``lake.orders``.
+#: Names of catalog tables, for example ``lake.orders``.
 _TABLE = re.compile("(table:)?[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*){0,2}")
 _URI = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -39,8 +38,8 @@ _URI = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 class Files:
     """Files of rows, read in this order as one.
 
-    ``through_spark``: Spark finds them, by paths, folders and patterns of its own, and hands their bytes to
-    Python; for file systems that Python cannot read.
+    ``through_spark``: Spark lists them (paths, folders and its own patterns) and passes their bytes to
+    Python.  Used for file systems that Python cannot read.
     """
 
     paths: tuple[str, ...]
@@ -49,9 +48,9 @@ class Files:
 
 @frozen
 class Archive:
-    """A folder that ``streams archive`` has written: partitions and offsets are kept.
+    """A folder written by ``streams archive``, with the original partitions and offsets.
 
-    ``topic`` is the name that it has there, the replayed topic's own by default.
+    ``topic`` is its name in the archive (default: the name of the replayed topic).
     """
 
     path: str = field(converter=os.fspath)
@@ -62,8 +61,8 @@ _STARTS = "a replay begins at the beginning of the topic, or with resume where t
 _ENDS = "a replay reads to the end of the topic at its start; leave it out, and give until=... to end before"
 _ONE_TOPIC = "a replay reads the one topic that is named; leave it out"
 _CUTS = "it would put records out of their order; leave it out"
-#: Options of Spark's source that would go against what a replay does, in lower case, and why.
-#: A time wins over an offset there, so what is passed beside our own offsets would count instead of them.
+#: Options of Spark's source that the replay sets itself, in lower case, and why.
+#: Timestamp options are included, since they take precedence over offsets.
 _OWN_OPTIONS = {
     "startingtimestamp": _STARTS,
     "startingoffsets": _STARTS,
@@ -90,13 +89,13 @@ _OWN_OPTIONS = {
 class KafkaTopic:
     """A topic of a Kafka cluster, read through Spark's source up to its end at the start of the replay.
 
-    Partitions and offsets are kept; of transactions the committed ones are read.  ``options`` are those of
-    Spark's source beyond these, such as ``kafka.security.protocol``; those that say what is read, and in which
-    pieces, are the replay's own.  ``partitions`` is the count that the topic must have; by default that of its
-    ``Topic``, else whatever it has.
+    Partitions and offsets are kept; only committed records of transactions are read.  ``options`` are
+    further options of Spark's source, for example ``kafka.security.protocol``; options that choose what is
+    read, or how it is split, are not allowed.  ``partitions`` is the required partition count (default: that of
+    the ``Topic``, else the cluster's).
 
     Raises:
-        ConfigError: an option is the replay's own.
+        ConfigError: an option is not allowed.
     """
 
     bootstrap_servers: str
@@ -112,25 +111,25 @@ class KafkaTopic:
 
 
 Input: TypeAlias = Files | Archive | KafkaTopic
-#: What may stand for the history of a topic: a path or glob, several of them, or one of the classes.
+#: The history of a topic as users give it: a path or glob, several of them, or one of the classes.
 Given: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Input"
 
 
 @frozen
 class FileMark:
-    """What a file was when it was read: enough to tell whether it has grown or is another."""
+    """Size and digests of a file when it was read, to detect growth and change."""
 
     path: str
     size: int
     head: str
     #: Digest of the last bytes before ``size``.
     tail: str
-    #: Rows read from it.
+    #: Number of rows read.
     rows: int = 0
 
     @classmethod
     def of(cls, path: str, size: int | None = None) -> "FileMark":
-        """Look at a file, as if it ended at ``size``.
+        """Read the digests of a file, up to ``size`` bytes (default: all).
 
         Raises:
             InputError: it cannot be read.
@@ -151,14 +150,14 @@ class FileMark:
 
     @classmethod
     def by_time(cls, path: str, size: int, modified_ms: int) -> "FileMark":
-        """Return what is known of a file that only Spark can read."""
+        """Return the mark of a file that only Spark can read: its size and modification time."""
         return cls(path, size, f"{_MODIFIED}{modified_ms}", "")
 
     def check_growth(self, path: str) -> None:
-        """Refuse a file whose last line was read before it was whole.
+        """Check that the rows added to a file start on a new line.
 
         Raises:
-            InputError: what was added goes on with that line.
+            InputError: the last line was read before it was complete.
         """
         kind = kind_of(path)
         if not self.size or kind is None or kind.is_gzip or kind.kind is Kind.PARQUET:
@@ -173,7 +172,7 @@ class FileMark:
             )
 
     def is_in(self, path: str) -> bool:
-        """Whether a file begins with all that this one was."""
+        """Whether a file still starts with the content of this one."""
         if self.head.startswith(_MODIFIED) or Place(path).size() < self.size:
             return False
         other = FileMark.of(path, self.size)
@@ -181,7 +180,7 @@ class FileMark:
 
 
 def input_of(given: Any) -> Input:
-    """Return the input that a user's value stands for.
+    """Return the input for a value that the user gave.
 
     Raises:
         InputError: there is no such file, or a pattern matches none.
@@ -221,7 +220,7 @@ def input_of(given: Any) -> Input:
 
 
 def _needs_spark(path: str) -> bool:
-    """Whether Python has no file system for a path."""
+    """Whether only Spark may have a file system for a path."""
     if path.startswith("file:") or not _URI.match(path):
         return False
     try:
@@ -232,11 +231,11 @@ def _needs_spark(path: str) -> bool:
 
 
 def is_archive(path: str) -> bool:
-    """Whether a folder holds an archive.
+    """Whether a folder is an archive.
 
     Raises:
-        ReplayError: it has a manifest that is damaged.
-        InputError: it holds something else of a replay.
+        ReplayError: its manifest is damaged.
+        InputError: it holds a snapshot or a replay.
     """
     content = read_manifest(Place(path))
     if content is None or content.get("kind") == "archive":
@@ -245,7 +244,7 @@ def is_archive(path: str) -> bool:
 
 
 def _files(text: str) -> list[str]:
-    """Return the files that a path, folder or pattern names, sorted by name."""
+    """Return the files that match a path, folder or pattern, sorted by name."""
     if not is_local(text):
         return _remote_files(text)
     text = text.removeprefix("file://")
@@ -273,7 +272,7 @@ def _files(text: str) -> list[str]:
 
 
 def _remote_files(text: str) -> list[str]:
-    """Return the files that the URI of a file or folder names.
+    """Return the files at the URI of a file or folder.
 
     Raises:
         InputError: there are none, or it is a pattern.
@@ -298,7 +297,7 @@ def _files_below(folder: Place) -> list[str]:
     """Return the files of a folder, relative to it.
 
     Raises:
-        InputError: it is a table of a lake, lies in one, or one lies in it.
+        InputError: it is, contains, or is within a table of a lakehouse.
     """
     found = folder.files()
     table = folder.table() or table_below(str(folder), found)
@@ -308,10 +307,10 @@ def _files_below(folder: Place) -> list[str]:
 
 
 def _refuse_tables(paths: Iterable[str]) -> None:
-    """Refuse files of the tables of a lake.
+    """Check that no file belongs to a table of a lakehouse.
 
     Raises:
-        InputError: there is one.
+        InputError: one does.
     """
     known: dict[str, LakeTable | None] = {}
     for path in paths:
@@ -321,15 +320,15 @@ def _refuse_tables(paths: Iterable[str]) -> None:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a file in a folder is what writers leave beside their data, such as ``_SUCCESS``."""
+    """Whether a file is a writer's metadata and not data, for example ``_SUCCESS``."""
     return any(part.startswith((".", "_")) for part in name.split("/"))
 
 
 def declared_topic(topology: Topology, name: str) -> Topic[Any, Any]:
-    """Return a topic that the topology reads, with its types.
+    """Return a topic that the topology reads, with its serdes.
 
     Raises:
-        ReplayError: it does not read it.
+        ReplayError: the topology does not read it.
     """
     sources: list[SourceNode] = [
         *topology.sources(),

@@ -1,9 +1,9 @@
-"""How the files of topics are shared out to calls, and put together again: the driver's side of ``ingest``.
+"""The driver's side of ``ingest``: split files into calls, and concatenate their results.
 
-Files are cut by their sizes alone, so the same files give the same calls on any executor.  A call
-has to know the number of its first row where rows without a key go round the partitions, and to
-name rows: so where a topic has several calls, rows are counted first.  No record is moved after
-it was read: a partition is the list of what the calls have of it, in their order.
+Files are split by size only, so the same files give the same calls on any executor.  A call must
+know the number of its first row, to name rows and to distribute rows without a key round-robin.
+Rows of topics with several calls are therefore counted first.  Records are not moved after they
+were read: a partition is the list of the extents of its calls, in order.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -17,21 +17,21 @@ from streams.replay.calls import Application
 from streams.replay.history.ingest import IngestReport, IngestWork, Piece, source_of
 from streams.replay.storage import Extent, Place
 
-#: Bytes of what one call reads, about; measured in docs/decisions.
+#: Approximate bytes that one call reads; measured in docs/decisions.
 PART_BYTES = 32 << 20
-#: About how much a compressed file grows when it is read.
+#: Assumed compression ratio of gzip files.
 _GZIP_FACTOR = 5
 
-#: Lists of calls, to be answered with their reports.
+#: A generator of calls that is sent their reports.
 Calls = Generator[list[IngestWork], list[IngestReport], None]
 
 
 @define
 class TopicFiles:
-    """Files of a topic that are to be read, and what was read of them.
+    """The files of a topic to read, and their results.
 
-    ``sizes`` says how much of each counts; ``rows_before`` is the number of rows that the topic has
-    before them, ``skip_rows`` how many of the first file were read before, ``starts`` the next offset of
+    ``sizes`` are in bytes; ``rows_before`` is the number of rows of the topic before these files,
+    ``skip_rows`` the number of rows of the first file that were read before, ``starts`` the next offset of
     each partition.
     """
 
@@ -42,16 +42,16 @@ class TopicFiles:
     rows_before: int = 0
     skip_rows: int = 0
     starts: Mapping[int, int] = field(factory=dict)
-    #: Rows of each file, those read before included.
+    #: Rows of each file, including those that were read before.
     rows: list[int] = field(factory=list)
     extents: dict[int, list[Extent]] = field(factory=dict)
     works: list[IngestWork] = field(factory=list)
 
     def take(self, reports: Sequence[IngestReport]) -> None:
-        """Put together what the calls have read.
+        """Concatenate the results of the calls.
 
         Raises:
-            InputError: a file or row cannot be read; of several the first in the order of the files.
+            InputError: a file or row cannot be read; the first failure in the order of the files.
         """
         for report in reports:
             if report.failure is not None:
@@ -70,7 +70,7 @@ class TopicFiles:
 
 @frozen
 class _Cut:
-    """What one call of a topic reads: pieces, the numbers of their files, rows where known, bytes."""
+    """The input of one call: pieces, file indexes, row counts where known, sizes in bytes."""
 
     pieces: tuple[Piece, ...]
     files: tuple[int, ...]
@@ -87,7 +87,7 @@ def read_files(
     on_bad_row: str = "fail",
     part_bytes: int = PART_BYTES,
 ) -> Calls:
-    """Yield the calls that read the files of topics; afterwards these have what was read.
+    """Yield the calls that read the files of topics; add the results to ``topics``.
 
     Raises:
         InputError: a file or row cannot be read.
@@ -129,7 +129,7 @@ def read_files(
 
 
 def _cut(topic: TopicFiles, part_bytes: int) -> list[_Cut]:
-    """Return what each call of a topic reads: neighbouring small files, or a part of a large one."""
+    """Return the input of each call of a topic: adjacent small files, or a part of a large one."""
     result: list[_Cut] = []
     pieces: list[tuple[Piece, int, int | None, int]] = []
     size = 0
@@ -159,7 +159,7 @@ def _cut(topic: TopicFiles, part_bytes: int) -> list[_Cut]:
 def _counted(
     topics: Sequence[TopicFiles], cuts: Sequence[Sequence[_Cut]]
 ) -> Generator[list[IngestWork], list[IngestReport], list[list[tuple[tuple[int, int], ...]]]]:
-    """Have the rows of all calls counted where that is needed and they are not known."""
+    """Count the rows of topics with several calls, where the counts are not known."""
     asked: list[IngestWork] = []
     for topic, found in zip(topics, cuts, strict=True):
         if len(found) > 1:
@@ -183,7 +183,7 @@ def _counted(
 
 
 def _place(topic: TopicFiles, cuts: Sequence[_Cut], counts: Sequence[tuple[tuple[int, int], ...]]) -> None:
-    """Tell each call of a topic what comes before it, and drop those whose rows were all read before."""
+    """Set the first row of each call of a topic, and drop calls whose rows were all read before."""
     topic.rows = [0] * len(topic.paths)
     lines = [0] * len(topic.paths)
     works = []
@@ -202,7 +202,7 @@ def _place(topic: TopicFiles, cuts: Sequence[_Cut], counts: Sequence[tuple[tuple
 
 
 def _is_bounded(path: str) -> bool:
-    """Whether no more of a file is read than it had at the start."""
+    """Whether readers stop at the file's initial size even if it grows."""
     kind = kind_of(path)
     return kind is not None and not kind.is_gzip and kind.kind is not Kind.PARQUET
 

@@ -1,7 +1,7 @@
-"""Where history is cut: by time, by number of slices, or by records in each.
+"""Division of history into slices: by time, by number of slices, or by records per slice.
 
-A cut is an offset per source partition, so it stays where it is when history grows.  Results do
-not depend on it: a task processes in a slice only what no later record could come before.
+A cut is an offset per source partition, so it does not move when history grows.  Results do not
+depend on it: a task only processes records of a slice that no later record can precede.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,19 +16,19 @@ Sources = Mapping[TopicPartition, Sequence[Extent]]
 Cut = dict[TopicPartition, int]
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
-#: A plain number up to this is how many slices, above it how many records each has at most.
+#: A number up to this is the number of slices; above it, the maximum number of records per slice.
 MOST_SLICES = 1000
 _BEFORE_ALL_MS = -(1 << 63)
 
 
 def span_ms(text: str) -> int:
-    """Return the length of a span of event time.
+    """Return a span of event time in milliseconds.
 
     >>> span_ms("1d"), span_ms("90s")
     (86400000, 90000)
 
     Raises:
-        ReplayError: it is none.
+        ReplayError: ``text`` is no span.
     """
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     unit = text[len(number) :]
@@ -40,7 +40,7 @@ def span_ms(text: str) -> int:
 def cuts(
     sources: Sources, start: Mapping[TopicPartition, int], slices: str | int | timedelta, root: Place
 ) -> list[Cut]:
-    """Return the cut of each slice of what lies from ``start`` on; the last one takes in all of it.
+    """Return the cut of each slice of history from ``start`` on; the last slice ends with the history.
 
     Raises:
         ReplayError: ``slices`` is neither a span nor a number above 0.
@@ -58,7 +58,7 @@ def cuts(
         count = number if number <= MOST_SLICES else -(-times.total // number)
         borders = times.by_count(count)
     result: list[Cut] = []
-    # Row groups that were read in part have times of slices that are done.
+    # Partially read row groups have times of slices that are done.
     reached = times.cut(_BEFORE_ALL_MS)
     for border in borders:
         found = times.cut(border)
@@ -70,18 +70,18 @@ def cuts(
 
 
 def cut_at(sources: Sources, start: Mapping[TopicPartition, int], time_ms: int, root: Place) -> Cut:
-    """Return the offset in each partition of the first record that is not before a time."""
+    """Return the first offset of each partition whose timestamp is at or after ``time_ms``."""
     return _Times(sources, start, root).cut(time_ms)
 
 
 class _Times:
-    """Timestamps of the sources, as the highest so far in each partition: these only ascend."""
+    """Timestamps of the sources as the running maximum of each partition, which only ascends."""
 
     def __init__(self, sources: Sources, start: Mapping[TopicPartition, int], root: Place) -> None:
         self._sources = sources
         self._start = start
         self._reader = ExtentReader(root)
-        #: Partition -> (first offset, last offset, highest time up to its end, records) of each extent.
+        #: Partition -> (extent, highest time up to its end) for each extent.
         self._spans: dict[TopicPartition, list[tuple[Extent, int]]] = {}
         for partition, extents in sources.items():
             begin = start.get(partition, 0)
@@ -91,7 +91,7 @@ class _Times:
         self.total = sum(extent.rows for spans in self._spans.values() for extent, _ in spans)
 
     def by_span(self, size_ms: int) -> list[int]:
-        """Return the multiples of a span that lie within history."""
+        """Return the multiples of a span that are within history."""
         lowest = min((extent.lowest_ms for spans in self._spans.values() for extent, _ in spans), default=0)
         highest = max((extent.highest_ms for spans in self._spans.values() for extent, _ in spans), default=0)
         first = (lowest // size_ms + 1) * size_ms
@@ -100,14 +100,14 @@ class _Times:
         return list(range(first, highest + 1, size_ms))
 
     def by_count(self, count: int) -> list[int]:
-        """Return times that divide the records in about equal parts."""
+        """Return times that divide the records into parts of about equal size."""
         if count <= 1 or not self.total:
             return []
         times: list[int] = []
         for spans in self._spans.values():
             reached = -1
             for extent, _ in spans:
-                # Every row, where it is little; some of each row group otherwise.
+                # All timestamps, or a sample of each row group above 1,000,000 records.
                 _, found = self._reader.timestamps(extent)
                 step = max(1, self.total // 1_000_000)
                 found = list(accumulate(found, max, initial=reached))[1:]
@@ -118,7 +118,7 @@ class _Times:
         return sorted({times[place] for place in places})
 
     def cut(self, time_ms: int) -> Cut:
-        """Return in each partition the offset of the first record that is not before a time."""
+        """Return the first offset of each partition whose timestamp is at or after ``time_ms``."""
         result: Cut = {}
         for partition, spans in self._spans.items():
             extents = self._sources[partition]

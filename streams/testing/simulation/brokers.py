@@ -13,10 +13,9 @@ from attrs import define, field
 from streams.broker.config import BrokerConfig
 from streams.broker.service import Broker
 from streams.broker.topics import Storages, Topics
-from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
 from streams.group.coordinator import Coordinator, CoordinatorConfig
-from streams.protocol.messages import ErrorCode, Request, Response
+from streams.protocol.messages import Request, Response
 from streams.testing.simulation.report import InvariantViolationError
 from streams.testing.simulation.scheduler import Scheduler
 
@@ -37,8 +36,6 @@ class SimBroker:
     on_eviction: Callable[[int], None] = lambda count: None
     group_id: str = ""
     _life: int = 0
-    #: Requests that wait for their answers.
-    _waiting: "dict[Callable[[Response | Exception], None], None]" = field(factory=dict)
     _armed_ms: int | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -58,13 +55,9 @@ class SimBroker:
         self._act(partial(self._handle, request, answer))
 
     def crash(self) -> None:
-        """Die: nothing that waits is ever answered, but with the end of its connection."""
+        """Die: no request that waits is ever answered; the network ends the connections."""
         self.is_up = False
         self._life += 1
-        waiting, self._waiting = self._waiting, {}
-        for answer in waiting:
-            # Their connections break.
-            answer(BrokerError("the broker has gone", code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def restart(self) -> None:
         """Come back with what the logs hold."""
@@ -95,11 +88,8 @@ class SimBroker:
     def _handle(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:
         life = self._life
 
-        self._waiting[answer] = None
-
         def reply(response: Response | Exception) -> None:
             if self._life == life:
-                self._waiting.pop(answer, None)
                 self.on_answer(request, response)
                 answer(response)
 
@@ -108,7 +98,7 @@ class SimBroker:
         except InvariantViolationError:
             raise
         except Exception as error:  # noqa: BLE001
-            # The client learns of it where it waits for the answer, as over a network.
+            # It ends the connection of the client.
             reply(error)
 
     def _act(self, action: Callable[[], None]) -> None:

@@ -11,7 +11,10 @@ _WEIGHTS = {
     "stall": 15,
     "restart": 15,
     "cut": 15,
+    "reset": 8,
+    "silence": 5,
     "broker_restart": 10,
+    "broker_host_restart": 4,
     "add_thread": 10,
     "remove_thread": 6,
     "pause": 8,
@@ -24,6 +27,7 @@ _LASTS = {
     "restart": (10, 4_000),
     "cut": (200, 9_000),
     "broker_restart": (50, 3_000),
+    "broker_host_restart": (500, 6_000),
     "pause": (200, 4_000),
 }
 _WORDS = {
@@ -31,7 +35,10 @@ _WORDS = {
     "stall": "{0} stalls for {1} ms",
     "restart": "{0} closes and is started again after {1} ms",
     "cut": "{0} is cut off for {1} ms",
+    "reset": "all connections of {0} are reset",
+    "silence": "all connections of {0} are lost without a sign",
     "broker_restart": "the broker dies and is back after {1} ms",
+    "broker_host_restart": "the host of the broker dies, without closing connections, and is back after {1} ms",
     "add_thread": "{0} adds a thread",
     "remove_thread": "{0} removes a thread",
     "pause": "{0} pauses processing for {1} ms",
@@ -64,7 +71,7 @@ def draw_faults(rng: Random, machines: Sequence[str], topics: Sequence[str], sto
             if not growing:
                 continue
             target = growing.pop(rng.randrange(len(growing)))
-        elif kind == "broker_restart":
+        elif kind in ("broker_restart", "broker_host_restart"):
             target = "broker"
         value = rng.randint(*_LASTS[kind]) if kind in _LASTS else 0
         faults.append(Fault(rng.randrange(storm_ms), kind, target, value))

@@ -1,26 +1,37 @@
-"""A network that delays, loses, repeats and reorders, and is cut now and then.
+"""Simulated TCP: connections that are delayed, reset, silently lost, cut off, and closed by the broker.
 
-Between the clients of simulated processes and the simulated broker.  Every message is a value on
-its own, so the order of a connection's messages is not kept either.  Imports protocol.
+Between the clients of simulated processes and the simulated broker.  The clients' own connection code runs above it
+(``clients.tcp.connection`` and ``channel``: lanes, timeouts, reconnect backoff); simulated are only the links below,
+which carry messages instead of bytes.  As on a socket, messages of a link arrive in order and once, the broker serves
+the requests of a link one after the other, and a link breaks as a whole.
 """
 
 from collections import deque
 from collections.abc import Callable
-from itertools import count
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 from attrs import define, field
 
-from streams.core.errors import BrokerError, ClientClosedError
+from streams.clients.network import Backoff
+from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item
+from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
 from streams.core.threads import ThreadKilled
-from streams.protocol.messages import ErrorCode, Request, Response
+from streams.protocol.messages import MetadataResponse, Produce, Request, Response
+from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.report import Counters
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, Waiter
 
-#: So many polls that bring nothing take no time; from then on each takes a millisecond, or a busy
-#: loop would never let time pass.
+#: So many polls that bring nothing take no virtual time; from then on each takes a millisecond, or a busy loop would
+#: never let time pass.
 _FREE_POLLS = 2
+#: What a record has beside key and value.
+RECORD_BYTES = 10
+_ADDRESS = BrokerAddress("broker", 9092)
+_CONNECT_TIMEOUT_MS = 1_000
+#: How long a request to any broker waits while none can be reached.
+_HOLD_MS = 2_500
+_RECONNECT_BACKOFF = Backoff(50, 1_000)
 
 
 class Server(Protocol):
@@ -38,18 +49,24 @@ class Server(Protocol):
 
 @define
 class Weather:
-    """How often messages go wrong, as shares of 1, while the storm lasts."""
+    """How often messages meet a fault, as shares of 1, while the storm lasts; and limits of the broker.
 
-    loss: float = 0.0
-    repetition: float = 0.0
+    ``resets``: the connection is reset; both ends are told.  ``silences``: the connection is lost and neither end is
+    told, so that only timeouts end it.  ``slowness``: a message is slow, up to ``slow_ms`` instead of ``delay_ms``,
+    and delays those after it.
+    """
+
+    resets: float = 0.0
+    silences: float = 0.0
     slowness: float = 0.0
-    #: Usual and slow delays in milliseconds, up to.
     delay_ms: int = 3
     slow_ms: int = 400
+    #: The broker closes a connection on which no request has come for so long; None: never.
+    broker_idle_ms: int | None = None
 
     def calm(self) -> None:
-        """Let no message go wrong any more."""
-        self.loss = self.repetition = self.slowness = 0.0
+        """End all faults of messages; the limits stay."""
+        self.resets = self.silences = self.slowness = 0.0
 
 
 @define(eq=False)
@@ -61,34 +78,46 @@ class SimNetwork:
     rng: Random
     weather: Weather
     counters: Counters
+    request_timeout_ms: int
+    #: An unused connection is replaced by the client after that.
+    max_idle_ms: int = 540_000
     #: Names of processes that are cut off, with the time until which.
     cut_until_ms: dict[str, int] = field(factory=dict)
-    #: Told of each request that is handed over, for the history.
-    on_request: Callable[[str, Request], None] = lambda name, request: None
+    #: Whether packets to the server's host vanish: it has died without closing its connections.
+    is_host_down: bool = False
+    #: Links that the server has accepted and not closed, in that order.
+    links: "dict[SimLink, None]" = field(factory=dict)
 
-    def cluster(self, process: SimProcess) -> "SimCluster":
-        """Return what a process connects through."""
-        return SimCluster(self, process)
+    def cluster(self, process: SimProcess, max_request_bytes: int = MAX_FRAME_BYTES) -> "SimCluster":
+        """Return what a process connects through; the broker closes a connection on a larger request."""
+        return SimCluster(self, process, max_request_bytes)
 
-    def carry(self, name: str, deliver: Callable[[], None]) -> None:
-        """Carry one message to or from a process: once, late, twice or not at all."""
-        rng, weather = self.rng, self.weather
-        if self.is_cut(name) or rng.random() < weather.loss:
-            self.counters.drops += 1
-            return
-        times = 1
-        if rng.random() < weather.repetition:
-            self.counters.duplicates += 1
-            times = 2
-        for _ in range(times):
-            is_slow = rng.random() < weather.slowness
-            delay_ms = rng.randint(1, weather.slow_ms if is_slow else weather.delay_ms)
-            self.counters.delays += is_slow
-            self.scheduler.after(delay_ms, deliver)
+    def arrival_ms(self, name: str) -> int:
+        """Draw when a message that a process sends or is sent now arrives."""
+        rng, weather, now_ms = self.rng, self.weather, self.scheduler.now_ms
+        cut_until_ms = self.cut_until_ms.get(name, 0)
+        if cut_until_ms > now_ms:
+            # It is sent again until it passes.
+            return cut_until_ms + rng.randint(1, weather.slow_ms)
+        is_slow = rng.random() < weather.slowness
+        self.counters.delays += is_slow
+        return now_ms + rng.randint(1, weather.slow_ms if is_slow else weather.delay_ms)
 
-    def is_cut(self, name: str) -> bool:
-        """Whether a process is cut off from the server."""
-        return self.cut_until_ms.get(name, 0) > self.scheduler.now_ms
+    def reset(self, name: str) -> None:
+        """Reset all connections of a process."""
+        for link in [link for link in self.links if link.name == name]:
+            link.reset()
+
+    def silence(self, name: str) -> None:
+        """Lose all connections of a process without telling anyone."""
+        for link in [link for link in self.links if link.name == name]:
+            link.is_silent = True
+
+    def server_died(self, *, is_silent: bool) -> None:
+        """End all links; ``is_silent``: with its host, so that clients are not told."""
+        self.is_host_down = is_silent
+        for link in list(self.links):
+            link.close_by_server(is_silent=is_silent)
 
 
 @define(eq=False)
@@ -97,78 +126,268 @@ class SimCluster:
 
     _network: SimNetwork
     _process: SimProcess
+    _max_request_bytes: int
 
-    def connect(self, client_id: str) -> "SimConnection":
-        """Open a connection."""
-        return SimConnection(self._network, self._process, client_id)
+    def connect(self, client_id: str) -> ClusterConnection:
+        """Open a connection, which is that of a client over TCP above simulated links."""
+        network = self._network
+        channels = ChannelConfig(
+            network.request_timeout_ms, _CONNECT_TIMEOUT_MS, network.max_idle_ms, self._max_request_bytes
+        )
+        config = ConnectionConfig(client_id, (_ADDRESS,), channels, _RECONNECT_BACKOFF, _HOLD_MS)
+        links = SimLinks(network, self._process)
+        return ClusterConnection(config, links, network.scheduler.clock, Random(network.rng.getrandbits(64)))
 
 
 @define(eq=False)
-class SimConnection:
-    """One client's way to the server; implements ``protocol.transport.Connection``."""
+class SimLinks:
+    """The links of one connection; see ``clients.tcp.channel.Links``."""
 
     _network: SimNetwork
     _process: SimProcess
-    client_id: str
-    _numbers: "count[int]" = field(factory=count)
-    _inbox: deque[tuple[int, Response | Exception]] = field(factory=deque)
+    is_woken: bool = False
+    #: What the links have to report, run in the thread of the client.
+    _reports: deque[Callable[[], None]] = field(factory=deque)
     _waiter: Waiter = field(factory=Waiter)
     _fruitless: int = 0
-    _is_closed: bool = False
-    #: Raised by a wakeup, so that the next poll does not wait.
-    _is_woken: bool = False
 
-    def send(self, node_id: int, request: Request) -> int:
-        """Send a request on its way."""
+    def link(self, channel: Channel) -> "SimLink":
+        """Return a new link."""
+        return SimLink(self._network, self._process, self, channel)
+
+    def wait(self, timeout_ms: int, *, is_idle: bool) -> None:
+        """Let links report, waiting up to the timeout for the first."""
         if not self._process.is_alive:
             raise ThreadKilled
-        if self._is_closed:
-            raise ClientClosedError("the connection is closed")
-        number = next(self._numbers)
-        network = self._network
-
-        def answer(response: Response | Exception) -> None:
-            network.carry(self._process.name, lambda: self._arrive(number, response))
-
-        def deliver() -> None:
-            if not network.server.is_up:
-                error = BrokerError("the broker is not there", code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-                self._arrive(number, error)
-                return
-            network.on_request(self.client_id, request)
-            network.server.serve(request, answer)
-
-        network.carry(self._process.name, deliver)
-        return number
-
-    def poll(self, timeout_ms: int) -> list[tuple[int, Response | Exception]]:
-        """Return what has arrived, waiting up to the timeout."""
-        if not self._process.is_alive:
-            raise ThreadKilled
-        if self._is_closed:
-            raise ClientClosedError("the connection is closed")
-        if not self._inbox and not self._is_woken:
+        if not self._reports and not self.is_woken:
             self._fruitless += 1
             if timeout_ms > 0 or self._fruitless > _FREE_POLLS:
                 self._process.wait(self._waiter, max(1, timeout_ms))
-        self._is_woken = False
-        arrived: list[tuple[int, Any]] = list(self._inbox)
-        self._inbox.clear()
-        if arrived:
+        if self._reports:
             self._fruitless = 0
-        return arrived
+        while self._reports:
+            self._reports.popleft()()
 
-    def wakeup(self) -> None:
-        """End a waiting poll."""
-        self._is_woken = True
+    def report(self, action: Callable[[], None]) -> None:
+        """Have something reported at the next ``wait``."""
+        self._reports.append(action)
         self._waiter.wake()
 
-    def close(self) -> None:
-        """Drop the connection."""
-        self._is_closed = True
-        self._inbox.clear()
+    def wakeup(self) -> None:
+        """End ``wait``, or the next one."""
+        self.is_woken = True
+        self._waiter.wake()
 
-    def _arrive(self, number: int, response: Response | Exception) -> None:
-        if self._process.is_alive and not self._is_closed:
-            self._inbox.append((number, response))
-            self._waiter.wake()
+    def take_wakeup(self) -> None:
+        """Reset ``is_woken``."""
+        self.is_woken = False
+
+    def close(self) -> None:
+        """Drop what was to be reported."""
+        self._reports.clear()
+
+
+@define(eq=False)
+class SimLink:
+    """Both ends of one simulated TCP connection; see ``clients.tcp.channel.Link``."""
+
+    _network: SimNetwork
+    _process: SimProcess
+    _links: SimLinks
+    _channel: Channel
+    phase: str = "connecting"
+    #: Nothing passes any more, and neither end is told.
+    is_silent: bool = False
+    _is_client_open: bool = True
+    _is_server_open: bool = False
+    #: When the last message in each direction arrives: later ones do not overtake it.
+    _up_ms: int = 0
+    _down_ms: int = 0
+    #: Requests that wait for their turn at the server.
+    _requests: deque[Request] = field(factory=deque)
+    _is_serving: bool = False
+    _used_ms: int = 0
+    #: Whether requests on their way arrive although the client has closed its end.
+    _is_flushed: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name of the client's process."""
+        return self._process.name
+
+    # --- the client's end -----------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start to connect."""
+        if not self._process.is_alive:
+            raise ThreadKilled
+        self._send_up(self._accept)
+
+    def write(self, item: Item) -> int:
+        """Send a request; return its size, as far as it matters."""
+        if not self._process.is_alive:
+            raise ThreadKilled
+        request = item.request
+        size = _size(request) if self._channel.config.max_request_bytes < MAX_FRAME_BYTES else 0
+        self._send_up(lambda: self._on_request(request, size))
+        return size
+
+    def flush(self) -> None:
+        """Do nothing: messages are sent at once."""
+
+    def close(self) -> None:
+        """Close the client's end; what the system has not sent yet may still arrive."""
+        if self._is_client_open:
+            self._is_client_open = False
+            self._is_flushed = self._network.rng.random() < 0.5
+            self._send_up(self._on_closed_by_client)
+
+    def _report(self, action: Callable[[], None]) -> None:
+        def act() -> None:
+            if self._is_client_open:
+                action()
+
+        if self._is_client_open and self._process.is_alive:
+            self._links.report(act)
+
+    def _broken(self, reason: str, *, was_closed: bool = False) -> None:
+        self._report(lambda: self._channel.on_broken(reason, was_closed=was_closed))
+
+    # --- on the way -----------------------------------------------------------------------
+
+    def _send_up(self, arrive: Callable[[], None]) -> None:
+        if self._passes():
+            self._up_ms = max(self._up_ms, self._network.arrival_ms(self.name))
+            self._network.scheduler.at(self._up_ms, arrive)
+
+    def _send_down(self, arrive: Callable[[], None]) -> None:
+        if self._passes():
+            self._down_ms = max(self._down_ms, self._network.arrival_ms(self.name))
+            self._network.scheduler.at(self._down_ms, arrive)
+
+    def _passes(self) -> bool:
+        """Draw whether a message finds its way; a reset comes a little later, before or after its arrival."""
+        network, weather = self._network, self._network.weather
+        if not self.is_silent and (weather.resets or weather.silences):
+            drawn = network.rng.random()
+            if drawn < weather.resets:
+                network.scheduler.after(network.rng.randint(0, 2 * weather.delay_ms), self.reset)
+            elif drawn < weather.resets + weather.silences:
+                self.is_silent = True
+        if self.is_silent:
+            network.counters.drops += 1
+        return not self.is_silent
+
+    def reset(self) -> None:
+        """Break it for both ends; what is on its way is lost."""
+        if not (self._is_client_open or self._is_server_open):
+            return
+        self._network.counters.resets += 1
+        self._network.counters.drops += 1
+        self.is_silent = True
+        self._end_server()
+        self._broken("connection reset by peer", was_closed=True)
+
+    # --- the server's end -----------------------------------------------------------------
+
+    def close_by_server(self, *, is_silent: bool = False) -> None:
+        """End it at the server, which forgets the requests that wait; ``is_silent``: the client is not told."""
+        if self._is_server_open:
+            self._end_server()
+            if not is_silent:
+                self._send_down(lambda: self._broken("it closed the connection", was_closed=True))
+
+    def _end_server(self) -> None:
+        self._is_server_open = self._is_serving = False
+        self._requests.clear()
+        self._network.links.pop(self, None)
+
+    def _accept(self) -> None:
+        network = self._network
+        if not network.server.is_up:
+            if not network.is_host_down:
+                self._send_down(lambda: self._broken("connection refused"))
+            return
+        self._is_server_open = True
+        network.links[self] = None
+        self._used_ms = network.scheduler.now_ms
+        self._watch_idle()
+        self._send_down(self._opened)
+
+    def _opened(self) -> None:
+        def open_channel() -> None:
+            self.phase = "open"
+            self._channel.on_open(self._network.scheduler.now_ms)
+
+        self._report(open_channel)
+
+    def _watch_idle(self) -> None:
+        """Close it when it has been idle for too long, as brokers do (``connections.max.idle.ms``)."""
+        network = self._network
+        idle_ms = network.weather.broker_idle_ms
+        if idle_ms is None or not self._is_server_open:
+            return
+        until_ms = self._used_ms + idle_ms
+        if network.scheduler.now_ms >= until_ms and not self._is_serving:
+            network.counters.idle_closes += 1
+            self.close_by_server()
+        else:
+            network.scheduler.at(max(until_ms, network.scheduler.now_ms + 1_000), self._watch_idle)
+
+    def _on_request(self, request: Request, size: int) -> None:
+        network = self._network
+        if not self._is_client_open and not self._is_flushed:
+            network.counters.drops += 1
+            return
+        if not self._is_server_open:
+            # It knows nothing of this connection; where its host is down, nothing answers.
+            if network.server.is_up or not network.is_host_down:
+                self._send_down(lambda: self._broken("connection reset by peer", was_closed=True))
+            return
+        if size > self._channel.config.max_request_bytes:
+            network.counters.refused_requests += 1
+            self.close_by_server()
+            return
+        network.counters.late_requests += not self._is_client_open
+        self._requests.append(request)
+        self._serve()
+
+    def _on_closed_by_client(self) -> None:
+        if self._is_server_open:
+            self._end_server()
+
+    def _serve(self) -> None:
+        """Serve the next request when the one before is answered."""
+        if self._is_serving or not self._requests:
+            return
+        self._is_serving = True
+        self._used_ms = self._network.scheduler.now_ms
+        self._network.server.serve(self._requests.popleft(), self._answered)
+
+    def _answered(self, response: Response | Exception) -> None:
+        if not self._is_server_open:
+            return
+        self._is_serving = False
+        self._used_ms = self._network.scheduler.now_ms
+        if isinstance(response, Exception):
+            # A request that cannot be served closes its connection.
+            self.close_by_server()
+            return
+        if isinstance(response, MetadataResponse):
+            response = MetadataResponse(dict.fromkeys(response.brokers, str(_ADDRESS)), response.topics)
+        answer = response
+        now = self._network.scheduler.clock.monotonic_ms
+        self._send_down(lambda: self._report(lambda: self._channel.on_response(answer, now())))
+        self._serve()
+
+
+def _size(request: Request) -> int:
+    """Return about how many bytes the records of a request have, which are what makes one large."""
+    if not isinstance(request, Produce):
+        return 0
+    return sum(
+        RECORD_BYTES + len(key or b"") + len(value or b"")
+        for blocks in request.blocks.values()
+        for block in blocks
+        for key, value in zip(block.keys, block.values, strict=True)
+    )

@@ -14,8 +14,10 @@ from streams.core.errors import BrokerError, ClientClosedError, StreamsError
 from streams.core.metrics import Metrics
 from streams.core.records import TopicPartition
 from streams.dsl.builder import TopologySource, build_topology
-from streams.runtime.instance import ExceptionResponse, Instance
+from streams.runtime.environment import Environment
+from streams.runtime.instance import Instance
 from streams.runtime.life import State
+from streams.runtime.listeners import ExceptionResponse, InstanceListeners
 from streams.runtime.task import Task
 from streams.testing.simulation.disk import SimDisk, SimHome
 from streams.testing.simulation.network import SimNetwork
@@ -70,13 +72,14 @@ class Machine:
         instance = self.instance = Instance(
             build_topology(self.topology, config),
             config,
-            self.network.cluster(process),
-            self.scheduler.clock,
-            SimHome(self.disk, process, identity),
-            SimThreads(process),
-            on_state=self._on_state,
-            on_exception=self._on_exception,
-            tunes_collector=False,
+            Environment(
+                self.network.cluster(process),
+                self.scheduler.clock,
+                SimHome(self.disk, process, identity),
+                SimThreads(process),
+                tunes_collector=False,
+            ),
+            InstanceListeners(on_state=self._on_state, on_exception=self._on_exception),
         )
         self.past.append(instance.metrics)
         self.tell(self.name, f"starts (life {self._lives})")

@@ -33,10 +33,14 @@ class Counters:
     warmups: int = 0
     #: Threads that were fenced, or lost their place, and began anew.
     fencings: int = 0
-    #: Messages lost, repeated, and late.
+    #: Connections that were reset, closed by the broker because they were idle, or closed on a too large request.
+    resets: int = 0
+    idle_closes: int = 0
+    refused_requests: int = 0
+    #: Messages lost with their connection, slow ones, and requests served after their client had given them up.
     drops: int = 0
-    duplicates: int = 0
     delays: int = 0
+    late_requests: int = 0
     #: Records processed again after a crash; with exactly-once they count once all the same.
     reprocessed: int = 0
 
@@ -89,7 +93,7 @@ class SimulationError(StreamsError):
         self.history = tuple(history)
         parts = [invariant if seed < 0 else f"seed {seed}: {invariant}"]
         if seed >= 0:
-            faults = "\n".join(f"  {line}" for line in schedule) or "  none: the loss of messages is enough"
+            faults = "\n".join(f"  {line}" for line in schedule) or "  none: the loss of connections is enough"
             parts.append(f"faults that are needed for it:\n{faults}")
         if history:
             parts.append("what happened last:\n" + "\n".join(f"  {line}" for line in history))

@@ -27,6 +27,12 @@ _MANY = 50
 _VERY_MANY = 200
 #: Worlds without faults that say what is to be expected.
 _UNDISTURBED = 6
+#: Fields of ``Weather`` that a failing seed may need, in words.
+_MESSAGE_FAULTS = {
+    "resets": "resets of connections",
+    "silences": "connections lost without a sign",
+    "slowness": "slow messages",
+}
 #: Worlds that are tried to find out which faults are needed.
 _SHRINK_RUNS = 40
 
@@ -64,8 +70,8 @@ def simulate(
     """Run a topology in many simulated worlds full of faults, and check that it bears them.
 
     Each seed is a world of its own: a broker, three machines that run the application, a writer of
-    the ``inputs`` ((key, value, timestamp_ms) by topic), on virtual time.  Messages are lost,
-    repeated, late and out of order; machines crash (keeping of their disk what was synced), stall,
+    the ``inputs`` ((key, value, timestamp_ms) by topic), on virtual time.  Connections are
+    slow, reset, and lost without a sign; machines crash (keeping of their disk what was synced), stall,
     close and come back, are cut off; threads come and go, processing is paused, topics get more
     partitions, the broker dies.  After ``storm_ms`` of virtual time all is calm, and everything has to settle.
 
@@ -232,10 +238,10 @@ def _explained(simulation: _Simulation, seed: int, conditions: Conditions, verdi
     found, verdict = _shrunk(simulation, seed, conditions, verdict)
     schedule = [str(fault) for fault in found.faults]
     weather = found.weather
-    for name in ("loss", "repetition", "slowness"):
+    for name, words in _MESSAGE_FAULTS.items():
         share = getattr(weather, name)
         if share:
-            schedule.append(f"{name} of messages: {share:.1%}")
+            schedule.append(f"{words}: {share:.1%} of all messages")
     schedule += [f"{name}={value}" for name, value in found.settings.items()]
     assert verdict.violation is not None
     return SimulationError(seed, verdict.violation, schedule, verdict.history, simulation.repeat.format(seed))
@@ -257,7 +263,7 @@ def _shrunk(simulation: _Simulation, seed: int, conditions: Conditions, verdict:
         best, told = candidate, again
         return True
 
-    for name in ("loss", "repetition", "slowness"):
+    for name in _MESSAGE_FAULTS:
         if getattr(best.weather, name):
             calmer = copy.copy(best.weather)
             setattr(calmer, name, 0.0)
@@ -276,13 +282,13 @@ def _shrunk(simulation: _Simulation, seed: int, conditions: Conditions, verdict:
 def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
     """Many worlds in which something never happened have proven nothing about it."""
     names = {"crashes", "stalls", "cuts", "broker_restarts", "clean_restarts", "static_restarts"}
-    names |= {"added_threads", "pauses", "rebalances", "evictions", "drops", "duplicates", "delays"}
+    names |= {"added_threads", "pauses", "rebalances", "evictions", "drops", "delays", "resets", "idle_closes"}
     if simulation.has_state:
         names.add("restores")
     if simulation.scenario.is_exactly_once:
         names.add("fencings")
     if report.seeds >= _VERY_MANY:
-        names.add("removed_threads")
+        names |= {"removed_threads", "refused_requests", "late_requests"}
         if simulation.grows:
             names.add("added_partitions")
         if simulation.has_state:

@@ -16,13 +16,15 @@ from streams.broker.service import Broker
 from streams.clients.delivery import Delivery
 from streams.clients.producer import Producer
 from streams.core.config import StreamsConfig
+from streams.core.errors import StreamsError
 from streams.core.records import TopicPartition
 from streams.core.topic import Topic
 from streams.dsl.builder import TopologySource, build_topology
+from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.disk import SimDisk
 from streams.testing.simulation.faults import Fault, draw_faults
-from streams.testing.simulation.network import SimNetwork, Weather
+from streams.testing.simulation.network import RECORD_BYTES, SimNetwork, Weather
 from streams.testing.simulation.outcome import Expectation, Outcome, collect
 from streams.testing.simulation.processes import Machine
 from streams.testing.simulation.report import Counters, EventLog, InvariantViolationError, Verdict
@@ -114,6 +116,10 @@ class Conditions:
     static: frozenset[str] = frozenset()
     without_disk: frozenset[str] = frozenset()
     arrival: Arrival = Arrival.BY_TIME
+    #: ``connections_max_idle_ms`` of the clients.
+    max_idle_ms: int = 540_000
+    #: Whether the broker closes the writer's connection on requests of more than a few records.
+    limits_requests: bool = False
 
     @classmethod
     def undisturbed(cls, number: int, scenario: Scenario) -> "Conditions":
@@ -149,15 +155,16 @@ class Conditions:
         rng = Random(f"conditions {seed}")
         names = [f"m{number}" for number in range(1, 4)]
         weather = Weather(
-            loss=rng.choice((0.0, 0.005, 0.02)),
-            repetition=rng.choice((0.0, 0.005, 0.02)),
+            resets=rng.choice((0.0, 0.001, 0.005)),
+            silences=rng.choice((0.0, 0.0003, 0.001)),
             slowness=rng.choice((0.0, 0.01, 0.05)),
+            broker_idle_ms=rng.choice((None, None, 3_000)),
         )
         settings = {
             "num_stream_threads": rng.choice((1, 1, 2)),
             "num_standby_replicas": rng.choice((0, 1)),
             "acceptable_recovery_lag": rng.choice((0, 10, 10_000)),
-            "commit_interval_ms": rng.choice((50, 200, 1_000)),
+            "commit_interval_ms": rng.choice((100, 300, 1_000)),
             "max_poll_records": rng.choice((5, 50, 1_000)),
         }
         return cls(
@@ -166,6 +173,8 @@ class Conditions:
             settings=settings,
             static=frozenset(name for name in names if rng.random() < 0.3),
             without_disk=frozenset(name for name in names if rng.random() < 0.2),
+            max_idle_ms=rng.choice((540_000, 2_000)),
+            limits_requests=rng.random() < 0.5,
         )
 
 
@@ -182,7 +191,13 @@ class World:
         self.broker = SimBroker(self.scheduler, Random(f"broker {seed}"))
         self.broker.create(scenario.partitions)
         self.network = SimNetwork(
-            self.scheduler, self.broker, Random(f"network {seed}"), conditions.weather, self.counters
+            self.scheduler,
+            self.broker,
+            Random(f"network {seed}"),
+            conditions.weather,
+            self.counters,
+            _TIMES["request_timeout_ms"],
+            conditions.max_idle_ms,
         )
         settings = dict(_TIMES) | dict(conditions.settings) | dict(scenario.settings)
         settings |= {
@@ -220,7 +235,7 @@ class World:
         }
         self._deliveries: list[tuple[Row, Delivery]] = []
         self._has_written = False
-        self._writer_failure: BaseException | None = None
+        self._writer_failure: StreamsError | None = None
 
     def run(self) -> tuple[Outcome, str | None]:
         """Let it all happen; return what it came to, and what did not hold."""
@@ -286,7 +301,7 @@ class World:
         for index, machine in enumerate(self.machines.values()):
             scheduler.at(index * 100, machine.start)
         writer = SimProcess(scheduler, "writer")
-        writer.spawn(lambda: self._write(writer))
+        writer.spawn(lambda: self._run_writer(writer))
         for fault in self.conditions.faults:
             scheduler.at(fault.at_ms, lambda fault=fault: self._apply(fault))  # type: ignore[misc]
         scheduler.run_until(storm_ms)
@@ -309,10 +324,16 @@ class World:
         )
         return outcome, None
 
+    def _run_writer(self, process: SimProcess) -> None:
+        try:
+            self._write(process)
+        except StreamsError as error:
+            self._writer_failure = error
+
     def _write(self, process: SimProcess) -> None:
         rows = self.conditions.arrival.arranged(self.scenario.rows)
         producer = Producer(
-            self.network.cluster(process),
+            self.network.cluster(process, self._max_request_bytes()),
             client_id="writer",
             request_timeout_ms=2_000,
             metadata_max_age_ms=2_000,
@@ -331,13 +352,25 @@ class World:
         producer.flush(10 * _SETTLING_MS)
         self._has_written = True
 
+    def _max_request_bytes(self) -> int:
+        """Return what the broker takes of the writer: at least the largest record of each partition, which may grow."""
+        if not self.conditions.limits_requests:
+            return MAX_FRAME_BYTES
+        sizes = (
+            len(topic.key_serde.serialize(key) or b"") + len(topic.value_serde.serialize(value) or b"")
+            for topic, key, value, _ in self.scenario.rows
+        )
+        partitions = sum(self.scenario.partitions[name] for name in {row[0].name for row in self.scenario.rows})
+        return (RECORD_BYTES + max(sizes)) * 6 * partitions
+
     def _apply(self, fault: Fault) -> None:
         now_ms, counters = self.scheduler.now_ms, self.counters
         until_ms = now_ms + fault.value
         self._tell("fault", str(fault).partition(": ")[2])
-        if fault.kind == "broker_restart":
+        if fault.kind in ("broker_restart", "broker_host_restart"):
             if self.broker.is_up:
                 self.broker.crash()
+                self.network.server_died(is_silent=fault.kind == "broker_host_restart")
                 counters.broker_restarts += 1
                 self.scheduler.at(until_ms, self.broker.restart)
             return
@@ -360,6 +393,10 @@ class World:
             case "cut":
                 self.network.cut_until_ms[fault.target] = until_ms
                 counters.cuts += 1
+            case "reset":
+                self.network.reset(fault.target)
+            case "silence":
+                self.network.silence(fault.target)
             case "pause":
                 counters.pauses += machine.do(lambda instance: instance.pause())
                 self.scheduler.at(until_ms, lambda: self._resume(machine))
@@ -383,6 +420,9 @@ class World:
     # --- what must hold -----------------------------------------------------------------------
 
     def _check_failures(self) -> None:
+        if self._writer_failure is not None:
+            failure = self._writer_failure
+            raise InvariantViolationError(f"writer: {type(failure).__name__}: {failure}") from failure
         for machine in self.machines.values():
             if machine.failures:
                 error = machine.failures[0]

@@ -236,7 +236,7 @@ def test_consumer_says_what_a_broker_lacks(
                 consumer.subscribe(["t"])
             # Each attempt fails anew, and says so anew.
             for _ in range(2):
-                with pytest.raises(BrokerError, match=f"{lacking}: it speaks none of it") as raised:
+                with pytest.raises(BrokerError, match=f"{lacking}: it supports none of it") as raised:
                     until(lambda: False, lambda: consumer.poll(1_000))
                 assert raised.value.code == ErrorCode.UNSUPPORTED_VERSION
 

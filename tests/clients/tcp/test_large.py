@@ -11,7 +11,7 @@ from streams.broker import EmbeddedBroker
 from streams.broker.tcp import Limits
 from streams.clients import Producer
 from streams.clients.sender import _REQUEST_BYTES
-from streams.clients.tcp import channel
+from streams.clients.tcp import TcpCluster
 from streams.core.chunking import chunks_by_size
 from streams.core.errors import RecordTooLargeError
 
@@ -26,11 +26,11 @@ def broker():
 
 
 @pytest.fixture
-def producer(broker, monkeypatch):
-    """Against a broker that takes 1 MiB, as if all did."""
-    monkeypatch.setattr(channel, "MAX_FRAME_BYTES", MOST)
+def producer(broker):
+    """Of a broker that takes 1 MiB."""
     with broker.serve("127.0.0.1:0", limits=Limits(max_request_bytes=MOST)) as server:
-        producer = Producer(bootstrap_servers=server.bootstrap_servers, max_request_bytes=8 * MOST)
+        cluster = TcpCluster(server.bootstrap_servers, max_request_bytes=MOST)
+        producer = Producer(cluster, max_request_bytes=8 * MOST)
         yield producer
         # It tells once more what it could not deliver.
         with contextlib.suppress(RecordTooLargeError):

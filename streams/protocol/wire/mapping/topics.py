@@ -92,6 +92,7 @@ def _metadata_answer(message: Fields, version: int, request: Metadata) -> Metada
     return MetadataResponse(
         {broker["node_id"]: address(broker["host"], broker["port"]) for broker in message["brokers"]},
         tuple(_topic(topic) for topic in message["topics"] if topic["name"] is not None),
+        message.get("controller_id", -1),
     )
 
 

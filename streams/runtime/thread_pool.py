@@ -1,0 +1,166 @@
+"""The threads of an instance: started, stopped, asked, and given their shares of memory.
+
+Imports state.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from threading import RLock
+from typing import Any
+
+from attrs import define, field
+
+from streams.core.clock import Clock
+from streams.core.config import StreamsConfig
+from streams.core.threads import Answer, Threads, Worker
+from streams.runtime.thread import StreamThread
+from streams.state import MemoryBudget
+
+
+@define(eq=False)
+class PooledThread:
+    """A stream thread, its number, and what runs it."""
+
+    number: int
+    stream_thread: StreamThread
+    worker: Worker | None = None
+    #: The thread has ended; its worker may still be seen alive for a moment.
+    has_ended: bool = False
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it runs, or is to run, and was not asked to stop."""
+        return not self.has_ended and not self.stream_thread.stopping.is_set()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its worker runs."""
+        return self.worker is not None and self.worker.is_alive
+
+    def ask(self, question: Callable[[StreamThread], Any], threads: Threads) -> Answer[Any]:
+        """Have a function run on the thread."""
+        if self.worker is None or not self.worker.is_current:
+            return self.stream_thread.ask(question)
+        # A listener or processor asks on the thread itself, which would wait for its own answer.
+        answer: Answer[Any] = Answer(threads)
+        answer.settle(partial(question, self.stream_thread))
+        return answer
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        self.stream_thread.stopping.set()
+        self.stream_thread.wake()
+
+
+@define(eq=False)
+class ThreadPool:
+    """Threads by number; ``make`` makes one, ``run`` runs one to its end.  ``lock`` is the instance's."""
+
+    _make: Callable[[int], StreamThread]
+    _run: Callable[[PooledThread], None]
+    _config: StreamsConfig
+    _clock: Clock
+    _threads: Threads
+    _lock: RLock
+    members: list[PooledThread] = field(init=False, factory=list)
+    is_paused: bool = field(init=False, default=False)
+
+    def add(self) -> StreamThread:
+        """Start one more thread."""
+        with self._lock:
+            taken = {member.number for member in self.members}
+            number = next(number for number in count(1) if number not in taken)
+            stream_thread = self._make(number)
+            stream_thread.is_paused = self.is_paused
+            member = PooledThread(number, stream_thread)
+            self.members.append(member)
+            self._share_memory()
+            member.worker = self._threads.start(stream_thread.name, partial(self._run, member))
+        return stream_thread
+
+    def remove_youngest(self, timeout_ms: int | None) -> StreamThread | None:
+        """Stop the youngest thread; None if there is none, or it has not ended in time."""
+        with self._lock:
+            wanted = (member for member in self.members if member.is_wanted)
+            member = max(wanted, key=lambda member: member.number, default=None)
+            if member is None:
+                return None
+            member.stop()
+        if member.worker is not None and not member.worker.join(timeout_ms):
+            return None
+        self.drop(member)
+        return member.stream_thread
+
+    def drop(self, member: PooledThread) -> None:
+        """Forget a thread that has ended."""
+        with self._lock:
+            if member in self.members:
+                self.members.remove(member)
+                self._share_memory()
+
+    def end(self, member: PooledThread) -> bool:
+        """Note that a thread has ended; return whether it was the last."""
+        with self._lock:
+            member.has_ended = True
+            return all(other.has_ended for other in self.members)
+
+    def announce_shutdown(self, number: int) -> None:
+        """Have the group's leader tell all instances to end, by a member that joins just for that.
+
+        Raises:
+            StreamsError: it cannot join.
+        """
+        with self._lock:
+            announcer = self._make(number)
+        announcer.wants_shutdown = True
+        announcer.announce()
+
+    def ask(self, question: Callable[[StreamThread], Any]) -> list[Any]:
+        """Run a function on every thread, between two turns of its loop; return the answers."""
+        with self._lock:
+            asked = [member.ask(question, self._threads) for member in self.members if member.is_alive]
+        return [answer.result() for answer in asked]
+
+    def set_paused(self, is_paused: bool) -> None:
+        """Let the threads process, or not."""
+        with self._lock:
+            self.is_paused = is_paused
+            for member in self.members:
+                member.stream_thread.is_paused = is_paused
+                member.stream_thread.wake()
+
+    def stop_all(self) -> None:
+        """Ask all threads to end."""
+        with self._lock:
+            for member in self.members:
+                member.stop()
+
+    def join(self, timeout_ms: int | None) -> bool:
+        """Wait for the end of all threads; return whether it came in time."""
+        deadline_ms = None if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
+        for member in list(self.members):
+            if member.worker is not None:
+                remaining_ms = None if deadline_ms is None else max(0, deadline_ms - self._clock.monotonic_ms())
+                member.worker.join(remaining_ms)
+        return not any(member.is_alive for member in self.members)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every thread has all its tasks open."""
+        return all(member.stream_thread.is_ready for member in self.members if member.is_wanted)
+
+    @property
+    def stream_threads(self) -> Sequence[StreamThread]:
+        """The threads."""
+        return [member.stream_thread for member in self.members]
+
+    def _share_memory(self) -> None:
+        """Divide the memory of record caches, and of state that waits to be written, among the threads."""
+        config, count = self._config, len(self.members)
+        budget = MemoryBudget(config.state_memory_max_bytes, config.cache_max_bytes)
+        for thread in self.stream_threads:
+            thread.waiting.max_bytes = budget.waiting_bytes // count
+            thread.restorer.max_uncommitted_bytes = budget.restoring_bytes // count
+            if thread.task_set.cache is not None:
+                thread.task_set.cache.max_bytes = config.cache_max_bytes // count

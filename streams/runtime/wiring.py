@@ -1,0 +1,77 @@
+"""Puts a stream thread together, each part after those that it needs.
+
+What the assignor and the task set ask of the thread, which is built last, stands in the protocols
+``AssignedMember`` and ``TaskOwner``; the thread puts itself in there.  Imports clients and state.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from attrs import define
+
+from streams.runtime.assignment import Blueprint, StreamsAssignor
+from streams.runtime.committing import Committer
+from streams.runtime.environment import SharedParts
+from streams.runtime.instance_clients import InstanceClients
+from streams.runtime.losses import LossGuard
+from streams.runtime.plan import ApplicationPlan
+from streams.runtime.refusals import Refusals
+from streams.runtime.restore import RestoreListener, Restorer
+from streams.runtime.sharing import SharingRules
+from streams.runtime.task_set import TaskSet
+from streams.runtime.thread import StreamThread, ThreadEvents
+from streams.state import RecordCache
+
+#: A restorer reads so many times the records of another poll: batches of changelogs are large, and splitting them
+#: costs.
+_RESTORED_RECORDS = 5
+
+
+@define(eq=False)
+class ThreadFactory:
+    """Makes the threads of one instance; ``blueprint`` tells a leader what there is to share out."""
+
+    _shared: SharedParts
+    _clients: InstanceClients
+    _plan: ApplicationPlan
+    _blueprint: Callable[[Mapping[str, int]], Blueprint]
+    _events: ThreadEvents
+    _restore_listener: RestoreListener | None
+
+    def make(self, number: int) -> StreamThread:
+        """Return the thread of this number, subscribed to the topics of all tasks."""
+        shared, config, clients = self._shared, self._shared.config, self._clients
+        name = clients.name(f"thread-{number}")
+        assignor = StreamsAssignor(self._blueprint, SharingRules.of(config))
+        consumer = clients.consumer(name, number, assignor)
+        committer = Committer(
+            consumer,
+            partial(clients.producer, name, number),
+            self._plan,
+            shared.metrics,
+            config.is_exactly_once,
+            Refusals(config.producer.max_request_bytes, config.is_exactly_once),
+            clients.purger(name) if self._plan.repartition_topics() else None,
+        )
+        restorer = Restorer(
+            clients.reader(f"{name}-restore"),
+            _RESTORED_RECORDS * config.consumer.max_poll_records,
+            self._restore_listener,
+            shared.metrics.counter("restored-tasks-total"),
+        )
+        losses = LossGuard(name, config, restorer, partial(clients.producer, f"{name}-rebuild", None))
+        cache = RecordCache(config.cache_max_bytes) if config.cache_max_bytes else None
+        task_set = TaskSet(name, self._plan, shared, consumer, restorer, losses, cache)
+        thread = StreamThread(name, shared, assignor, committer, task_set, self._events)
+        consumer.subscribe(_subscription(self._plan), thread.listener())
+        return thread
+
+
+def _subscription(plan: ApplicationPlan) -> Sequence[str] | re.Pattern[str]:
+    """Return the topics of all tasks; one pattern where a source has one."""
+    topics = sorted({partition.topic for group in plan.partition_groups().values() for partition in group})
+    patterns = [node.pattern.pattern for node in plan.topology.sources() if node.pattern is not None]
+    if not patterns:
+        return topics
+    return re.compile("|".join([*(f"(?:{pattern})" for pattern in patterns), *map(re.escape, topics)]))

@@ -1,0 +1,141 @@
+"""A channel ends when its oldest request has no response in time; some requests may wait at the broker."""
+
+import pytest
+from attrs import define, field
+
+from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item
+from streams.core.errors import StreamsError
+from streams.protocol.error_codes import ErrorCode
+from streams.protocol.messages import (
+    Fetch,
+    Heartbeat,
+    HeartbeatResponse,
+    JoinGroup,
+    Request,
+    SyncGroup,
+)
+
+BEAT = Heartbeat("g", 1, "m")
+FIRST_JOIN = JoinGroup("g", "", "consumer", (), 10_000, 60_000, takes_member_id=True)
+JOIN = JoinGroup("g", "m", "consumer", (), 10_000, 60_000, takes_member_id=True)
+
+
+@define(eq=False)
+class Wire:
+    """Links that take everything and report nothing by themselves."""
+
+    phase: str = "connecting"
+    sent: list[Request] = field(factory=list)
+    is_woken: bool = False
+
+    def link(self, channel: Channel) -> "Wire":
+        return self
+
+    def begin(self) -> None:
+        pass
+
+    def write(self, item: Item) -> int:
+        self.sent.append(item.request)
+        return 1
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def wait(self, timeout_ms: int, *, is_idle: bool) -> None:
+        pass
+
+    def wakeup(self) -> None:
+        pass
+
+    def take_wakeup(self) -> None:
+        pass
+
+
+@define(eq=False)
+class Ends:
+    """What a channel has reported."""
+
+    outcomes: list[object] = field(factory=list)
+    errors: list[StreamsError] = field(factory=list)
+
+
+@pytest.fixture
+def ends() -> Ends:
+    return Ends()
+
+
+@pytest.fixture
+def channel(ends: Ends) -> Channel:
+    config = ChannelConfig(request_timeout_ms=2_000, connect_timeout_ms=500, max_idle_ms=9_000)
+    made = Channel(
+        BrokerAddress("a", 1),
+        config,
+        Wire(),
+        lambda _, outcome: ends.outcomes.append(outcome),
+        lambda _, error: ends.errors.append(error),
+    )
+    made.begin(0)
+    return made
+
+
+def send(channel: Channel, request: Request, now_ms: int) -> None:
+    channel.send(Item(0, 0, request, now_ms), now_ms)
+
+
+@pytest.mark.parametrize(
+    ("request_", "wait_ms"),
+    [
+        (BEAT, 0),
+        (Fetch({}, 700, 1), 700),
+        (FIRST_JOIN, 0),
+        (JOIN, 60_000),
+        (SyncGroup("g", 1, "m", rebalance_timeout_ms=60_000), 60_000),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_deadline_is_the_request_timeout_and_the_time_that_the_broker_may_hold_the_request(
+    channel, ends, request_, wait_ms
+):
+    channel.on_open(100)
+    send(channel, request_, 100)
+
+    channel.check(2_099 + wait_ms)
+    assert not ends.errors
+    channel.check(2_100 + wait_ms)
+    assert "no answer in time" in str(ends.errors[0])
+    assert channel.unanswered(ends.errors[0])[0][0].request is request_
+
+
+def test_time_of_a_request_begins_when_those_before_it_are_answered(channel, ends):
+    channel.on_open(0)
+    send(channel, JOIN, 0)
+    send(channel, BEAT, 0)
+
+    channel.on_response(HeartbeatResponse(ErrorCode.NONE), 50_000)
+    channel.check(51_999)
+    assert not ends.errors
+    channel.check(52_000)
+    assert len(ends.errors) == 1
+
+
+def test_requests_wait_until_it_is_open_and_fail_where_it_never_is(channel, ends):
+    send(channel, BEAT, 10)
+
+    channel.check(499)
+    assert not ends.errors
+    channel.check(500)
+    assert "no connection within 500 ms (connecting)" in str(ends.errors[0])
+    assert [item.request for item in channel.queue] == [BEAT]
+
+
+def test_channel_that_has_been_idle_for_long_is_not_used_again(channel):
+    channel.on_open(0)
+    send(channel, BEAT, 0)
+
+    assert not channel.is_worn(20_000)
+    channel.on_response(HeartbeatResponse(ErrorCode.NONE), 20_000)
+    assert not channel.is_worn(29_000)
+    assert channel.is_worn(29_001)
