@@ -225,4 +225,4 @@ def test_what_is_read_and_written_again_is_the_same_message(api, data):
 
 def _parts(message):
     """All parts of a message: partitions come back topic by topic, and may have been in another order."""
-    return sorted(re.findall(r"\S+", repr(message).replace("(", " ").replace(")", " ").replace(",", " ")))
+    return sorted(re.findall(r"[^\s(){}\[\],]+", repr(message)))
