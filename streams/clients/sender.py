@@ -250,7 +250,11 @@ class Sender:
                     found = response.partitions[parcel.partition]
                     self._take(parcel, found.error, found.base_offset, found.message)
                 elif isinstance(response, RecordTooLargeError):
-                    if not self.accumulator.split(parcel):
+                    is_split = self.accumulator.split(parcel)
+                    if not is_split and len(parcels) > 1:
+                        # It was too large together with others only.
+                        self._retry(parcel)
+                    elif not is_split:
                         self.accumulator.finish(parcel)
                         reason = f"produce to {parcel.partition}: {response}"
                         self._give_up(parcel, RecordTooLargeError(reason, code=ErrorCode.MESSAGE_TOO_LARGE))
