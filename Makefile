@@ -1,10 +1,13 @@
 # make demo   the main job on the embedded broker: nothing is needed but Python 3.11
-# make test   all tests but those of a real Kafka
+# make test   a sample of the tests, every kind of them, in minutes
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= $(shell echo $$(( $$(nproc) + 1 )))
 PYTEST_ARGS ?=
+ROUNDS ?= 20
+BUSY ?= 4
+SCOPE ?= sample
 KAFKA_JARS := .kafka
 PEERS ?= ../shared/bench
 BENCH_ARGS ?=
@@ -14,11 +17,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test kafka-jars kafka-test lint bench bench-peers docs clean distclean
+.PHONY: help install demo test test-all test-rest test-stress kafka-jars kafka-test lint bench bench-peers docs clean distclean
 
 help:
 	@echo "make demo     run the main job on the embedded broker (installs what it needs into $(VENV))"
-	@echo "make test     install everything and run all tests"
+	@echo "make test     run a sample of the tests, some of every kind (4 minutes on two cores)"
+	@echo "make test-all  run all tests but those of a real Kafka (test-rest: what the sample leaves out)"
+	@echo "make test-stress  run the sample ROUNDS times beside BUSY busy loops (SCOPE=all: everything)"
 	@echo "make kafka-test  run the tests of a real Kafka (needs Java 17 and Maven, which fetches it into $(KAFKA_JARS))"
 	@echo "make lint     ruff, mypy --strict, pyright on the examples, import layers"
 	@echo "make bench    run the benchmarks"
@@ -27,7 +32,7 @@ help:
 	@echo "make install  install everything for development"
 	@echo "make clean    remove what was built (distclean: and $(VENV), $(KAFKA_JARS), .bench)"
 
-# The stamps say what is installed: base for the main job, dev for everything.
+# The stamps say what is installed: base for the main job, and each extra of pyproject.toml.
 # compat: a path file instead of an import hook, which type checkers cannot follow.
 EDITABLE := --config-settings editable_mode=compat --editable
 $(VENV)/.base: pyproject.toml Makefile
@@ -40,9 +45,9 @@ $(VENV)/.base: pyproject.toml Makefile
 	@$(BIN)/python -m pip install --quiet $(EDITABLE) .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.base
-	@echo "Installing development tools into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet $(EDITABLE) '.[dev]'
+$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs $(VENV)/.dev: $(VENV)/.%: $(VENV)/.base
+	@echo "Installing what 'make $*' needs into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet $(EDITABLE) '.[$*]'
 	@touch $@
 
 install: $(VENV)/.dev
@@ -50,8 +55,20 @@ install: $(VENV)/.dev
 demo: $(VENV)/.base
 	@$(BIN)/python -m topology_examples.demo
 
-test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+# A sample of each kind in minutes; everything; what of everything is not in the sample.
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+test: $(VENV)/.test
+	$(PYTEST) $(PYTEST_ARGS)
+
+test-all: $(VENV)/.test
+	$(PYTEST) --scope all $(PYTEST_ARGS)
+
+test-rest: $(VENV)/.test
+	$(PYTEST) --scope rest $(PYTEST_ARGS)
+
+# `make test` (or SCOPE=all) again and again beside busy loops, until a round fails.
+test-stress: $(VENV)/.test
+	$(BIN)/python -m tests.stress --rounds $(ROUNDS) --busy $(BUSY) -- $(PYTEST) --scope $(SCOPE) $(PYTEST_ARGS)
 
 # Beside it first: a fetch that breaks off leaves the jars as they were.
 $(KAFKA_JARS)/.fetched: tests/kafka/pom.xml
@@ -66,22 +83,22 @@ $(KAFKA_JARS)/.fetched: tests/kafka/pom.xml
 
 kafka-jars: $(KAFKA_JARS)/.fetched
 
-kafka-test: $(VENV)/.dev kafka-jars
+kafka-test: $(VENV)/.test kafka-jars
 	$(BIN)/python -m pytest -m kafka $(PYTEST_ARGS)
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.bench
 	$(BIN)/python -m tests.bench
 
 bench-peers: $(VENV)/.dev kafka-jars
 	$(BIN)/python -m tests.bench.peers --peers '$(PEERS)' --latency $(BENCH_ARGS)
 
-docs: $(VENV)/.dev
+docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict --quiet
 
 clean: $(VENV)/.base

@@ -1,27 +1,82 @@
-"""What all tests share: which of them can run here."""
+"""What all tests share: which of them are run, and what the last lines say of those that are not."""
 
 import os
+import re
 import shutil
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests import sample
 
 # Deadlines measure the machine, not the code; CI runs the same examples each time.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+KAFKA = "of a real Kafka (make kafka-test)"
+#: What xdist adds to the id of a test that is in a group.
+_GROUP = re.compile(r"@\w+$")
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--scope`` chooses between the sample of `make test` and everything."""
+    parser.addoption(
+        "--scope",
+        choices=("sample", "rest", "all"),
+        help="which tests to run: the sample of `make test`, the rest of them, or all as `make test-all`; "
+        "the sample by default, all where tests are named by their ids",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose everything where tests are named one by one, or by a marker."""
+    if config.option.scope is None:
+        is_named = any("::" in argument for argument in config.args) or bool(config.option.markexpr)
+        config.option.scope = "all" if is_named else "sample"
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what cannot run: tests of a real Kafka unless asked for, those of Spark where there is no Java."""
-    absent = {}
-    if "kafka" not in config.getoption("markexpr"):
-        absent["kafka"] = pytest.mark.skip(reason="starts a real Kafka: run it with `make kafka-test`")
-    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
-        absent["spark"] = pytest.mark.skip(reason="starts Spark, which needs Java 17: there is none on the PATH")
-    if not os.environ.get("STREAMS_ALL_CASES"):
-        absent["exhaustive"] = pytest.mark.skip(reason="minutes for each: set STREAMS_ALL_CASES, as .ci/run does")
+    """Leave out what cannot run here or is not of the scope, and begin with the longest tests."""
+    ids = {item: _GROUP.sub("", item.nodeid) for item in items}
+    rest = sample.left_out(ids.values())
+    if config.option.scope == "rest":
+        config.hook.pytest_deselected(items=[item for item in items if ids[item] not in rest])
+        items[:] = [item for item in items if ids[item] in rest]
     for item in items:
-        for marker, skip in absent.items():
-            if item.get_closest_marker(marker):
-                item.add_marker(skip)
+        reason = _absence(config, item)
+        if reason is None and config.option.scope == "sample" and ids[item] in rest:
+            reason = f"{rest[ids[item]]} (make test-all)"
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
+    # Where several workers share the tests, a long one that comes last is waited for by all.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Look for tests in test modules only: the examples of docstrings are those of the product."""
+    return (collection_path.suffix == ".py" and not collection_path.name.startswith("test_")) or None
+
+
+def _absence(config: pytest.Config, item: pytest.Item) -> str | None:
+    """Return of what kind a test is that cannot run here, None if it can."""
+    if item.get_closest_marker("kafka") and "kafka" not in config.option.markexpr:
+        return KAFKA
+    if item.get_closest_marker("spark") and not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        return "of Spark, which needs Java 17: there is no java on the PATH"
+    return None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out and why, a line for each reason."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", ()):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[reason.removeprefix("Skipped: ")] += 1
+    if reasons:
+        terminalreporter.section("left out")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count:5,} test{'s' if count > 1 else ''}: {reason}")

@@ -155,7 +155,7 @@ def start(arguments: Sequence[str], **options: Any) -> "Program | subprocess.Pop
 
 
 def run(
-    arguments: Sequence[str], *, text: str = "", timeout: float = 120, check: bool = False, **options: Any
+    arguments: Sequence[str], *, text: str = "", timeout: float = 600, check: bool = False, **options: Any
 ) -> "subprocess.CompletedProcess[str]":
     """Run a program to its end with ``text`` as standard input; ``timeout`` is in seconds and ends one that hangs.
 

@@ -26,7 +26,7 @@ CHECKERS = {
 def test_type_checker_finds_streams_from_any_folder(checker, tmp_path):
     """It reports the planted mistake, and that alone: the types of the package are known."""
     if importlib.util.find_spec(checker) is None:
-        pytest.skip(f"{checker} is not installed")
+        pytest.skip(f"{checker} is not installed (make install)")
     (tmp_path / "application.py").write_text(APPLICATION)
 
     answer = subprocess.run(

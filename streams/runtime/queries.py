@@ -208,9 +208,11 @@ class StoreView:
         # Without a partition "no such key" takes an answer of all tasks; before an assignment there is none.
         if found and (mine is not None or found.keys() >= set(tasks_with(self._instance, self._spec))):
             return next(iter(found.values()))
-        if self._instance.state is not State.RUNNING:
-            raise self._rebalancing()
         owner = None if mine is None else owner_of_task(self._instance, self.name, mine)
+        # The task may have been assigned here after the threads were asked.
+        is_local = owner is not None and owner.active is not None and owner.active.is_local
+        if is_local or self._instance.state is not State.RUNNING:
+            raise self._rebalancing()
         raise StateStoreMigratedError(
             f"store {self.name!r}: the key is not on this instance, but on {_shown(owner)}",
             store=self.name,

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from streams.broker import OFFSETS_TOPIC, ArrayStorage, EmbeddedBroker
 from streams.clients import Consumer
-from streams.core.clock import SystemClock, VirtualClock
+from streams.core.clock import VirtualClock
 from streams.core.errors import BrokerError, ClientClosedError, RecordTooLargeError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import (
@@ -607,28 +607,21 @@ def test_many_threads_lose_nothing_and_keep_the_order(tmp_path, storage):
             wait()
 
 
-# --- speed ------------------------------------------------------------------------------------
-
-
-def test_a_million_records_in_blocks_through_a_connection():
-    """Some 20 million records a second on a quiet machine: the blocks are handed over."""
+def test_blocks_pass_through_a_connection_without_a_copy():
     block_count, size = 1000, 1000
     keys, payloads = [b"%d" % number for number in range(size)], [b"x" * 100] * size
     with EmbeddedBroker() as broker:
         broker.create_topic("words", 1)
         producer, consumer = broker.connect("producer"), broker.connect("consumer")
-        clock = SystemClock()
-        began_ms = clock.monotonic_ms()
         for _ in range(block_count):
             ask(producer, Produce({WORDS: [Block(keys, payloads, [0] * size)]}))
         position = 0
         while position < block_count * size:
             for block in ask(consumer, Fetch({WORDS: position})).partitions[WORDS].blocks:
                 assert block.offsets[0] == position
+                assert block.keys is keys
+                assert block.values is payloads
                 position += len(block)
-        took_ms = clock.monotonic_ms() - began_ms
-
-    assert took_ms < 1000, "at least a million a second, with room for a busy machine"
 
 
 @pytest.mark.parametrize("storage", ["array", "linked", "file"])

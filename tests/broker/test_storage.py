@@ -1,7 +1,6 @@
 """Storages: array, linked list, files, and a codec over each keep the same promise."""
 
 import ast
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -230,12 +229,9 @@ def test_a_million_single_appends_become_large_blocks():
     storage = ArrayStorage()
     one = block(b"x")
 
-    began = time.perf_counter()
     for _ in range(1_000_000):
         storage.append(one)
-    seconds = time.perf_counter() - began
 
     blocks = storage.read(0, 1_000_000)
     assert sum(map(len, blocks)) == 1_000_000
     assert len(blocks) < 300
-    assert seconds < 20, "2 s on a quiet machine"

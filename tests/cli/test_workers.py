@@ -11,7 +11,7 @@ import pytest
 from streams.broker import EmbeddedBroker
 from streams.clients.tcp import TcpCluster
 from streams.core.clock import SystemClock
-from tests import programs
+from tests import programs, waiting
 from tests.cli.conftest import Program
 from tests.kafka.processes import Started
 from tests.kafka.word_count import Counting, until
@@ -70,10 +70,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until(is_done: Callable[[], bool]) -> None:
-    deadline_ms = CLOCK.monotonic_ms() + 60_000
-    while not is_done():
-        assert CLOCK.monotonic_ms() < deadline_ms, "it does not come to that"
-        os.sched_yield()
+    waiting.until(is_done, os.sched_yield)
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks processes up in /proc")

@@ -82,7 +82,7 @@ def test_each_partition_keeps_its_order_and_all_is_committed(broker, make, max_c
 
 def test_partitions_are_handled_at_the_same_time(make):
     """Every handler waits for the others: one worker alone would wait for ever."""
-    barrier = threading.Barrier(PARTITIONS, timeout=20)
+    barrier = threading.Barrier(PARTITIONS, timeout=300)
     consumer = make(lambda record: (barrier.wait(), consumer.stop()), max_concurrency=PARTITIONS)
 
     consumer.run()

@@ -119,7 +119,6 @@ def test_history_in_pieces_gives_what_kafka_streams_gives(path, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("slices", [None, 4])
 @every_part
 def test_all_cases_as_history(part, slices, folder):
@@ -129,7 +128,6 @@ def test_all_cases_as_history(part, slices, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
 @every_part
 def test_all_cases_in_pieces(part, folder):
     path, number, count = part

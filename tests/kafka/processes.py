@@ -14,7 +14,7 @@ from typing import Self
 
 from streams.core.clock import SystemClock
 
-WAIT_MS = 60_000
+WAIT_MS = 300_000
 _PAUSE_S = 0.02
 _CLOCK = SystemClock()
 _NEVER = Event()

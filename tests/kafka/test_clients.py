@@ -32,7 +32,7 @@ from streams.group.assignors import CooperativeStickyAssignor, RangeAssignor
 from streams.protocol.messages import OffsetAndMetadata, TopicSpec
 from streams.protocol.transport import Cluster
 
-WAIT_MS = 30_000
+WAIT_MS = 300_000
 #: The shortest that a Kafka allows as it comes.
 SESSION_MS = 6_000
 CLOCK = SystemClock()

@@ -22,7 +22,7 @@ from tests.kafka.secured import AdvertisedNode
 pytestmark = pytest.mark.kafka
 
 CLOCK = SystemClock()
-WAIT_MS = 60_000
+WAIT_MS = 300_000
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 

@@ -25,7 +25,7 @@ from tests.kafka.node import jars
 from tests.kafka.processes import Started, streams_broker, until
 from tests.kafka.records import Stored, stored
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.kafka
 
 SIZE = timedelta(seconds=10)
 #: The store of all counts, by this name on both sides.

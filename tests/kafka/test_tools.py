@@ -8,7 +8,7 @@ import pytest
 from tests.kafka.node import jars
 from tests.kafka.processes import streams_broker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.kafka
 
 TOOLS = "org.apache.kafka.tools."
 TOPICS, GROUPS, OFFSETS = (

@@ -214,7 +214,6 @@ class Feed:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks processes up in /proc")
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_sessions_of_three_workers_of_which_one_is_killed_are_those_of_one_run(
     servers: str, log: Path, single_run: dict[int, list[Row]], tmp_path: Path
 ):

@@ -21,7 +21,7 @@ from streams.protocol.messages import TopicSpec
 from streams.protocol.transport import Cluster
 
 CLOCK = SystemClock()
-WAIT_MS = 90_000
+WAIT_MS = 300_000
 WORDS = [b"w%d" % number for number in range(20)]
 SETTINGS: dict[str, Any] = {
     "commit_interval_ms": 100,

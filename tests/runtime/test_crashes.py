@@ -87,7 +87,6 @@ TRUE_HIGHEST = {f"k{rest}": max(range(rest, ROWS, 97)) for rest in range(97)}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_killed_runs_miss_nothing_and_repeat_only_what_was_not_committed(command, tmp_path):
     """Killed twenty times at random moments; the last run is left alone."""
     killed = kill_again_and_again(command, tmp_path, random.Random(11), runs=20, most=300_000)
@@ -103,7 +102,6 @@ def test_killed_runs_miss_nothing_and_repeat_only_what_was_not_committed(command
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_after_orderly_stops_everything_is_equal(command, tmp_path):
     """SIGTERM in the middle commits; the next run takes up exactly there."""
     stopped = 0
@@ -125,7 +123,6 @@ def test_after_orderly_stops_everything_is_equal(command, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_exactly_once_counts_every_row_once_however_often_it_is_killed(command, tmp_path):
     """Every update is in the output once, and the counts are exact."""
     command = [*command, "--set", "processing_guarantee=exactly_once_v2"]

@@ -20,6 +20,7 @@ from streams import (
 )
 from streams.core.errors import ProcessingError
 from streams.core.partitioning import partition_for
+from tests import waiting
 
 words = Topic("words", key=str, value=str)
 counts = Topic("counts", key=str, value=int)
@@ -56,12 +57,11 @@ class Cluster:
     def until_counted(self):
         self.until(lambda: self.latest == self.written)
 
-    def until(self, holds, rounds=600):
-        for _ in range(rounds):
-            if holds():
-                return
-            self.latest.update((record.key, record.value) for record in self.consumer.poll(50))
-        raise AssertionError(f"not so in time: {self.latest} of {self.written}")
+    def until(self, holds):
+        waiting.until(holds, self.read, lambda: f"{self.latest} of {self.written}")
+
+    def read(self):
+        self.latest.update((record.key, record.value) for record in self.consumer.poll(50))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from streams import (
     Topic,
     TopicPartition,
 )
+from tests import waiting
 
 words = Topic("words", key=str, value=str)
 counts = Topic("counts", key=str, value=int)
@@ -40,13 +41,12 @@ class Committed:
         self.consumer.assign([TopicPartition("counts", number) for number in range(2)], [counts])
         self.seen = {}
 
-    def until(self, holds, rounds=600):
-        for _ in range(rounds):
-            for record in self.consumer.poll(50):
-                self.seen.setdefault(record.key, []).append(record.value)
-            if holds():
-                return
-        raise AssertionError(f"not seen in time: {self.seen}")
+    def until(self, holds):
+        waiting.until(holds, self.read, lambda: self.seen)
+
+    def read(self):
+        for record in self.consumer.poll(50):
+            self.seen.setdefault(record.key, []).append(record.value)
 
 
 def write(broker, rounds):

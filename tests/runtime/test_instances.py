@@ -23,7 +23,7 @@ from streams import (
     UnknownTopicError,
     key_value_store,
 )
-from tests import programs
+from tests import programs, waiting
 
 words = Topic("words", key=str, value=str, partitions=4)
 counts = Topic("counts", key=str, value=int, partitions=4)
@@ -54,12 +54,13 @@ class Watch:
         self.consumer.assign([TopicPartition(topic.name, n) for n in range(broker.topics()[topic.name])], [topic])
         self.seen = []
 
-    def until(self, holds, rounds=600):
-        for _ in range(rounds):
-            self.seen += [(record.key, record.value) for record in self.consumer.poll(50)]
-            if holds(self.seen):
-                return self.seen
-        raise AssertionError(f"not seen in time; the last of {len(self.seen)}: {self.seen[-5:]}")
+    def until(self, holds):
+        self.read()
+        waiting.until(lambda: holds(self.seen), self.read, lambda: self.seen[-5:])
+        return self.seen
+
+    def read(self):
+        self.seen += [(record.key, record.value) for record in self.consumer.poll(50)]
 
 
 def produce(broker, number, start=0):
@@ -120,12 +121,12 @@ class Shares:
         self.instances = instances
         self.last = []
 
-    def until_even(self, rounds=2000):
-        for _ in range(rounds):
-            self.last = [instance.tasks() for instance in self.instances]
-            if [len(tasks) for tasks in self.last] == [4, 4]:
-                return
-        raise AssertionError(f"never even: {self.last}")
+    def until_even(self):
+        waiting.until(self.is_even, seen=lambda: self.last)
+
+    def is_even(self):
+        self.last = [instance.tasks() for instance in self.instances]
+        return [len(tasks) for tasks in self.last] == [4, 4]
 
 
 def test_state_is_restored_from_the_changelog_when_memory_is_gone():

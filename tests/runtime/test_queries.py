@@ -27,6 +27,7 @@ from streams import (
     key_value_store,
 )
 from streams.core.partitioning import partition_for
+from tests import waiting
 
 PARTITIONS = 4
 TEN, HOUR = timedelta(milliseconds=10), timedelta(hours=1)
@@ -44,12 +45,7 @@ def app(broker, topology=counting, **settings):
 
 
 def until(holds):
-    never = threading.Event()
-    for _ in range(6_000):
-        if holds():
-            return
-        never.wait(0.005)
-    raise AssertionError("not so in time")
+    waiting.until(holds, lambda: threading.Event().wait(0.005))
 
 
 def send(broker, rows):

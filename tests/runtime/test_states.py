@@ -21,6 +21,7 @@ from streams.clients.network import ANY_NODE, Network
 from streams.core.clock import SystemClock
 from streams.core.errors import ClientClosedError, RebalanceInProgressError
 from streams.protocol.messages import DescribeGroup, DescribeGroupResponse, LeaveGroup, LeaveGroupResponse
+from tests import waiting
 
 words = Topic("words", key=str, value=str, partitions=2)
 counts = Topic("counts", key=str, value=int, partitions=2)
@@ -57,17 +58,14 @@ class Moves:
 
     def until(self, *states):
         with self.changed:
-            assert self.changed.wait_for(lambda: [state for state, _ in self.seen] == list(states), 30), self.seen
+            assert self.changed.wait_for(
+                lambda: [state for state, _ in self.seen] == list(states), waiting.WATCHDOG_MS / 1_000
+            ), self.seen
 
 
 def until(holds):
     """Look until it is so; each look may wait for a turn of the threads."""
-    never = threading.Event()
-    for _ in range(6_000):
-        if holds():
-            return
-        never.wait(0.005)
-    raise AssertionError("not so in time")
+    waiting.until(holds, lambda: threading.Event().wait(0.005))
 
 
 def written(broker, topic):

@@ -11,7 +11,7 @@ from streams.core.clock import SystemClock
 
 PARTITIONS = 3
 _CLOCK = SystemClock()
-WAIT_MS = 30_000
+WAIT_MS = 300_000
 
 
 class Sent(NamedTuple):

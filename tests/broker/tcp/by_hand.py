@@ -18,7 +18,7 @@ class Client:
 
     def __init__(self, address: str, wrap: Callable[[socket.socket], socket.socket] | None = None) -> None:
         host, _, port = address.rpartition(":")
-        connected = socket.create_connection((host, int(port)), timeout=10)
+        connected = socket.create_connection((host, int(port)), timeout=120)
         self._begin(connected if wrap is None else wrap(connected))
 
     @classmethod

@@ -19,7 +19,7 @@ from streams.broker.tcp import Address, Limits, connection
 from streams.broker.tcp.listener import Listener
 from streams.core.records import TopicPartition
 from streams.protocol.messages import ErrorCode
-from tests import programs
+from tests import programs, waiting
 from tests.broker.tcp.by_hand import API_VERSIONS, METADATA, Client, row_of, values_in
 
 HANDSHAKE, AUTHENTICATE, OFFSET_COMMIT = 17, 36, 8
@@ -33,9 +33,7 @@ def log_in(client, password=b"secret"):
 
 
 def await_(condition):
-    until = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < until
+    waiting.until(condition)
 
 
 # --- before a client is in ----------------------------------------------------------------
@@ -136,7 +134,7 @@ def test_connections_count_while_they_shake_hands(broker, certificate):
     context = ssl.create_default_context(cafile=certificate / "cert.pem")
     limits = Limits(max_connections=4, login_ms=NEVER_MS)
     with broker.serve("localhost:0", **files, limits=limits) as server:
-        silent = [socket.create_connection((server.host, server.port), timeout=20) for _ in range(12)]
+        silent = [socket.create_connection((server.host, server.port), timeout=120) for _ in range(12)]
         listener = server._listener
         with Client(
             server.bootstrap_servers, lambda plain: context.wrap_socket(plain, server_hostname="localhost")
@@ -438,8 +436,9 @@ def test_the_program_raises_its_limit_of_open_files():
 def test_without_any_descriptor_left_it_waits_and_says_so_once():
     """A client connects while there is none; it is served when there is one again."""
     script = """
-        import os, resource, socket, sys, time
+        import os, resource, socket
         from streams.broker import EmbeddedBroker
+        from tests.waiting import WATCHDOG_MS, until
         from tests.broker.tcp.by_hand import API_VERSIONS, Client
 
         resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
@@ -453,11 +452,9 @@ def test_without_any_descriptor_left_it_waits_and_says_so_once():
             except OSError:
                 pass
             for one in plain:
-                one.settimeout(20)
+                one.settimeout(WATCHDOG_MS / 1_000)
                 one.connect((server.host, server.port))
-            until = time.monotonic() + 20
-            while not server._listener._has_said_full:
-                assert time.monotonic() < until
+            until(lambda: server._listener._has_said_full)
             for descriptor in taken:
                 os.close(descriptor)
             for one in plain:

@@ -23,7 +23,7 @@ from streams.core.errors import BrokerError, ConfigError
 from streams.core.records import Block, TopicPartition
 from streams.protocol.messages import ErrorCode
 from streams.protocol.wire import encode_request
-from tests import programs
+from tests import programs, waiting
 from tests.broker.tcp.by_hand import (
     API_VERSIONS,
     FETCH,
@@ -162,7 +162,7 @@ def test_a_fetch_ends_with_its_time(client):
     row = client.fetch("words", max_wait_ms=200)
 
     assert values_in(row) == []
-    assert 0.15 < time.monotonic() - began < 5
+    assert time.monotonic() - began > 0.15
 
 
 def test_too_few_bytes_are_waited_with(connect):
@@ -199,9 +199,7 @@ def test_a_fetch_whose_client_has_gone_is_forgotten(connect, broker, server):
 
 
 def _await(condition):
-    until = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < until
+    waiting.until(condition)
 
 
 def test_a_fetch_above_the_bound_is_answered_with_what_there_is(client, broker):
@@ -224,9 +222,7 @@ def test_the_timers_of_clients_in_this_process_are_kept_while_it_is_served(clien
     """The keeper of the time is the server: a poll in this process ends in time all the same."""
     with Consumer(broker) as consumer:
         consumer.assign([WORDS])
-        began = time.monotonic()
         assert not consumer.poll(200)
-        assert time.monotonic() - began < 5
 
 
 def test_the_timers_go_on_when_the_server_ends(broker, server):
@@ -236,7 +232,7 @@ def test_the_timers_go_on_when_the_server_ends(broker, server):
         poll = threading.Thread(target=lambda: (consumer.poll(300), ended.set()))
         poll.start()
         server.close()
-        assert ended.wait(10)
+        assert ended.wait(waiting.WATCHDOG_MS / 1_000)
         poll.join()
 
 

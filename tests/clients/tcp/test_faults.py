@@ -23,7 +23,7 @@ from tests.kafka.node import free_ports
 from tests.kafka.proxy import Proxy
 
 CLOCK = SystemClock()
-WAIT_MS = 30_000
+WAIT_MS = 300_000
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from streams.core.clock import SystemClock
 from streams.core.errors import BrokerError, ConfigError
 from streams.core.records import TopicPartition
 from streams.protocol.messages import TopicSpec
+from tests import waiting
 from tests.kafka.secured import USERS, Certificates, SecuredNode
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -101,7 +102,7 @@ def test_user_with_the_right_password_is_let_in(servers: str, certificates: Cert
     assert found == sizes
 
 
-def until(is_done: Callable[[], bool], turn: Callable[[], object], timeout_ms: int = 30_000) -> None:
+def until(is_done: Callable[[], bool], turn: Callable[[], object], timeout_ms: int = waiting.WATCHDOG_MS) -> None:
     deadline_ms = CLOCK.monotonic_ms() + timeout_ms
     while not is_done():
         assert CLOCK.monotonic_ms() < deadline_ms, "it does not come to that"

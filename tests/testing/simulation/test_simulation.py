@@ -1,6 +1,6 @@
 """Applications among faults: what must hold in every world does, and what is broken is found.
 
-``STREAMS_SIMULATION_SEEDS`` sets how many worlds there are in all, 300 by default.
+`make test` tries a hundred worlds, `make test-all` two thousand.
 """
 
 import os
@@ -17,18 +17,15 @@ from streams.testing import SimulationError, simulate
 from tests.testing.simulation import mutations
 from tests.testing.simulation.worlds import FOREIGN, ONE, WORLDS, foreign_key_join, forgetful, pairs, word_count, words
 
-SEEDS = int(os.environ.get("STREAMS_SIMULATION_SEEDS", "300"))
+SEEDS = 2_000
 GUARANTEES = ("at_least_once", "exactly_once_v2")
 #: Worlds in which a deliberate bug must be found.
 ENOUGH = 200
-#: Worlds of the first test: so many that also the rare must happen; and of each other, so few that workers share them.
-FIRST, CHUNK = 200, 50
+#: Worlds of one test: so many that also the rare must happen, so few that workers share them.
+CHUNK = 50
 CASES = [
-    ("word count", "exactly_once_v2", range(min(FIRST, SEEDS))),
-    *(
-        (list(WORLDS)[number % len(WORLDS)], GUARANTEES[number % 2], range(first, min(first + CHUNK, SEEDS)))
-        for number, first in enumerate(range(FIRST, SEEDS, CHUNK))
-    ),
+    (list(WORLDS)[number % len(WORLDS)], GUARANTEES[(number + 1) % 2], range(first, first + CHUNK))
+    for number, first in enumerate(range(0, SEEDS, CHUNK))
 ]
 
 
@@ -138,8 +135,7 @@ def test_deliberate_bug_is_found(name):
 DIGEST = """
 from streams.testing import simulate
 from tests.testing.simulation.worlds import ONE, word_count
-for guarantee in ("at_least_once", "exactly_once_v2"):
-    print([simulate(word_count, ONE, seeds=[seed], processing_guarantee=guarantee).digest for seed in (3, 14, 15)])
+print([simulate(word_count, ONE, seeds=[seed], processing_guarantee="exactly_once_v2").digest for seed in (3, 14)])
 """
 
 
@@ -157,7 +153,7 @@ def test_seed_decides_everything_in_any_process():
     ]
 
     assert printed[0] == printed[1]
-    assert printed[0].count("'") == 12
+    assert printed[0].count("'") == 4
 
 
 def test_many_seeds_in_which_nothing_happens_prove_nothing():

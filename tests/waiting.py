@@ -1,0 +1,26 @@
+"""Waiting for a condition of the system.
+
+Nothing here says how long something takes: a test waits until what it waits for is so.  Only a test that would hang
+for ever fails, after ``WATCHDOG_MS``, which is far more than a busy machine needs.
+"""
+
+from collections.abc import Callable
+
+from streams.core.clock import SystemClock
+
+WATCHDOG_MS = 300_000
+_CLOCK = SystemClock()
+
+
+def until(
+    is_done: Callable[[], object], turn: Callable[[], object] = lambda: None, seen: Callable[[], object] = lambda: ""
+) -> None:
+    """Take turns until something is so; ``turn`` is where the waiting happens, such as a poll.
+
+    Raises:
+        AssertionError: it never is, with what was ``seen`` at last.
+    """
+    deadline_ms = _CLOCK.monotonic_ms() + WATCHDOG_MS
+    while not is_done():
+        assert _CLOCK.monotonic_ms() < deadline_ms, f"it does not come to that: {seen()}"
+        turn()
