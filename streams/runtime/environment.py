@@ -10,9 +10,10 @@ from streams.core.config import StreamsConfig
 from streams.core.metrics import Metrics
 from streams.core.threads import SystemThreads, Threads
 from streams.protocol.transport import Cluster
-from streams.runtime.bounded import BoundedProgress
+from streams.runtime.bounded import BoundedProgress, BoundedSchedule
 from streams.runtime.homes import MemoryHome, StateHome
 from streams.runtime.layout import Plans
+from streams.runtime.schedule import LiveSchedule, Schedule
 
 
 @frozen(eq=False)
@@ -42,3 +43,8 @@ class SharedParts:
     global_stores: Mapping[str, Any]
     metrics: Metrics
     bounded: BoundedProgress | None
+
+    @property
+    def schedule(self) -> Schedule:
+        """How the threads process their tasks."""
+        return LiveSchedule() if self.bounded is None else BoundedSchedule(self.bounded)

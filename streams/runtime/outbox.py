@@ -1,14 +1,13 @@
 """What a task has to send: columns of its sinks, cut into blocks by partition.
 
-Sinks append to columns inside the program; after a run the columns are partitioned and handed
+Sinks append to columns inside the program; after a run the columns are partitioned and returned
 to the driver as blocks.  Order within a topic is the order of the sinks' appends.  Imports core
 and topology.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from attrs import define, field
 
@@ -41,27 +40,16 @@ class TopicColumns:
     partitions: dict[int, int] = field(factory=dict)
 
 
-class _NotedColumn(list[int]):
-    """A column that says when it gets its first entry."""
-
-    def __init__(self, note: Callable[[], None]) -> None:
-        super().__init__()
-        self._note = note
-
-    def append(self, item: int) -> None:
-        """Append, noting the first."""
-        if not self:
-            self._note()
-        super().append(item)
+#: Makes the columns of a topic: name, serdes of key and value.
+NewColumns: TypeAlias = Callable[[str, Serde[Any], Serde[Any]], TopicColumns]
 
 
 class Outbox:
     """Output columns of one task, one set per topic.
 
     ``partitions_of`` gives the partition count of a topic by its name in the topology, ``physical``
-    where a partition of it lies on the broker; ``home`` is the task's own partition, where records
-    without key go.  With ``keeps_order`` topics are drained in the order of their first records,
-    as Kafka Streams' test driver hands them on.
+    where a partition of it is stored on the broker; ``home`` is the task's own partition, where records
+    without key go.
     """
 
     def __init__(
@@ -70,16 +58,14 @@ class Outbox:
         partitions_of: Callable[[str], int],
         physical: Callable[[str, int], TopicPartition],
         is_internal: Callable[[str], bool],
-        *,
-        keeps_order: bool = False,
+        new_columns: NewColumns = TopicColumns,
     ) -> None:
         self._home = home
         self._partitions_of = partitions_of
         self._physical = physical
         self._is_internal = is_internal
+        self._new_columns = new_columns
         self._topics: dict[str, TopicColumns] = {}
-        self._keeps_order = keeps_order
-        self._order: list[TopicColumns] = []
         self.sent = 0
 
     def columns(self, sink: SinkNode, topic: str | None = None) -> TopicColumns:
@@ -91,9 +77,7 @@ class Outbox:
     def _columns_of(self, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]) -> TopicColumns:
         found = self._topics.get(topic)
         if found is None:
-            found = self._topics[topic] = TopicColumns(topic, key_serde, value_serde)
-            if self._keeps_order:
-                found.timestamps = _NotedColumn(partial(self._order.append, found))
+            found = self._topics[topic] = self._new_columns(topic, key_serde, value_serde)
         return found
 
     def append(
@@ -127,9 +111,9 @@ class Outbox:
         record_context: Callable[[int, Headers | None], RecordContext],
         skips: Callable[[ProducerRecord[Any, Any], Exception, FailureOrigin], bool] | None,
     ) -> Process:
-        """Return the process function of a sink that chooses topic or partition, or may drop what it cannot write.
+        """Return the process function of a sink that chooses topic or partition, or may drop unwritable records.
 
-        ``skips`` is asked about records that cannot be serialized; None lets the error through.
+        ``skips`` decides about records that cannot be serialized; None raises the error.
         """
         serialize_key, serialize_value = sink.key_serde.serialize, sink.value_serde.serialize
 
@@ -184,7 +168,7 @@ class Outbox:
     def drain(self) -> list[tuple[TopicPartition, Block]]:
         """Return all blocks appended since the last call, and clear the columns in place."""
         result: list[tuple[TopicPartition, Block]] = []
-        for columns in self._order[:] if self._keeps_order else self._topics.values():
+        for columns in self._topics.values():
             if columns.timestamps:
                 self.sent += len(columns.timestamps)
                 result += self._blocks(columns)
@@ -192,7 +176,6 @@ class Outbox:
                     column.clear()
                 columns.headers.clear()
                 columns.partitions.clear()
-        self._order.clear()
         return result
 
     def _blocks(self, columns: TopicColumns) -> list[tuple[TopicPartition, Block]]:
@@ -205,7 +188,7 @@ class Outbox:
         chosen = self._partitions(columns, count)
         keys, values, timestamps = columns.keys, columns.values, columns.timestamps
         if chosen.count(chosen[0]) == len(chosen):
-            # The usual case where keys stay what they were.
+            # The usual case where keys are not changed.
             return [
                 (
                     physical(columns.topic, chosen[0]),

@@ -5,8 +5,7 @@ what is to be done.  After a turn that found nothing, the tasks are left alone u
 due.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from attrs import define
 
@@ -14,11 +13,11 @@ from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.records import TaskId
 from streams.runtime.restore import Restorer
-from streams.runtime.stepping import Stepper
+from streams.runtime.schedule import ThreadStage
 from streams.runtime.task import Task
 
-#: Wait of a bounded run for inputs that may end without a record.
-_BOUNDED_POLL_MS = 5
+#: Wait for inputs that may end without a record.
+_END_POLL_MS = 5
 #: Wait for what the log is known to have.
 _FETCH_POLL_MS = 5
 _FOR_EVER_MS = 1 << 62
@@ -32,8 +31,9 @@ class Pace:
     _clock: Clock
     _tasks: Mapping[TaskId, Task]
     _restorer: Restorer
-    _steppers: Mapping[Any, Stepper]
-    is_bounded: bool
+    _stages: Callable[[], Sequence[ThreadStage]]
+    #: Inputs end, which no record says.
+    _is_finite: bool
     #: Wall-clock time up to which nothing is due; None: the tasks have to be looked at.
     _rest_until_ms: int | None = None
 
@@ -41,11 +41,11 @@ class Pace:
         """Return how long a poll may wait."""
         if self._rest_until_ms is not None:
             return max(0, min(self._config.poll_ms, self._rest_until_ms - self._clock.now_ms()))
-        if any(stepper.is_waiting for stepper in self._steppers.values()):
+        if any(stage.is_waiting for stage in self._stages()):
             return _FETCH_POLL_MS
         if not self._restorer.is_idle or (not is_paused and self._has_records):
             return 0
-        return _BOUNDED_POLL_MS if self.is_bounded else min(self._config.poll_ms, self._until_due_ms(next_commit_ms))
+        return _END_POLL_MS if self._is_finite else min(self._config.poll_ms, self._until_due_ms(next_commit_ms))
 
     @property
     def is_resting(self) -> bool:
@@ -58,8 +58,8 @@ class Pace:
 
     def rest(self, next_commit_ms: int) -> None:
         """Leave the tasks alone while nothing arrives and nothing is due: a turn has found nothing to do."""
-        is_waiting = any(stepper.is_waiting for stepper in self._steppers.values())
-        if not self.is_bounded and self._restorer.is_idle and not is_waiting and not self._has_records:
+        is_waiting = any(stage.is_waiting for stage in self._stages())
+        if not self._is_finite and self._restorer.is_idle and not is_waiting and not self._has_records:
             self._rest_until_ms = self._clock.now_ms() + self._until_due_ms(next_commit_ms)
 
     @property

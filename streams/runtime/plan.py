@@ -18,7 +18,8 @@ from streams.core.serdes import BYTES
 from streams.core.timestamps import Extractor, extractor_for
 from streams.runtime.handling import Handlers, HandlerSettings
 from streams.runtime.lateness import DISORDER, Disorder
-from streams.runtime.outbox import Outbox
+from streams.runtime.outbox import NewColumns, Outbox, TopicColumns
+from streams.runtime.punctuation import TimerHeap
 from streams.runtime.queues import TaskQueues
 from streams.runtime.sources import SourceReader
 from streams.runtime.task import Task, TaskInput, TaskState
@@ -79,8 +80,6 @@ class ApplicationPlan:
     subs: list[SubTopology]
     groups: dict[TaskId, tuple[TopicPartition, ...]]
     has_lanes: bool = False
-    #: The test driver's form: all sub-topologies in one task, one record at a time.
-    is_single_task: bool = False
     #: Topic kept in lanes -> its producing tasks in order; filled with ``has_lanes``.
     lanes: dict[str, list[TaskId]] = field(factory=dict)
     #: Through topics: their first lane is for what comes from outside.
@@ -121,7 +120,7 @@ class ApplicationPlan:
             groups = {TaskId(sub.id, 0): () for sub in subs if not sub.is_global}
         for sub_id, count in existing.groups.items():
             groups = _kept_together(groups, sub_id, count, partitions, grouper is None)
-        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes, is_single_task)
+        plan = cls(topology, config, clock, partitions, subs, groups, has_lanes)
         _check_groups(plan.groups)
         if has_lanes:
             plan._lay_lanes()
@@ -396,25 +395,22 @@ class ApplicationPlan:
         partitions_of: Callable[[str], int],
         cache: RecordCache | None = None,
         is_bounded: bool = False,
+        timer_heap: TimerHeap | None = None,
+        new_columns: NewColumns = TopicColumns,
     ) -> Task:
-        """Make a task over opened stores; its positions are set by the driver."""
+        """Make a task over opened stores; its positions are set by the driver.
+
+        With ``is_bounded`` inputs end, and an empty one is waited for until it has.
+        """
         config = self.config
         inputs = self.inputs(task_id)
         queues = TaskQueues(
             [item.partition for item in inputs],
-            max_idle_ms=config.max_task_idle_ms,
-            is_bounded=is_bounded,
+            max_idle_ms=None if is_bounded else config.max_task_idle_ms,
             max_buffered=config.buffered_records_per_partition,
             max_ahead_ms=config.max_partition_ahead_ms if config.max_partition_ahead_ms >= 0 else None,
-            follows_arrival=self.is_single_task,
         )
-        outbox = Outbox(
-            task_id.partition,
-            partitions_of,
-            self.physical(task_id),
-            self.is_internal,
-            keeps_order=self.is_single_task,
-        )
+        outbox = Outbox(task_id.partition, partitions_of, self.physical(task_id), self.is_internal, new_columns)
         program = self._program(task_id.sub_topology, has_cache=cache is not None)
         handlers = Handlers(self.handlers, metrics, outbox)
         task = Task(
@@ -429,7 +425,7 @@ class ApplicationPlan:
             outbox,
             metrics,
             regroups=self.regroups(task_id.sub_topology),
-            follows_arrival=self.is_single_task,
+            timer_heap=timer_heap,
             cache=cache,
             now_ms=self.clock.now_ms(),
             handlers=handlers,

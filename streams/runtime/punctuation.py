@@ -3,20 +3,18 @@
 Pure; the task asks with its two clocks.  As in Kafka Streams a punctuation gets the current
 time, not the scheduled one, and a jump over many intervals fires once.  KIP-138, KIP-1146.
 
-Timers that processors schedule in ``init`` are known again when the task is opened once more, by
-node and number, and go on with their due times.  One scheduled later is a closure made by a
-record or a punctuation: nothing can make it again, and who must not lose it asks for ``uncarried``.
+Timers that processors schedule in ``init`` are found again when the task is reopened, by node and
+number, and keep their due times.  One scheduled later is a closure made by a record or a punctuation
+and cannot be made again; ``uncarried`` names the nodes that have such timers.
 """
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from operator import itemgetter
 from typing import TypeAlias
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from streams.runtime.arrival import offer, poll
 from streams.runtime.checkpoint import CarriedTimer, TimerPlace
 from streams.topology.operator import PunctuationType
 
@@ -38,24 +36,30 @@ class Timer:
         """Stop it; harmless when repeated."""
         self.is_cancelled = True
 
-    def move_behind(self, now_ms: int) -> None:
-        """Set the next due time: one interval on, or the first in line after ``now_ms``."""
+    def move_past(self, now_ms: int) -> None:
+        """Set the next due time: one interval later, or the first multiple of it after ``now_ms``."""
         missed = max(0, (now_ms - self.due_ms) // self.interval_ms)
         self.due_ms += (missed + 1) * self.interval_ms
 
 
 #: When a timer is due, its place among those due at the same time, and the timer.
-_Row: TypeAlias = tuple[int, int, Timer]
+TimerRow: TypeAlias = tuple[int, int, Timer]
 
-_due_ms: Callable[[_Row], int] = itemgetter(0)
+
+@frozen
+class TimerHeap:
+    """How a heap of timers is kept; its first row is always one of those due next."""
+
+    push: Callable[[list[TimerRow], TimerRow], None] = heapq.heappush
+    pop: Callable[[list[TimerRow]], TimerRow] = heapq.heappop
 
 
 @define(eq=False)
 class Punctuations:
-    """All timers of a task, by clock; ``follows_arrival`` is for the test driver (``runtime.arrival``)."""
+    """All timers of a task, by clock.  Those due at the same time fire in the order of scheduling."""
 
-    _follows_arrival: bool = False
-    _heaps: dict[PunctuationType, list[_Row]] = field(factory=lambda: {kind: [] for kind in PunctuationType})
+    _heap: TimerHeap = TimerHeap()
+    _heaps: dict[PunctuationType, list[TimerRow]] = field(factory=lambda: {kind: [] for kind in PunctuationType})
     _sequence: "count[int]" = field(factory=count)
     #: Timers that can be carried: those scheduled before ``resume``.
     _carried: dict[TimerPlace, Timer] = field(factory=dict)
@@ -74,7 +78,7 @@ class Punctuations:
         if start_ms is not None:
             timer = Timer(node, kind, interval_ms, callback, start_ms)
             if start_ms < now_ms:
-                timer.move_behind(now_ms)
+                timer.move_past(now_ms)
         elif kind is PunctuationType.STREAM_TIME:
             # Aligned to the epoch: due as soon as there is data.
             timer = Timer(node, kind, interval_ms, callback, 0)
@@ -89,10 +93,10 @@ class Punctuations:
     def resume(
         self, timers: Mapping[TimerPlace, CarriedTimer], *, with_wall_clock: bool = False, with_cancelled: bool = False
     ) -> None:
-        """End the initialization: timers found in ``timers`` go on from there; later ones are not carried.
+        """End the initialization: timers found in ``timers`` keep their due times; later ones are not carried.
 
-        A timer whose kind or interval has changed starts anew.  So do those of the wall clock and
-        cancelled ones, as all do in Kafka Streams, unless they are asked for.
+        A timer whose kind or interval has changed starts afresh.  So do wall-clock timers and
+        cancelled ones, as all do in Kafka Streams, unless the options say otherwise.
         """
         self._is_resumed = True
         for place, before in timers.items():
@@ -102,7 +106,7 @@ class Punctuations:
             if before.due_ms is None:
                 timer.is_cancelled = timer.is_cancelled or with_cancelled
             elif with_wall_clock or timer.kind is PunctuationType.STREAM_TIME:
-                # In the order of ``timers``, which is how those due at the same time are told apart.
+                # In the order of ``timers``, which decides between those due at the same time.
                 timer.due_ms, timer.sequence = before.due_ms, next(self._sequence)
         for kind, heap in self._heaps.items():
             self._heaps[kind] = []
@@ -110,7 +114,7 @@ class Punctuations:
                 self._add(timer)
 
     def carried(self) -> dict[TimerPlace, CarriedTimer]:
-        """Return the timers to go on with, in the order in which they fire; cancelled ones last."""
+        """Return the timers for the checkpoint, in the order in which they fire; cancelled ones last."""
         rows = sorted(
             self._carried.items(), key=lambda row: (row[1].is_cancelled, row[1].due_ms, row[1].sequence, row[0])
         )
@@ -143,7 +147,7 @@ class Punctuations:
             run(timer, now_ms)
             fired += 1
             if not timer.is_cancelled:
-                timer.move_behind(now_ms)
+                timer.move_past(now_ms)
                 self._push(timer)
         return fired
 
@@ -152,12 +156,7 @@ class Punctuations:
         self._add(timer)
 
     def _add(self, timer: Timer) -> None:
-        heap, row = self._heaps[timer.kind], (timer.due_ms, timer.sequence, timer)
-        if self._follows_arrival:
-            offer(heap, row, _due_ms)
-        else:
-            heapq.heappush(heap, row)
+        self._heap.push(self._heaps[timer.kind], (timer.due_ms, timer.sequence, timer))
 
     def _pop(self, kind: PunctuationType) -> Timer:
-        heap = self._heaps[kind]
-        return (poll(heap, _due_ms) if self._follows_arrival else heapq.heappop(heap))[2]
+        return self._heap.pop(self._heaps[kind])[2]

@@ -1,28 +1,27 @@
-"""Order in which a task takes its buffered records.
+"""Input queues of a task: buffered records by partition, and the runs in which they are processed.
 
-Between the consumer, which adds batches, and the task, which takes runs.  The next record is
-always that of the partition with the lowest head timestamp, ties by partition; a run is the
-longest sequence whose order is certain.  Pure: no clock, no I/O; imports core only.
+Between the consumer, which adds batches, and the task, which takes runs.  The next record is that of
+the partition with the lowest head timestamp, ties by partition (``order``); a run is the longest
+sequence whose order is certain.  Pure: no clock, no I/O; imports core only.
 KIP-353 and KIP-695 (idling), KIP-258 (partition time).
 """
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter, itemgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from attrs import define, field, frozen
 
 from streams.core.loops import head_places, rows_by_number
 from streams.core.records import NO_TIMESTAMP, Headers, TopicPartition
-from streams.runtime.arrival import offer, poll
 from streams.runtime.lateness import Disorder
+from streams.runtime.order import Span, certain, lowest_head, merge
 
-#: Records of one partition that are looked at for one mixed run: bounds the work of a take.
+#: Records of one partition that are considered for one mixed run: bounds the work of a take.
 _LOOK_AHEAD = 1024
 
-#: Small batches are joined up to this size, so that runs do not get short.
+#: Batches smaller than this are joined, so that runs do not become short.
 _JOIN_BELOW = 256
 
 _head_ms: Callable[["PartitionQueue"], int] = attrgetter("head_ms")
@@ -32,11 +31,11 @@ _head_ms: Callable[["PartitionQueue"], int] = attrgetter("head_ms")
 class Drop:
     """A record that cannot be read and is left out.
 
-    It is dropped when it is its turn, not when it is read: what was read ahead of a stop is read again.
+    It is dropped when it is next, not when it is read: records read ahead are read again after a restart.
     """
 
     offset: int
-    #: Has its handler asked and counts it; returns the error if the task must fail.
+    #: Calls the handler and counts the record; returns the error if the task must fail.
     effect: Callable[[], Exception | None]
 
 
@@ -49,7 +48,7 @@ class Batch:
     timestamps: Sequence[int]
     headers: Sequence[Headers] | None
     offsets: Sequence[int]
-    #: Right behind the last record.  A run ends here, so that dead letters are in the order of records.
+    #: Directly after the last record.  A run ends here, so that dead letters are in the order of records.
     drops: Sequence[Drop] = ()
 
     def __len__(self) -> int:
@@ -71,19 +70,19 @@ class PartitionQueue:
     position: int | None = None
     #: Next offset to be added: position plus what is buffered.
     fetched: int | None = None
-    #: End of the log as far as the consumer knows; None until a first fetch told it.
+    #: End of the log as far as the consumer knows; None before the first fetch.
     end_offset: int | None = None
-    #: Nothing will ever come after ``end_offset``: the input of a bounded run is read.
+    #: No record will ever follow at ``end_offset``.
     is_ended: bool = False
-    #: Written by a cycle that the task is part of: waiting for it would wait for oneself.
+    #: Written by the cycle that the task is part of: the task must not wait for itself.
     is_loop: bool = False
     #: Highest timestamp taken from this partition.
     partition_time_ms: int = NO_TIMESTAMP
     #: Wall-clock time until which an empty queue is waited for.
     idle_deadline_ms: int | None = None
-    #: Error of a record that could not be read, raised when all before it are taken.
+    #: Error of a record that could not be read, raised when all before it are processed.
     failure: Exception | None = None
-    #: Measures how far history is out of order, where a run is over history.
+    #: Measures how far records are out of order; None where nothing asks for it.
     disorder: Disorder | None = None
 
     @property
@@ -93,8 +92,23 @@ class PartitionQueue:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether everything in the log is here or done, as far as known."""
+        """Whether everything in the log is buffered or processed, as far as known."""
         return self.end_offset is not None and self.fetched is not None and self.fetched >= self.end_offset
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether no record is left and none will come, but from the cycle that the task is part of."""
+        return not self.size and (self.is_ended or self.is_loop) and self.is_caught_up
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the next record is known: buffered, unreadable, or none."""
+        return self.size > 0 or self.failure is not None or self.is_drained
+
+    @property
+    def lag(self) -> int:
+        """Number of records that are still to be processed, as far as known."""
+        return self.size + max(0, (self.end_offset or 0) - (self.fetched or 0))
 
     def add(self, batch: Batch) -> None:
         """Append a batch; small ones are joined with the last."""
@@ -123,7 +137,7 @@ class PartitionQueue:
             self.batches.append(batch)
 
     def advance(self, count: int, timestamps: Iterable[int]) -> None:
-        """Take ``count`` records, which had these timestamps."""
+        """Remove the first ``count`` records, which had these timestamps."""
         self.partition_time_ms = max(self.partition_time_ms, max(timestamps))
         self.size -= count
         while count:
@@ -139,14 +153,14 @@ class PartitionQueue:
             count -= left
             self._drop(batch.drops)
         if not self.batches and self.failure is None:
-            # Markers of transactions may lie behind the last record.
+            # Transaction markers may follow the last record.
             self.position = self.fetched
 
     def _drop(self, drops: Iterable[Drop]) -> None:
         for drop in drops:
             failure = drop.effect()
             if failure is not None:
-                # As if nothing had been read beyond it.
+                # As if nothing after it had been read.
                 self.failure, self.fetched = failure, drop.offset
                 self.batches.clear()
                 self.start = self.size = 0
@@ -172,57 +186,49 @@ class Run:
         return len(self.timestamps)
 
     def queue_of(self, index: int) -> PartitionQueue:
-        """Return the queue that a record came from."""
+        """Return the queue that a record came from, by its index in the run."""
         return self.queues if isinstance(self.queues, PartitionQueue) else self.queues[index]
 
 
 class TaskQueues:
     """All input queues of one task.
 
-    ``max_idle_ms`` -1 never waits for an empty partition; 0 waits while the log is known or
-    may be to have more; above 0 also that long for a producer that is behind.  With
-    ``is_bounded`` an empty partition is waited for until its input has ended.
+    ``max_idle_ms`` says how long an empty partition is waited for: -1 not at all; 0 as long as its log
+    has, or may have, records that are not fetched; above 0 also so many milliseconds after that, for a
+    slow producer; None until the input has ended.
     """
 
     def __init__(
         self,
         partitions: Sequence[TopicPartition],
         *,
-        max_idle_ms: int = 0,
-        is_bounded: bool = False,
+        max_idle_ms: int | None = 0,
         max_buffered: int = 1000,
         max_ahead_ms: int | None = None,
-        follows_arrival: bool = False,
     ) -> None:
         self._queues = {partition: PartitionQueue(partition, index) for index, partition in enumerate(partitions)}
         self._ordered = list(self._queues.values())
         self._max_idle_ms = max_idle_ms
-        self._is_bounded = is_bounded
         self._max_buffered = max_buffered
         self._max_ahead_ms = max_ahead_ms
-        #: The heap of non-empty queues that decides ties in the test driver, which takes one record at a time.
-        self._arrival: list[PartitionQueue] | None = [] if follows_arrival else None
-        #: Highest timestamp taken by the task.
+        #: Highest timestamp processed by the task.
         self.stream_time_ms = NO_TIMESTAMP
 
     def __getitem__(self, partition: TopicPartition) -> PartitionQueue:
         return self._queues[partition]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[PartitionQueue]:
         return iter(self._ordered)
 
     def add(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Buffer a batch of one of the queues; return whether the task can go on behind it."""
-        was_empty = not queue.size
+        """Buffer a batch of one of the queues; return whether more of this queue may be added."""
         queue.add(batch)
         if queue.disorder is not None:
             queue.disorder.observe(batch.timestamps)
-        if was_empty and queue.size and self._arrival is not None:
-            offer(self._arrival, queue, _head_ms)
         return queue.failure is None
 
     def attach(self, partition: TopicPartition) -> None:
-        """Add a partition behind the others."""
+        """Add a partition after the others."""
         queue = PartitionQueue(partition, len(self._ordered))
         self._queues[partition] = queue
         self._ordered.append(queue)
@@ -239,7 +245,7 @@ class TaskQueues:
 
     def paused(self) -> list[TopicPartition]:
         """Return partitions that should not be fetched now: their buffer is full or far ahead."""
-        lowest = min((queue.head_ms for queue in self._ordered if queue.size), default=0)
+        lowest = self.head_ms or 0
         return [
             queue.partition
             for queue in self._ordered
@@ -247,12 +253,14 @@ class TaskQueues:
             or (self._max_ahead_ms is not None and queue.size and queue.head_ms - lowest > self._max_ahead_ms)
         ]
 
-    def take(self, now_ms: int, limit: int, until_stream_time_ms: int | None = None) -> Run | None:
+    def take(
+        self, now_ms: int, limit: int, until_stream_time_ms: int | None = None, chosen: PartitionQueue | None = None
+    ) -> Run | None:
         """Return the longest run whose order is certain, of at most ``limit`` records.
 
         The run ends with the record that brings stream time to ``until_stream_time_ms``.  None
-        if nothing may be processed now.  The records stay until ``done`` is told how many were
-        processed.
+        if nothing may be processed now.  The records stay until ``done`` says how many were
+        processed.  With ``chosen`` the run is of that queue, whichever has the lowest head.
 
         Raises:
             StreamsError: the next record could not be read, and its handler says fail.
@@ -266,34 +274,42 @@ class TaskQueues:
                 raise queue.failure
         if not filled or not self._may_start(now_ms):
             return None
-        if self._arrival is not None:
-            return self._single(self._arrival[0], 1)
-        run = self._single(filled[0], limit) if len(self._ordered) == 1 else self._mixed(filled, limit)
+        if chosen is not None:
+            run = self._single(chosen, limit)
+        else:
+            run = self._single(filled[0], limit) if len(self._ordered) == 1 else self._mixed(filled, limit)
         if until_stream_time_ms is not None:
             run = self._cut(run, until_stream_time_ms)
         return run
 
     def done(self, run: Run, count: int) -> None:
-        """Take the first ``count`` records of a run out of the queues."""
+        """Remove the first ``count`` records of a run from the queues."""
         if not count:
             return
         timestamps = run.timestamps if count == len(run) else run.timestamps[:count]
         self.stream_time_ms = max(self.stream_time_ms, max(timestamps))
         if isinstance(run.queues, PartitionQueue):
-            if self._arrival is not None:
-                poll(self._arrival, _head_ms)
             run.queues.advance(count, timestamps)
-            if self._arrival is not None and run.queues.size:
-                offer(self._arrival, run.queues, _head_ms)
             return
         taken = rows_by_number([queue.index for queue in run.queues[:count]])
         for index, rows in taken.items():
             self._ordered[index].advance(len(rows), [timestamps[row] for row in rows])
 
     @property
+    def head(self) -> PartitionQueue | None:
+        """The queue with the lowest head timestamp, None if nothing is buffered."""
+        return lowest_head((queue for queue in self._ordered if queue.size), _head_ms)
+
+    @property
     def head_ms(self) -> int | None:
-        """Return the lowest head timestamp, None if nothing is buffered."""
-        return min((queue.head_ms for queue in self._ordered if queue.size), default=None)
+        """The lowest head timestamp, None if nothing is buffered."""
+        queue = self.head
+        return None if queue is None else queue.head_ms
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the next record of a partition could not be read, which fails the task."""
+        return any(queue.failure is not None and not queue.size for queue in self._ordered)
 
     def next_deadline_ms(self) -> int | None:
         """Return when waiting for an empty partition ends, if that alone holds the task."""
@@ -301,41 +317,47 @@ class TaskQueues:
         return max(deadlines) if deadlines and self.size else None
 
     @property
-    def is_ended(self) -> bool:
-        """Whether every input has ended and all its records are taken."""
-        return all(queue.is_ended and not queue.size and queue.is_caught_up for queue in self._ordered)
+    def is_certain(self) -> bool:
+        """Whether the next record of every partition is known."""
+        return all(queue.is_certain for queue in self._ordered)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether no record is left and none will come, but from the cycle that the task is part of."""
+        return all(queue.is_drained for queue in self._ordered)
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all that the logs have is here or done, as far as known."""
+        """Whether everything in the logs is buffered or processed, as far as known."""
         return all(queue.is_caught_up for queue in self._ordered)
 
     def _may_start(self, now_ms: int) -> bool:
-        """Check whether every empty partition may be left behind (KIP-695).
+        """Check whether the task may go on without every empty partition (KIP-695).
 
         Partitions are waited for one after the other: the wait for the next begins when that for
         the one before it has ended, or when it has records.
         """
+        max_idle_ms = self._max_idle_ms
         for queue in self._ordered:
-            if queue.size or queue.is_loop or (self._max_idle_ms < 0 and not self._is_bounded):
+            if queue.size or queue.is_loop or max_idle_ms == -1:
                 continue
-            if self._is_bounded:
-                if not (queue.is_ended and queue.is_caught_up):
-                    return False
-            elif not queue.is_caught_up:
+            if not queue.is_caught_up:
                 return False
-            else:
-                if queue.idle_deadline_ms is None:
-                    queue.idle_deadline_ms = now_ms + self._max_idle_ms
-                if now_ms < queue.idle_deadline_ms:
+            if max_idle_ms is None:
+                if not queue.is_ended:
                     return False
+                continue
+            if queue.idle_deadline_ms is None:
+                queue.idle_deadline_ms = now_ms + max_idle_ms
+            if now_ms < queue.idle_deadline_ms:
+                return False
         return True
 
     def _must_wait(self, queue: PartitionQueue) -> bool:
         """Check whether the task has to stop when this queue runs empty."""
         if queue.is_loop:
             return False
-        if self._is_bounded:
+        if self._max_idle_ms is None:
             return not (queue.is_ended and queue.is_caught_up)
         if queue.failure is not None:
             return True
@@ -351,33 +373,28 @@ class TaskQueues:
         return Run(queue, batch.keys[part], batch.values[part], batch.timestamps[part], headers, batch.offsets[part])
 
     def _mixed(self, filled: list[PartitionQueue], limit: int) -> Run:
-        """Merge by lowest head timestamp, ties by input.
-
-        Taking the lowest head first is the same as sorting by the running maximum of each
-        partition's timestamps: a record behind a higher one of its partition waits for it.
-        """
+        """Merge several queues, as far as their order is certain."""
         width = len(self._ordered)
         look = min(limit, _LOOK_AHEAD)
-        parts: list[tuple[PartitionQueue, slice, list[int]]] = []
-        certain: int | None = None
+        spans = []
         for queue in filled:
-            batch = queue.batches[0]
-            part = slice(queue.start, min(len(batch), queue.start + look))
-            order = head_places(batch.timestamps[part], width, queue.index)
-            is_whole = part.stop == len(batch) and len(queue.batches) == 1 and not batch.drops
-            if (not is_whole or self._must_wait(queue)) and (certain is None or order[-1] < certain):
-                certain = order[-1]
-            parts.append((queue, part, order))
-        if certain is not None:
-            parts = [
-                (queue, slice(part.start, part.start + count), order[:count])
-                for queue, part, order in parts
-                if (count := bisect_right(order, certain))
-            ]
-        if len(parts) == 1:
-            queue, part, _ = parts[0]
-            return self._single(queue, part.stop - part.start)
-        return _merge(parts, limit)
+            batch, start = queue.batches[0], queue.start
+            stop = min(len(batch), start + look)
+            is_whole = stop == len(batch) and len(queue.batches) == 1 and not batch.drops
+            places = head_places(batch.timestamps[start:stop], width, queue.index)
+            spans.append(Span(queue, batch, start, places, not is_whole or self._must_wait(queue)))
+        spans = certain(spans)
+        if len(spans) == 1:
+            return self._single(spans[0].input, len(spans[0].places))
+        merged = merge(spans)
+        queues: list[PartitionQueue] = []
+        offsets: list[int] = []
+        for span in spans:
+            queues += [span.input] * len(span.places)
+            offsets += span.columns.offsets[span.start : span.stop]
+        pick = merged.pick
+        run = Run(list(pick(queues)), merged.keys, merged.values, merged.timestamps, merged.headers, pick(offsets))
+        return run if len(run) <= limit else _head(run, limit)
 
     def _cut(self, run: Run, until_ms: int) -> Run:
         """Shorten a run to the record that brings stream time to ``until_ms``."""
@@ -385,37 +402,6 @@ class TaskQueues:
             return run
         count = next(index for index, time in enumerate(run.timestamps) if time >= until_ms) + 1
         return _head(run, count)
-
-
-def _merge(parts: list[tuple[PartitionQueue, slice, list[int]]], limit: int) -> Run:
-    keys: list[Any] = []
-    values: list[Any] = []
-    timestamps: list[int] = []
-    offsets: list[int] = []
-    queues: list[PartitionQueue] = []
-    order: list[int] = []
-    has_headers = any(queue.batches[0].headers is not None for queue, _, _ in parts)
-    headers: list[Headers] | None = [] if has_headers else None
-    for queue, part, positions in parts:
-        batch = queue.batches[0]
-        keys += batch.keys[part]
-        values += batch.values[part]
-        timestamps += batch.timestamps[part]
-        offsets += batch.offsets[part]
-        queues += [queue] * len(positions)
-        order += positions
-        if headers is not None:
-            headers += batch.headers[part] if batch.headers is not None else [()] * len(positions)
-    pick = itemgetter(*sorted(range(len(order)), key=order.__getitem__))
-    run = Run(
-        list(pick(queues)),
-        pick(keys),
-        pick(values),
-        pick(timestamps),
-        None if headers is None else pick(headers),
-        pick(offsets),
-    )
-    return run if len(run) <= limit else _head(run, limit)
 
 
 def _head(run: Run, count: int) -> Run:

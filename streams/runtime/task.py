@@ -29,8 +29,8 @@ from streams.runtime.context import TaskNodeContext
 from streams.runtime.handling import Handlers, HandlerSettings
 from streams.runtime.lateness import TOO_OLD
 from streams.runtime.outbox import Outbox, TopicColumns
-from streams.runtime.punctuation import Punctuations, Timer
-from streams.runtime.queues import Run, TaskQueues
+from streams.runtime.punctuation import Punctuations, Timer, TimerHeap
+from streams.runtime.queues import PartitionQueue, Run, TaskQueues
 from streams.runtime.sources import SourceReader
 from streams.state.cache import RecordCache
 from streams.state.lifecycle import Store
@@ -102,7 +102,7 @@ class Task:
         metrics: Metrics,
         *,
         regroups: bool = False,
-        follows_arrival: bool = False,
+        timer_heap: TimerHeap | None = None,
         cache: RecordCache | None = None,
         now_ms: int = 0,
         handlers: Handlers | None = None,
@@ -121,7 +121,7 @@ class Task:
         self.outbox = outbox
         self.metrics = metrics
         self.cache = cache
-        self.punctuations = Punctuations(follows_arrival)
+        self.punctuations = Punctuations(timer_heap or TimerHeap())
         #: Wall-clock time of the driver's last call.
         self.now_ms = now_ms
         #: User code asked for a commit.
@@ -164,6 +164,7 @@ class Task:
         self._contexts = {node: self._contexts[node] for node in compiled.sub.nodes if node in self._contexts}
         #: Whether operators and user processors have seen their stores, and may process.
         self.is_initialized = False
+        self._is_flushed = False
         if state.is_complete:
             self.initialize()
 
@@ -239,14 +240,14 @@ class Task:
 
     # --- work -------------------------------------------------------------------------
 
-    def process(self, now_ms: int, limit: int) -> int:
-        """Process the longest run whose order is certain; return the number of records.
+    def process(self, now_ms: int, limit: int, queue: PartitionQueue | None = None) -> int:
+        """Process the longest run whose order is certain, or one of ``queue``; return the number of records.
 
         Raises:
             ProcessingError: user code failed, or a record could not be read, and the handler is fail.
         """
         self.now_ms = now_ms
-        run = self.queues.take(now_ms, limit, self.punctuations.next_due_ms(PunctuationType.STREAM_TIME))
+        run = self.queues.take(now_ms, limit, self.punctuations.next_due_ms(PunctuationType.STREAM_TIME), queue)
         if run is None:
             return 0
         self.is_dirty = True
@@ -262,9 +263,11 @@ class Task:
     def final_flush(self) -> None:
         """Close what is still open, as if stream time had reached its end: for pure batch runs.
 
-        Operators that hold results back give them out, in the order of the graph.
+        Operators forward the results that they hold back, in the order of the graph, and once only.
         """
-        self.is_dirty = True
+        if self._is_flushed:
+            return
+        self._is_flushed = self.is_dirty = True
         self.flush_caches()
         for context in self._contexts.values():
             context.final_flush()

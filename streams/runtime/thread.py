@@ -27,15 +27,13 @@ from streams.core.records import TaskId, TopicPartition
 from streams.core.threads import Answer, Signal
 from streams.protocol.messages import ErrorCode
 from streams.runtime.assignment import StreamsAssignor
-from streams.runtime.bounded import BoundedProgress
-from streams.runtime.bounded_turns import BoundedTurns
 from streams.runtime.committing import Committer
 from streams.runtime.environment import SharedParts
 from streams.runtime.facts import MemberFacts, PartitionLayout
 from streams.runtime.pace import Pace
 from streams.runtime.questions import Questions
 from streams.runtime.restore import Restorer
-from streams.runtime.stepping import Stepper
+from streams.runtime.schedule import Schedule, ThreadStage
 from streams.runtime.task import Task
 from streams.runtime.task_set import TaskSet
 from streams.runtime.waiting import WaitingState
@@ -43,8 +41,6 @@ from streams.state import MemoryBudget
 
 log = logging.getLogger(__name__)
 
-#: Records of one run, at most: bounds how long a task keeps others and the clock waiting.
-RUN_LIMIT = 10_000
 #: Wait for records while answers to what was sent are on their way: what comes after it may wait for them.
 _ANSWER_POLL_MS = 5
 
@@ -81,7 +77,7 @@ class StreamThread:
     clock: Clock = field(init=False)
     consumer: Consumer = field(init=False)
     restorer: Restorer = field(init=False)
-    bounded: BoundedProgress | None = field(init=False)
+    schedule: Schedule = field(init=False)
     #: Set to end the loop.
     stopping: Signal = field(init=False)
     #: Records are taken in but not processed.
@@ -97,10 +93,8 @@ class StreamThread:
     _pace: Pace = field(init=False)
     #: Partitions that the consumer is not to read for now.
     _held: set[TopicPartition] = field(factory=set)
-    #: None in a live run.
-    _turns: BoundedTurns | None = field(init=False, default=None)
-    #: By sub-topology.
-    _steppers: dict[int, Stepper] = field(factory=dict)
+    #: None when tasks have come or gone since.
+    _stages: list[ThreadStage] | None = None
     _next_commit_ms: int = 0
     #: When a leader looks again whether warm-up copies are complete.
     _probe_at_ms: int | None = None
@@ -114,16 +108,14 @@ class StreamThread:
 
     def __attrs_post_init__(self) -> None:
         shared = self.shared
-        self.config, self.bounded, self.clock = shared.config, shared.bounded, shared.environment.clock
+        self.config, self.schedule, self.clock = shared.config, shared.schedule, shared.environment.clock
         self.consumer, self.restorer = self.task_set.consumer, self.task_set.restorer
         self.assignor.member = self.task_set.owner = self
         self.stopping = shared.environment.threads.signal()
         self._questions = Questions(shared.environment.threads)
         self._pace = Pace(
-            self.config, self.clock, self.tasks, self.restorer, self._steppers, is_bounded=self.bounded is not None
+            self.config, self.clock, self.tasks, self.restorer, lambda: self.stages, self.schedule.is_finite
         )
-        if self.bounded is not None:
-            self._turns = BoundedTurns(self.bounded, self.tasks, self.committer, self.restorer, self._try_commit)
 
     @property
     def is_ready(self) -> bool:
@@ -137,6 +129,13 @@ class StreamThread:
     def tasks(self) -> dict[TaskId, Task]:
         """The active tasks."""
         return self.task_set.active
+
+    @property
+    def stages(self) -> list[ThreadStage]:
+        """The active tasks as they are processed."""
+        if self._stages is None:
+            self._stages = self.schedule.stages(self.tasks.values())
+        return self._stages
 
     def run(self) -> None:
         """Work until ``stopping`` is set; then commit and close everything.
@@ -219,8 +218,7 @@ class StreamThread:
         """Process what there is and commit what is due."""
         processed = 0 if self.is_paused else self._process()
         self._pause_and_resume()
-        if self._turns is not None:
-            self._turns.end_tasks()
+        self.schedule.end(self.stages, self)
         self._commit_if_due()
         return processed
 
@@ -239,10 +237,10 @@ class StreamThread:
     # --- one turn -----------------------------------------------------------------------
 
     def _note_ends(self) -> bool:
-        """Tell the tasks how far their inputs reach and are read; return whether the consumer had news of that."""
-        bounded, consumer, owner_of = self.bounded, self.consumer, self.task_set.owner_of
+        """Let the tasks know how far their inputs reach and are read; return whether the consumer had news of that."""
+        consumer, owner_of = self.consumer, self.task_set.owner_of
         news = consumer.take_news()
-        if self._has_new_tasks or bounded is not None:
+        if self._has_new_tasks or self.schedule.is_finite:
             news |= owner_of.keys()
             self._has_new_tasks = False
         for partition in news:
@@ -252,13 +250,9 @@ class StreamThread:
             position = consumer.known_position(partition)
             if position is not None:
                 task.note_position(partition, position)
+            if self.schedule.note_end(task, partition):
+                continue
             end = consumer.known_end(partition)
-            if bounded is not None:
-                item = task.inputs[partition]
-                final = bounded.end_of(task.task_id, item.topic, partition)
-                if final is not None:
-                    task.note_end(partition, final, is_ended=True)
-                    continue
             if end is not None:
                 task.note_end(partition, end)
         return bool(news)
@@ -276,38 +270,42 @@ class StreamThread:
                 self.events.readiness()
 
     def _process(self) -> int:
+        """Process what is buffered, stage by stage, and send the outputs; return the number of records."""
         total = 0
-        now, turns = self.clock.now_ms(), self._turns
+        now, monotonic = self.clock.now_ms(), self.clock.monotonic_ms()
+        for stage in self.stages:
+            while (task := stage.step(now, monotonic)) is not None:
+                total += stage.count
+                self.send(stage, task)
+                if self.waiting.note(task.task_id, task.uncommitted_bytes):
+                    self.try_commit(list(self.tasks.values()))
+                elif task.wants_commit:
+                    self.try_commit([task])
+            for task in stage.tasks:
+                if task.is_initialized and task.punctuate(now):
+                    self.send(stage, task)
+        return total
 
-        def step(task: Task, limit: int) -> int:
-            return self._run_task(task, now, limit, has_more=True)
+    def send(self, stage: ThreadStage, task: Task) -> bool:
+        """Send a task's outputs; return whether the stage reads some of them itself: these can be fetched then."""
+        sent = self.committer.send(task, has_more=stage.has_short_runs)
+        if sent.isdisjoint(stage.loops):
+            return False
+        self.flush()
+        if self.committer.is_exactly_once:
+            self.try_commit(list(self.tasks.values()))
+        self._note_loops()
+        return True
 
-        in_step: dict[int, list[Task]] = {}
-        for task in list(self.tasks.values()):
-            if self.restorer.is_restoring(task.task_id) or (turns is not None and turns.is_in_cycle(task)):
-                continue
-            if task.regroups and turns is None:
-                in_step.setdefault(task.task_id.sub_topology, []).append(task)
-            else:
-                while count := self._run_task(task, now, RUN_LIMIT):
-                    total += count
-            if task.punctuate(now):
-                self.committer.send(task)
-        for sub_topology, tasks in in_step.items():
-            stepper = self._steppers.setdefault(sub_topology, Stepper())
-            total += stepper.process(tasks, self.clock.monotonic_ms(), step)
-        return total + (turns.process_cycles(now) if turns is not None else 0)
+    def _note_loops(self) -> None:
+        """Let stages know what they have sent to themselves, so that it is awaited before the next record."""
+        for stage in self._stages or ():
+            for partition, task in stage.loops.items():
+                self.schedule.note_end(task, partition)
 
-    def _run_task(self, task: Task, now: int, limit: int, *, has_more: bool = False) -> int:
-        """Process one run of a task and send what it gives; with ``has_more`` others do so at once."""
-        count = task.process(now, limit)
-        if count:
-            self.committer.send(task, has_more=has_more)
-            if self.waiting.note(task.task_id, task.uncommitted_bytes):
-                self._try_commit(list(self.tasks.values()))
-            elif task.wants_commit:
-                self._try_commit([task])
-        return count
+    def flush(self) -> None:
+        """Wait until what was sent is acknowledged."""
+        self.committer.flush()
 
     def _pause_and_resume(self) -> None:
         assigned = self.consumer.assignment()
@@ -362,7 +360,7 @@ class StreamThread:
             wanting = list(self.tasks.values())
             self._compare_layout()
         if wanting:
-            self._try_commit(wanting)
+            self.try_commit(wanting)
         self.committer.poll()
 
     def commit(self, tasks: Iterable[Task]) -> None:
@@ -370,6 +368,7 @@ class StreamThread:
         chosen = self.tasks.values() if self.committer.is_exactly_once else tasks
         dirty = [task for task in chosen if task.is_dirty and not self.restorer.is_restoring(task.task_id)]
         self.committer.commit(dirty)
+        self._note_loops()
         self.waiting.forget(task.task_id for task in dirty)
 
     def partition_count(self, topic: str) -> int:
@@ -383,8 +382,8 @@ class StreamThread:
         self.committer.forget(task_id)
         self.waiting.forget([task_id])
 
-    def _try_commit(self, tasks: Sequence[Task]) -> bool:
-        """Commit unless the group is rebalancing: then what was sent waits for the next attempt."""
+    def try_commit(self, tasks: Sequence[Task]) -> bool:
+        """Commit; return whether that was possible: while the group rebalances it is left to the next attempt."""
         try:
             self.commit(tasks)
         except RebalanceInProgressError as error:
@@ -399,7 +398,7 @@ class StreamThread:
         """Commit everything before the end, through a rebalance if there is one."""
         deadline_ms = self.clock.monotonic_ms() + self.config.consumer.session_timeout_ms
         try:
-            while not self._try_commit(list(self.tasks.values())):
+            while not self.try_commit(list(self.tasks.values())):
                 if self.clock.monotonic_ms() > deadline_ms:
                     log.warning("%s: ends without a last commit: the group did not settle in time", self.name)
                     return
@@ -484,6 +483,7 @@ class StreamThread:
 
     def _unsettle(self) -> None:
         self._is_settled = False
+        self._stages = None
         self._pace.wake()
         self._probe_at_ms = None
         if self._is_ready:
@@ -536,6 +536,7 @@ class StreamThread:
             return
         self.committer.prepare()
         self.committer.plan = plan
+        self._stages = None
         if not self.task_set.reconcile(plan, directive):
             return
         self._is_settled = True
@@ -569,7 +570,7 @@ class StreamThread:
     def _send_last_words(self) -> None:
         """Send the dead letters of a handler that has said fail; a transaction takes them back."""
         for task in self.tasks.values():
-            if task.handlers.has_last_words and self.bounded is None:
+            if task.handlers.has_last_words and not self.schedule.is_finite:
                 self.committer.send(task)
                 self.committer.flush()
 

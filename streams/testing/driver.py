@@ -17,10 +17,13 @@ from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
 from streams.core.settings import Settings
 from streams.core.topic import Source, Topic, TopicLike, meant, topic_name, typed_topic
 from streams.dsl.builder import TopologySource, build_topology
+from streams.runtime.outbox import TopicColumns
 from streams.runtime.plan import ApplicationPlan, Existing
 from streams.runtime.rounds import Rounds
+from streams.runtime.stage import AsTheyCome, Stage
 from streams.runtime.task import Task, TaskState
 from streams.state import RecordCache, open_store
+from streams.testing.reference_order import TIMERS, ReferenceOrder, TopicOrder
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import sub_topologies
 
@@ -66,13 +69,13 @@ class TopologyTestDriver:
         self._logs: dict[TopicPartition, list[Row]] = {}
         self._read: dict[TopicPartition, int] = {}
         self._counts = self._partition_counts()
-        is_single = all(count == 1 for count in self._counts.values())
+        self._is_single = all(count == 1 for count in self._counts.values())
         self._plan = ApplicationPlan.make(
             self.topology,
             self.config,
             self.clock,
             self._counts,
-            is_single_task=is_single,
+            is_single_task=self._is_single,
             existing=Existing(later=partitions),
         )
         self._counts.update(self._plan.partitions)
@@ -83,8 +86,11 @@ class TopologyTestDriver:
             )
             for name, store in self.topology.global_stores.items()
         }
-        self._owner: dict[TopicPartition, Task] = {}
+        self._topic_order = TopicOrder(self._plan.physical_topic)
+        self._reader: dict[TopicPartition, Task] = {}
         self._tasks = [self._open(task_id) for task_id in sorted(self._plan.groups)]
+        policy = ReferenceOrder() if self._is_single else AsTheyCome(limit=1)
+        self._stage = Stage(self._tasks, policy, Rounds(self.config.max_cycle_rounds))
         self._settle()
 
     # --- input ------------------------------------------------------------------------
@@ -130,7 +136,7 @@ class TopologyTestDriver:
         """Send one record as raw bytes and process everything that follows from it."""
         topic = topic_name(topic, "pipe_bytes()")
         if not self._reads(topic):
-            known = {partition.topic for partition in self._owner} | set(self._global_topics())
+            known = {partition.topic for partition in self._reader} | set(self._global_topics())
             raise UnknownTopicError(f"the topology does not read topic {topic!r}; {meant(topic, known)}")
         count = self._counts.get(topic, 1)
         if partition is None:
@@ -251,10 +257,12 @@ class TopologyTestDriver:
             self.metrics,
             partitions_of=lambda topic: self._counts.setdefault(topic, self._default_partitions),
             cache=self._cache,
+            timer_heap=TIMERS if self._is_single else None,
+            new_columns=self._topic_order.columns if self._is_single else TopicColumns,
         )
         for partition in task.inputs:
-            task.note_end(partition, 0)
-            self._owner[partition] = task
+            task.note_end(partition, 0, is_ended=True)
+            self._reader[partition] = task
         return task
 
     def _global_topics(self) -> Mapping[str, Task]:
@@ -265,7 +273,7 @@ class TopologyTestDriver:
         }
 
     def _reads(self, topic: str) -> bool:
-        if topic in self._global_topics() or any(partition.topic == topic for partition in self._owner):
+        if topic in self._global_topics() or any(partition.topic == topic for partition in self._reader):
             return True
         return self._match_pattern(topic)
 
@@ -280,15 +288,16 @@ class TopologyTestDriver:
                     if task_id not in opened:
                         opened[task_id] = self._open(task_id)
                         self._tasks.append(opened[task_id])
+                        self._stage.take_in(opened[task_id])
                     partition = TopicPartition(topic, task_id.partition)
                     self._plan.add_input(opened[task_id], node, topic)
-                    opened[task_id].note_end(partition, 0)
-                    self._owner[partition] = opened[task_id]
+                    opened[task_id].note_end(partition, 0, is_ended=True)
+                    self._reader[partition] = opened[task_id]
                 return True
         return False
 
     def _append(self, partition: TopicPartition, row: Row) -> None:
-        """Write a record to a topic and hand it to whoever reads it."""
+        """Write a record to a topic, and add it to the tasks that read it."""
         log = self._logs.setdefault(partition, [])
         log.append(row)
         key, value, time, headers = row
@@ -300,47 +309,33 @@ class TopologyTestDriver:
             while global_task.process(self.clock.now_ms(), 1):
                 pass
             global_task.write_state({})
-        task = self._owner.get(partition)
+        task = self._reader.get(partition)
         if task is not None:
-            task.note_end(partition, offset + 1)
-            task.add(partition, block)
+            # Nothing follows before this is processed.
+            task.note_end(partition, offset + 1, is_ended=True)
+            self._stage.add(task, partition, block)
 
     def _settle(self) -> None:
-        """Process until nothing is left, always the task with the lowest head first.
+        """Process and commit record by record until nothing is left.
 
         Raises:
             TopologyError: records go round a cycle of topics without end.
         """
-        rounds = Rounds(self.config.max_cycle_rounds)
-        progressed = True
-        while progressed:
-            progressed = False
-            for task in sorted(self._tasks, key=_head_ms):
-                if self._process(task):
-                    self._commit(task)
-                    rounds.note(1, self._buffered, self._buffered_topics)
-                    progressed = True
-                    break
+        try:
+            while (task := self._stage.step(self.clock.now_ms())) is not None:
+                self._commit(task)
+        except ProcessingError:
+            for task in self._tasks:
+                if task.handlers.has_last_words:
+                    task.handlers.has_last_words = False
+                    self._send(task)
+            raise
         for task in self._tasks:
             self._commit(task)
 
-    def _buffered(self) -> int:
-        return sum(queue.size for task in self._tasks for queue in task.queues)
-
-    def _buffered_topics(self) -> set[str]:
-        return {item.topic for task in self._tasks for item in task.inputs.values() if task.queues[item.partition].size}
-
-    def _process(self, task: Task) -> int:
-        try:
-            return task.process(self.clock.now_ms(), 1)
-        except ProcessingError:
-            if task.handlers.has_last_words:
-                task.handlers.has_last_words = False
-                self._send(task)
-            raise
-
     def _send(self, task: Task) -> None:
-        for partition, block in task.take_outputs():
+        outputs = task.take_outputs()
+        for partition, block in self._topic_order.arranged(outputs) if self._is_single else outputs:
             for _, key, value, time, headers in block.rows():
                 self._append(partition, (key, value, time, headers))
 
@@ -378,8 +373,3 @@ class TopologyTestDriver:
             self._read[partition] = len(log)
             for row in log[start:]:
                 yield partition.partition, row
-
-
-def _head_ms(task: Task) -> int:
-    head_ms = task.queues.head_ms
-    return 1 << 62 if head_ms is None else head_ms

@@ -28,7 +28,7 @@ from streams.runtime.committing import Committer
 from streams.runtime.outbox import Outbox
 from streams.runtime.queues import TaskQueues
 from streams.runtime.sources import SourceReader
-from streams.runtime.stepping import Stepper
+from streams.runtime.stage import Stage
 from streams.runtime.task import Task
 from streams.state.session import SessionStore
 from streams.state.window import TimestampedWindowStore, WindowStore
@@ -62,7 +62,7 @@ DOORS: list[tuple[Any, str, str]] = [
     (SourceReader, "read", "deserialize"),
     (TaskQueues, "take", "queue"),
     (TaskQueues, "done", "queue"),
-    (Stepper, "process", "queue"),
+    (Stage, "step", "queue"),
     (Task, "process", "program"),
     (TimestampedWindowStore, "fetch_pair", "store"),
     (TimestampedWindowStore, "put_pair", "store"),

@@ -18,7 +18,7 @@ class Source:
     """Queues of two partitions with a reader each, and what they dropped, in order."""
 
     def __init__(self) -> None:
-        self.queues = TaskQueues([A, B], is_bounded=True)
+        self.queues = TaskQueues([A, B], max_idle_ms=None)
         self.dead: list[tuple[bytes | None, int]] = []
         self._metrics = Metrics()
         handlers = Handlers(HandlerSettings(deserialization_handler=self._asked), self._metrics)

@@ -37,12 +37,12 @@ class World:
     task: Quiet = field(factory=Quiet)
     clock: VirtualClock = field(factory=VirtualClock)
     restorer: Any = field(factory=lambda: SimpleNamespace(is_idle=True))
-    stepper: Any = field(factory=lambda: SimpleNamespace(is_waiting=False))
+    stage: Any = field(factory=lambda: SimpleNamespace(is_waiting=False))
 
-    def pace(self, *, is_bounded: bool = False) -> Pace:
+    def pace(self, *, is_finite: bool = False) -> Pace:
         tasks: Any = {0: self.task}
         config = StreamsConfig.of(poll_ms=100)
-        return Pace(config, self.clock, tasks, self.restorer, {0: self.stepper}, is_bounded=is_bounded)
+        return Pace(config, self.clock, tasks, self.restorer, lambda: [self.stage], is_finite=is_finite)
 
 
 def wait(pace: Pace, *, next_commit_ms: int = 1 << 60, is_paused: bool = False) -> int:
@@ -88,18 +88,18 @@ def test_rest_ends_with_the_commit_of_what_was_done() -> None:
     assert not pace.is_resting
 
 
-@pytest.mark.parametrize("why", ["records", "restoring", "stepping", "bounded"])
+@pytest.mark.parametrize("why", ["records", "restoring", "awaiting", "finite"])
 def test_who_has_something_to_do_does_not_rest(why: str) -> None:
     world = World()
     world.task.records = 1 if why == "records" else 0
     world.restorer.is_idle = why != "restoring"
-    world.stepper.is_waiting = why == "stepping"
-    pace = world.pace(is_bounded=why == "bounded")
+    world.stage.is_waiting = why == "awaiting"
+    pace = world.pace(is_finite=why == "finite")
 
     pace.rest(1 << 60)
 
     assert not pace.is_resting
-    assert wait(pace) == {"records": 0, "restoring": 0, "stepping": 5, "bounded": 5}[why]
+    assert wait(pace) == {"records": 0, "restoring": 0, "awaiting": 5, "finite": 5}[why]
 
 
 def test_paused_thread_waits_whatever_it_has() -> None:

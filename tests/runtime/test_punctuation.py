@@ -2,7 +2,8 @@
 
 from streams import PunctuationType
 from streams.runtime.checkpoint import CarriedTimer
-from streams.runtime.punctuation import Punctuations
+from streams.runtime.punctuation import Punctuations, TimerHeap
+from streams.testing.reference_order import TIMERS
 
 STREAM, WALL = PunctuationType.STREAM_TIME, PunctuationType.WALL_CLOCK_TIME
 
@@ -39,8 +40,8 @@ def test_jump_over_many_intervals_fires_once():
 
 def test_timers_due_at_the_same_time_fire_as_scheduled_and_in_the_test_driver_as_in_kafka_streams():
     """Its heap moves the last to the place of the first that was taken."""
-    for follows_arrival, expected in ((False, "abcabc"), (True, "acbcba")):
-        punctuations = Punctuations(follows_arrival)
+    for heap, expected in ((TimerHeap(), "abcabc"), (TIMERS, "acbcba")):
+        punctuations = Punctuations(heap)
         for node in "abc":
             punctuations.schedule(node, 10, STREAM, print, None, -1)
 

@@ -61,7 +61,7 @@ TIMES = st.lists(st.integers(0, 20), max_size=12)
 def test_runs_follow_the_greedy_rule_however_they_are_cut(inputs, limit, size):
     """Runs by sorting, in any size of run and batch, give the order of one-at-a-time selection."""
     partitions = [TopicPartition("in", number) for number in range(len(inputs))]
-    queues = TaskQueues(partitions, is_bounded=True)
+    queues = TaskQueues(partitions, max_idle_ms=None)
     for partition, times in zip(partitions, inputs, strict=True):
         queue = queues[partition]
         for start in range(0, len(times), size):
@@ -76,7 +76,7 @@ def test_runs_follow_the_greedy_rule_however_they_are_cut(inputs, limit, size):
         queues.done(run, len(run))
 
     assert found == greedy(inputs)
-    assert queues.is_ended
+    assert queues.is_drained
     assert [queue.position for queue in queues] == [len(times) for times in inputs]
 
 
@@ -133,7 +133,7 @@ def test_empty_partitions_are_waited_for_one_after_the_other():
 
 
 def test_bounded_task_waits_until_the_empty_input_has_ended():
-    queues = TaskQueues([LEFT, RIGHT], is_bounded=True)
+    queues = TaskQueues([LEFT, RIGHT], max_idle_ms=None)
     fill(queues, LEFT, [1], ended=True)
     fill(queues, RIGHT, [])
 

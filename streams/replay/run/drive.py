@@ -5,16 +5,14 @@ Reads no clock but to say how long it took: the time of its tasks is that of the
 """
 
 import tempfile
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from attrs import define, field
 
 from streams.core.clock import SystemClock, VirtualClock
 from streams.core.metrics import Metrics
-from streams.core.records import NO_TIMESTAMP, TaskId, TopicPartition
+from streams.core.records import NO_TIMESTAMP, TaskId
 from streams.replay.calls import (
     MAX_UNCOMMITTED_BYTES,
     CallHeartbeat,
@@ -22,22 +20,18 @@ from streams.replay.calls import (
     StageReport,
     StageWork,
     TaskReport,
-    TaskWork,
     open_all,
     write_back,
     write_contents,
 )
 from streams.replay.history import IngestWork, run_ingest
 from streams.replay.run.meter import Meter
-from streams.replay.run.task_run import TaskRun, counters_of, report_of
+from streams.replay.run.task_run import StageCall, TaskRun, counters_of
 from streams.replay.storage import ExtentReader, SegmentWriter
 from streams.runtime import collector
-from streams.runtime.plan import ApplicationPlan
 from streams.runtime.rounds import Rounds
+from streams.runtime.stage import RUN_LIMIT, AsTheyCome, Stage, WhenCertain
 from streams.runtime.task import TaskState
-
-#: Records of one run, at most, and of one turn between two looks at memory and progress.
-_RUN_LIMIT = 10_000
 
 
 def run_work(work: StageWork | GlobalWork | IngestWork, scratch: str | None = None) -> StageReport:
@@ -63,54 +57,22 @@ def run_stage(work: StageWork, scratch: str | None = None) -> StageReport:
     Raises:
         StreamsError: user code failed, a record or file cannot be read, or nothing can be written.
     """
-    meter = Meter()
-    clock = VirtualClock(NO_TIMESTAMP)
-    plan = work.application.plan(clock)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-replay-", dir=scratch)))
+        call = StageCall(work, _scratch_folder(stack, scratch), stack)
         heartbeat = stack.enter_context(CallHeartbeat(work.root, work.folder, work.name, SystemClock()))
-        global_stores = _global_stores(work, plan, stack)
         with ExitStack() as writers:
-            runs = [
-                _open_task(work, plan, item, global_stores, folder, clock, meter.attempt, stack, writers)
-                for item in work.tasks
-            ]
-            _Stage(runs, heartbeat, work.final_flush, Rounds(plan.config.max_cycle_rounds)).run()
-        reports = tuple(report_of(work, run, meter.attempt) for run in runs)
-    return _stage_report(work, meter, reports)
+            runs = []
+            for item in work.tasks:
+                name = call.file(item.task_id, ".parquet")
+                writer = writers.enter_context(SegmentWriter(work.root, name, str(item.task_id)))
+                runs.append(TaskRun.open(call, item, writer))
+            _StageRun(runs, heartbeat, call.plan.config.max_cycle_rounds).run(is_final=work.final_flush)
+        reports = tuple(run.report() for run in runs)
+    return _stage_report(work, call.meter, reports)
 
 
-def _open_task(
-    work: StageWork,
-    plan: ApplicationPlan,
-    item: TaskWork,
-    global_stores: Mapping[str, Any],
-    folder: Path,
-    clock: VirtualClock,
-    attempt: str,
-    stack: ExitStack,
-    writers: ExitStack,
-) -> TaskRun:
-    """Open a task with its stores and the file that it writes; ``stack`` closes it."""
-    stores = open_all(
-        plan.stores_of(item.task_id), item.stores, work.root, folder / str(item.task_id), work.store_engine
-    )
-    for store in stores.values():
-        stack.callback(store.close)
-    name = f"{work.folder}/{item.task_id}-{attempt}.parquet"
-    writer = writers.enter_context(SegmentWriter(work.root, name, str(item.task_id)))
-    run = TaskRun.open(work, plan, item, stores, global_stores, writer, clock)
-    stack.callback(run.task.close)
-    return run
-
-
-def _global_stores(work: StageWork, plan: ApplicationPlan, stack: ExitStack) -> Mapping[str, Any]:
-    """Return the global stores, which all tasks of a call read and none writes."""
-    specs = [store.spec for name, store in plan.topology.global_stores.items() if name in work.global_stores]
-    stores = open_all(specs, work.global_stores, work.root, Path(), "in_memory")
-    for store in stores.values():
-        stack.callback(store.close)
-    return stores
+def _scratch_folder(stack: ExitStack, scratch: str | None) -> Path:
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-replay-", dir=scratch)))
 
 
 def run_global(work: GlobalWork, scratch: str | None = None) -> StageReport:
@@ -125,14 +87,13 @@ def run_global(work: GlobalWork, scratch: str | None = None) -> StageReport:
     metrics = Metrics()
     count = 0
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-replay-", dir=scratch)))
-        stores = open_all([spec], {}, work.root, folder, "rocksdb")
+        stores = open_all([spec], {}, work.root, _scratch_folder(stack, scratch), "rocksdb")
         task = plan.open_global(work.store, TaskState(stores), metrics)
         stack.callback(task.close)
         for item in work.inputs:
             for block in ExtentReader(work.root).blocks(item.extents, item.position):
                 task.add(item.partition, block)
-                while done := task.process(NO_TIMESTAMP, _RUN_LIMIT):
+                while done := task.process(NO_TIMESTAMP, RUN_LIMIT):
                     count += done
                 if task.uncommitted_bytes > MAX_UNCOMMITTED_BYTES:
                     write_back(task)
@@ -159,90 +120,56 @@ def _stage_report(work: StageWork | GlobalWork, meter: Meter, reports: tuple[Tas
 
 
 @define(eq=False)
-class _Stage:
-    """The tasks of one call: a single one, or all of a cycle, which then take turns by lowest head."""
+class _StageRun:
+    """The tasks of one call, a single one or all of a cycle, from their first record to their last."""
 
-    runs: Sequence[TaskRun]
+    runs: list[TaskRun]
     heartbeat: CallHeartbeat
-    final_flush: bool
-    rounds: Rounds
-    _owner: dict[TopicPartition, TaskRun] = field(init=False)
+    max_cycle_rounds: int
+    stage: Stage[TaskRun] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._owner = {queue.partition: run for run in self.runs for queue in run.task.queues if queue.is_loop}
+        is_cycle = any(queue.is_loop for run in self.runs for queue in run.queues)
+        policy = WhenCertain() if is_cycle else AsTheyCome()
+        self.stage = Stage(self.runs, policy, Rounds(self.max_cycle_rounds))
 
-    def run(self) -> None:
-        """Process everything that is certain, and flush at the end if asked to."""
-        self._drain()
-        while self._gives_out():
+    def run(self, *, is_final: bool) -> None:
+        """Process everything that is certain, and close what is still open if this is the end."""
+        self._settle(is_final=False)
+        if is_final:
+            self._settle(is_final=True)
+
+    def _settle(self, *, is_final: bool) -> None:
+        """Process and flush until the stage sends nothing more to itself."""
+        has_more = True
+        while has_more:
             self._drain()
-        if self.final_flush:
+            self.stage.flush(is_final=is_final)
+            has_more = False
             for run in self.runs:
-                run.is_touched = True
-                run.task.final_flush()
-                self._send(run)
-            while True:
-                self._drain()
-                if not self._gives_out():
-                    break
+                has_more |= self._send(run)
 
     def _drain(self) -> None:
-        step = self._step if not self._owner else self._cycle_step
-        while step():
-            self.heartbeat.beat(sum(run.records_in for run in self.runs))
-
-    def _step(self) -> bool:
-        progressed = False
-        for run in self.runs:
-            progressed |= self._feed(run)
-            while run.process(_RUN_LIMIT):
-                progressed = True
-                self._send(run)
-        return progressed
-
-    def _cycle_step(self) -> bool:
-        """Process the record with the lowest time of all; what it sends around is taken in before the next."""
-        progressed = False
-        for run in self.runs:
-            progressed |= self._feed(run)
-        if not all(run.is_settled for run in self.runs):
-            return progressed
-        heads = [(run.task.queues.head_ms, run.task.task_id, run) for run in self.runs if run.task.queues.size]
-        if heads:
-            run = min(heads, key=lambda head: head[:2])[2]
-            if run.process(1):
-                self._send(run)
-                self.rounds.note(1, self._left, self._topics)
-                return True
-        return progressed
-
-    def _left(self) -> int:
-        """Return the records that wait for the cycle, 0 while its inputs go on."""
-        queues = [queue for run in self.runs for queue in run.task.queues]
-        if any(not queue.is_loop and not queue.is_ended for queue in queues):
-            return 0
-        return sum(queue.size for queue in queues)
-
-    def _topics(self) -> set[str]:
-        return {run.task.inputs[partition].topic for partition, run in self._owner.items()}
+        has_progressed = True
+        while has_progressed:
+            has_progressed = False
+            for run in self.runs:
+                has_progressed |= self._feed(run)
+            while (stepped := self.stage.step(NO_TIMESTAMP)) is not None:
+                has_progressed = True
+                self._send(stepped)
+                self.heartbeat.beat(sum(run.records_in for run in self.runs))
 
     def _feed(self, run: TaskRun) -> bool:
-        progressed = run.feed()
-        if progressed:
+        has_progressed = run.feed()
+        if has_progressed:
             self._send(run)  # Records that cannot be read may be dropped at once, into the dead letter queue.
-        return progressed
+        return has_progressed
 
-    def _send(self, run: TaskRun) -> None:
-        for partition, block in run.send():
-            owner = self._owner.get(partition)
-            if owner is not None:
-                owner.add_from_stage(partition, block)
-
-    def _gives_out(self) -> bool:
-        """Flush the record caches; return whether that goes around within the stage."""
-        before = sum(run.records_out for run in self.runs)
-        for run in self.runs:
-            if run.task.cache is not None:
-                run.task.flush_caches()
-                self._send(run)
-        return bool(self._owner) and sum(run.records_out for run in self.runs) > before
+    def _send(self, run: TaskRun) -> bool:
+        """Write a task's outputs; return whether the stage reads some of them itself."""
+        loops = self.stage.loops
+        around = [(partition, block) for partition, block in run.send() if partition in loops]
+        for partition, block in around:
+            self.stage.add(loops[partition], partition, block)
+        return bool(around)

@@ -5,13 +5,15 @@ Between ``drive``, which runs the tasks of a call, and the task itself.  Imports
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, field
 
 from streams.core.clock import VirtualClock
 from streams.core.metrics import Metrics
-from streams.core.records import Block, TopicPartition
+from streams.core.records import NO_TIMESTAMP, Block, TaskId, TopicPartition
 from streams.replay.calls import (
     MAX_UNCOMMITTED_BYTES,
     InputWork,
@@ -19,19 +21,62 @@ from streams.replay.calls import (
     TaskReport,
     TaskWork,
     logical_of,
+    open_all,
     write_back,
     write_contents,
 )
 from streams.replay.errors import ReplayError
+from streams.replay.run.meter import Meter
 from streams.replay.storage import ExtentReader, Kind, SegmentWriter
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.lateness import DISORDER, READ, merged
 from streams.runtime.plan import ApplicationPlan
-from streams.runtime.task import Task, TaskState
+from streams.runtime.queues import PartitionQueue, TaskQueues
+from streams.runtime.task import Task, TaskInput, TaskState
 from streams.state.cache import RecordCache
 
 #: A queue is filled again when it has no more than this.
 _REFILL_BELOW = 1000
+
+
+@define(eq=False)
+class StageCall:
+    """One call while it runs: what its tasks share.  ``stack`` closes what they have open."""
+
+    work: StageWork
+    #: For files that last no longer than the call.
+    folder: Path
+    stack: ExitStack
+    meter: Meter = field(factory=Meter)
+    clock: VirtualClock = field(factory=lambda: VirtualClock(NO_TIMESTAMP))
+    plan: ApplicationPlan = field(init=False)
+    #: Read by all tasks, written by none.
+    global_stores: Mapping[str, Any] = field(init=False)
+    #: Lanes that tasks of the call both write and read.
+    loops: set[TopicPartition] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        work = self.work
+        self.plan = plan = work.application.plan(self.clock)
+        specs = [store.spec for name, store in plan.topology.global_stores.items() if name in work.global_stores]
+        self.global_stores = self.closing(open_all(specs, work.global_stores, work.root, Path(), "in_memory"))
+        writers = {item.task_id for item in work.tasks}
+        self.loops = {
+            given.partition
+            for task_id in writers
+            for given in plan.inputs(task_id)
+            if plan.producer_of(given.topic, given.partition) in writers
+        }
+
+    def closing(self, stores: dict[str, Any]) -> dict[str, Any]:
+        """Return stores, which are closed with the call."""
+        for store in stores.values():
+            self.stack.callback(store.close)
+        return stores
+
+    def file(self, task_id: TaskId, ending: str) -> str:
+        """Return the name of a file that this attempt writes for a task."""
+        return f"{self.work.folder}/{task_id}-{self.meter.attempt}{ending}"
 
 
 @define(eq=False)
@@ -43,23 +88,34 @@ class Feed:
     end: int
     is_ended: bool
     is_done: bool = False
-    #: Offsets and times of records that were added, as they lie in the log; only for ``append_time``.
-    raw: "deque[tuple[int, int]]" = field(factory=deque)
+    #: Written by the stage itself while ``blocks`` were not read to their end.
+    later: deque[Block] = field(factory=deque)
+    #: Offsets and times of records that were added, as their log has them; only for ``append_time``.
+    raw: deque[tuple[int, int]] = field(factory=deque)
+
+    @classmethod
+    def of(cls, given: InputWork, reader: ExtentReader) -> "Feed":
+        """Return the feed of an input."""
+        blocks = reader.blocks(given.extents, given.position, given.end)
+        return cls(given.partition, blocks, max(given.position, given.end), given.is_ended)
+
+    def next_block(self) -> Block | None:
+        """Return the next block, None at the end."""
+        block = next(self.blocks, None)
+        return self.later.popleft() if block is None and self.later else block
 
 
 @define(eq=False)
 class TaskRun:
     """A task, what feeds it and what it writes to."""
 
+    call: StageCall
     work: TaskWork
     task: Task
     stores: dict[str, Any]
-    feeds: list[Feed]
+    feeds: dict[TopicPartition, Feed]
     writer: SegmentWriter
     metrics: Metrics
-    clock: VirtualClock
-    wall_clock: str
-    plan: ApplicationPlan
     #: Where each partition that the task writes goes: what it is for, and under which name.
     places: dict[TopicPartition, tuple[Kind, TopicPartition]] = field(factory=dict)
     records_in: int = 0
@@ -67,91 +123,119 @@ class TaskRun:
     is_touched: bool = False
 
     @classmethod
-    def open(
-        cls,
-        work: StageWork,
-        plan: ApplicationPlan,
-        item: TaskWork,
-        stores: dict[str, Any],
-        global_stores: Mapping[str, Any],
-        writer: SegmentWriter,
-        clock: VirtualClock,
-    ) -> "TaskRun":
-        """Open a task where its last slice ended.
+    def open(cls, call: StageCall, item: TaskWork, writer: SegmentWriter) -> "TaskRun":
+        """Open a task with its stores where its last slice ended.
 
         Raises:
             StreamsError: user code failed, or asks for the wall clock.
         """
+        work, plan, task_id = call.work, call.plan, item.task_id
+        folder = call.folder / str(task_id)
+        stores = call.closing(open_all(plan.stores_of(task_id), item.stores, work.root, folder, work.store_engine))
         metrics = Metrics()
-        config = plan.config
         saved = dict(item.checkpoint or {})
         if work.wall_clock != "error":
-            clock.jump_to(int(saved.pop("wall_clock_ms", work.started_ms)))
-        checkpoint = Checkpoint.from_json(saved) if saved else Checkpoint()
+            call.clock.jump_to(int(saved.pop("wall_clock_ms", work.started_ms)))
         if work.wall_clock != "append_time":
             _refuse_wall_clock_sources(plan, item)
+        state = TaskState(
+            stores,
+            call.global_stores,
+            Checkpoint.from_json(saved) if saved else Checkpoint(),
+            carries_wall_clock=work.wall_clock == "append_time",
+            carries_cancelled=True,
+        )
+        cache_bytes = plan.config.cache_max_bytes
         task = plan.open_task(
-            item.task_id,
-            TaskState(
-                stores,
-                global_stores,
-                checkpoint,
-                carries_wall_clock=work.wall_clock == "append_time",
-                carries_cancelled=True,
-            ),
+            task_id,
+            state,
             metrics,
             partitions_of=lambda topic: plan.partition_count(topic) or work.application.default_partitions,
-            cache=RecordCache(config.cache_max_bytes) if config.cache_max_bytes > 0 else None,
+            cache=RecordCache(cache_bytes) if cache_bytes > 0 else None,
             is_bounded=True,
         )
-        writes_itself = set(_lanes_written(plan, work))
-        feeds = []
+        call.stack.callback(task.close)
+        reader = ExtentReader(work.root)
         for given in item.inputs:
             task.seek(given.partition, given.position)
-            task.queues[given.partition].is_loop = given.partition in writes_itself
-            feeds.append(_feed(work, given))
+            task.queues[given.partition].is_loop = given.partition in call.loops
         for (kind, partition), offset in item.ends.items():
             writer.start_at(kind, partition, offset)
-        return cls(item, task, stores, feeds, writer, metrics, clock, work.wall_clock, plan)
+        feeds = {given.partition: Feed.of(given, reader) for given in item.inputs}
+        return cls(call, item, task, stores, feeds, writer, metrics)
+
+    # --- what a stage needs of a task -------------------------------------------------------
+
+    @property
+    def task_id(self) -> TaskId:
+        """The task's own."""
+        return self.task.task_id
+
+    @property
+    def inputs(self) -> Mapping[TopicPartition, TaskInput]:
+        """The task's own."""
+        return self.task.inputs
+
+    @property
+    def queues(self) -> TaskQueues:
+        """The task's own."""
+        return self.task.queues
+
+    @property
+    def is_initialized(self) -> bool:
+        """The task's own."""
+        return self.task.is_initialized
+
+    def add(self, partition: TopicPartition, block: Block) -> None:
+        """Take in records that a task of the same stage has just written."""
+        feed = self.feeds[partition]
+        if feed.is_done:
+            self._take_in(feed, block)
+        else:
+            feed.later.append(block)
+
+    def flush_caches(self) -> None:
+        """Forward what the record cache holds back."""
+        self.task.flush_caches()
+
+    def final_flush(self) -> None:
+        """Close what is still open, once."""
+        self.is_touched = True
+        self.task.final_flush()
 
     def feed(self) -> bool:
         """Fill the queues that are low; return whether something was added or ended."""
         progressed = False
         task = self.task
-        for feed in self.feeds:
+        for feed in self.feeds.values():
             queue = task.queues[feed.partition]
             while not feed.is_done and queue.size <= _REFILL_BELOW and queue.failure is None:
-                block = next(feed.blocks, None)
+                block = feed.next_block()
                 progressed = True
                 if block is None:
                     feed.is_done = True
                     task.note_position(feed.partition, feed.end)
                     task.note_end(feed.partition, feed.end, is_ended=feed.is_ended)
                 else:
-                    self.add(feed, block)
+                    self._take_in(feed, block)
         return progressed
 
-    def add(self, feed: "Feed", block: Block) -> None:
-        """Take records in."""
-        if self.wall_clock == "append_time":
+    def _take_in(self, feed: Feed, block: Block) -> None:
+        if self.call.work.wall_clock == "append_time":
             feed.raw.extend(zip(block.offsets, block.timestamps, strict=True))
         self.task.add(feed.partition, block)
 
-    def add_from_stage(self, partition: TopicPartition, block: Block) -> None:
-        """Take records in that a task of the same stage has just written."""
-        self.add(next(feed for feed in self.feeds if feed.partition == partition), block)
-
-    def process(self, limit: int) -> int:
-        """Process what is certain; return the number of records."""
-        task = self.task
-        if self.wall_clock == "append_time":
+    def process(self, now_ms: int, limit: int, queue: PartitionQueue | None = None) -> int:
+        """Process what is certain; return the number of records.  Time is that of the records, if any."""
+        task, clock, wall_clock = self.task, self.call.clock, self.call.work.wall_clock
+        if wall_clock == "append_time":
             self._advance_clock()
             limit = 1
-        count = task.process(self.clock.now_ms(), limit)
-        if count and self.wall_clock == "append_time":
-            task.punctuate(self.clock.now_ms())
-        elif count and self.wall_clock == "skip":
-            self.clock.advance_to(task.queues.stream_time_ms)
+        count = task.process(clock.now_ms(), limit, queue)
+        if count and wall_clock == "append_time":
+            task.punctuate(clock.now_ms())
+        elif count and wall_clock == "skip":
+            clock.advance_to(task.queues.stream_time_ms)
         if count:
             self.records_in += count
             self.is_touched = True
@@ -159,56 +243,76 @@ class TaskRun:
 
     def _advance_clock(self) -> None:
         """Set the wall clock to when the next record was appended."""
-        heads = [(queue.head_ms, queue.index, queue) for queue in self.task.queues if queue.size]
-        if not heads:
+        queue = self.task.queues.head
+        if queue is None:
             return
-        queue = min(heads)[2]
-        raw = next(feed.raw for feed in self.feeds if feed.partition == queue.partition)
+        raw = self.feeds[queue.partition].raw
         offset = queue.batches[0].offsets[queue.start]
         while raw[0][0] < offset:
             raw.popleft()
-        self.clock.advance_to(raw[0][1])
+        self.call.clock.advance_to(raw[0][1])
 
     def send(self) -> list[tuple[TopicPartition, Block]]:
-        """Write outputs; return those that stay within the stage, with their offsets."""
-        around = []
+        """Write outputs; return them with their offsets."""
+        sent = []
         for partition, block in self.task.take_outputs():
             kind, name = self.places.get(partition) or self._place(partition)
             first = self.writer.next_offset(kind, name)
             self.writer.append(kind, name, block)
             self.records_out += len(block)
-            around.append((partition, evolve(block, offsets=range(first, first + len(block)))))
+            sent.append((partition, evolve(block, offsets=range(first, first + len(block)))))
         if self.task.uncommitted_bytes > MAX_UNCOMMITTED_BYTES:
             write_back(self.task)
-        return around
+        return sent
 
     def _place(self, partition: TopicPartition) -> tuple[Kind, TopicPartition]:
-        logical = logical_of(self.plan, partition)
-        if self.plan.is_internal(logical.topic):
+        plan = self.call.plan
+        logical = logical_of(plan, partition)
+        if plan.is_internal(logical.topic):
             place: tuple[Kind, TopicPartition] = ("repartition", partition)
         else:
-            place = ("through", partition) if logical.topic in self.plan.fed else ("sink", logical)
+            place = ("through", partition) if logical.topic in plan.fed else ("sink", logical)
         self.places[partition] = place
         return place
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether everything is at hand that could come before the next record."""
-        return all(queue.size or queue.is_loop or (queue.is_ended and queue.is_caught_up) for queue in self.task.queues)
+    def report(self) -> TaskReport:
+        """Return what became of the task, its stores written if it has done anything.
 
-
-def _feed(work: StageWork, given: InputWork) -> Feed:
-    blocks = ExtentReader(work.root).blocks(given.extents, given.position, given.end)
-    return Feed(given.partition, blocks, max(given.position, given.end), given.is_ended)
-
-
-def _lanes_written(plan: ApplicationPlan, work: StageWork) -> Iterator[TopicPartition]:
-    """Yield the lanes that the tasks of a call write: those it also reads are within its cycle."""
-    writers = {item.task_id for item in work.tasks}
-    for item in work.tasks:
-        for given in plan.inputs(item.task_id):
-            if plan.producer_of(given.topic, given.partition) in writers:
-                yield given.partition
+        Raises:
+            ReplayError: it cannot be continued in a further slice, or nothing can be written.
+        """
+        task, work = self.task, self.call.work
+        strays = task.uncarried_timers()
+        if strays and not work.is_last:
+            raise ReplayError(
+                f"node {strays[0]!r} schedules punctuations outside of init(), which cannot be carried from one slice "
+                "to the next; schedule them in init(), or replay without slices"
+            )
+        write_back(task)
+        number = self.task_id.partition
+        if self.is_touched or set(self.work.stores) != set(self.stores):
+            contents = {name: (store, number) for name, store in self.stores.items()}
+            stores = write_contents(work.root, self.call.file(self.task_id, ".stores.parquet"), contents)
+        else:
+            stores = dict(self.work.stores)
+        saved = task.checkpoint().to_json()
+        if work.wall_clock != "error":
+            saved["wall_clock_ms"] = self.call.clock.now_ms()
+        ends = dict(self.work.ends)
+        for kind, partition, extent in self.writer.written:
+            ends[kind, partition] = extent.last + 1
+        return TaskReport(
+            self.task_id,
+            task.positions(),
+            saved,
+            stores,
+            tuple(self.writer.written),
+            ends,
+            counters_of(self.metrics),
+            self.records_in,
+            self.records_out,
+            self.metrics.examples(),
+        )
 
 
 def _refuse_wall_clock_sources(plan: ApplicationPlan, item: TaskWork) -> None:
@@ -222,50 +326,10 @@ def _refuse_wall_clock_sources(plan: ApplicationPlan, item: TaskWork) -> None:
             )
 
 
-def report_of(work: StageWork, run: TaskRun, attempt: str) -> TaskReport:
-    """Return what became of a task, its stores written if it has done anything.
-
-    Raises:
-        ReplayError: it cannot go on in a further slice, or nothing can be written.
-    """
-    task = run.task
-    strays = task.uncarried_timers()
-    if strays and not work.is_last:
-        raise ReplayError(
-            f"node {strays[0]!r} schedules punctuations outside of init(), which cannot be carried from one slice to "
-            "the next; schedule them in init(), or replay without slices"
-        )
-    write_back(task)
-    number = task.task_id.partition
-    if run.is_touched or set(run.work.stores) != set(run.stores):
-        name = f"{work.folder}/{task.task_id}-{attempt}.stores.parquet"
-        stores = write_contents(work.root, name, {name: (store, number) for name, store in run.stores.items()})
-    else:
-        stores = dict(run.work.stores)
-    saved = task.checkpoint().to_json()
-    if work.wall_clock != "error":
-        saved["wall_clock_ms"] = run.clock.now_ms()
-    ends = dict(run.work.ends)
-    for kind, partition, extent in run.writer.written:
-        ends[kind, partition] = extent.last + 1
-    return TaskReport(
-        task.task_id,
-        task.positions(),
-        saved,
-        stores,
-        tuple(run.writer.written),
-        ends,
-        counters_of(run.metrics),
-        run.records_in,
-        run.records_out,
-        run.metrics.examples(),
-    )
-
-
 def counters_of(metrics: Metrics) -> dict[tuple[str, str], int]:
-    """Return the counters of a task that its replay keeps, by name and node: what was dropped, and of how many.
+    """Return the counters of a task that its replay keeps, by name and node: dropped records, and records read.
 
-    How many records it has read stands under the number of its sub-topology.
+    The latter are under the number of the task's sub-topology.
     """
     result: dict[tuple[str, str], int] = {}
     for key, count in metrics.snapshot().items():

@@ -1,0 +1,110 @@
+"""The order of processing: of several inputs the one with the lowest head timestamp is always next.
+
+The one rule for the inputs of a task (``queues``), the lanes of a partition (``lanes``) and the tasks of a
+stage (``stage``); ties go to whichever comes first among them.  Each input keeps its own order: a record
+with a lower timestamp than the one before it waits for that one.  So taking the lowest head, again and
+again, is a sort by the running maximum of each input's timestamps (``core.loops.head_places``).  Pure;
+imports core only.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from attrs import define
+
+from streams.core.records import Headers
+
+T = TypeVar("T")
+
+
+class RecordColumns(Protocol):
+    """Records as columns of equal length: a raw block, or a deserialized batch."""
+
+    @property
+    def keys(self) -> Sequence[Any]:
+        """Keys, of whatever type."""
+        ...
+
+    @property
+    def values(self) -> Sequence[Any]:
+        """Values, of whatever type."""
+        ...
+
+    @property
+    def timestamps(self) -> Sequence[int]:
+        """Event times in milliseconds."""
+        ...
+
+    @property
+    def headers(self) -> Sequence[Headers] | None:
+        """Headers, None if no record has any."""
+        ...
+
+
+C = TypeVar("C", bound=RecordColumns)
+
+
+@define(eq=False)
+class Span(Generic[T, C]):
+    """The next records of one input: those rows of ``columns``, from ``start``, that have a place."""
+
+    input: T
+    columns: C
+    start: int
+    #: ``head_places`` of the rows.
+    places: list[int]
+    #: Whether further records of this input may follow, so that none of a later place is certain.
+    is_open: bool = True
+
+    @property
+    def stop(self) -> int:
+        """Row after the last one."""
+        return self.start + len(self.places)
+
+
+def lowest_head(items: Iterable[T], head_ms: Callable[[T], int]) -> T | None:
+    """Return the item with the lowest head timestamp, the first of several; None if there are no items."""
+    return min(items, key=head_ms, default=None)
+
+
+def certain(spans: "list[Span[T, C]]") -> "list[Span[T, C]]":
+    """Cut the spans to where their order is certain, before any record that may still follow; leave out empty ones."""
+    bounds = [span.places[-1] for span in spans if span.is_open]
+    if not bounds:
+        return spans
+    bound = min(bounds)
+    for span in spans:
+        if span.places[-1] > bound:
+            span.places = span.places[: bisect_right(span.places, bound)]
+    return [span for span in spans if span.places]
+
+
+class Merged(NamedTuple):
+    """Records of several spans in their order; ``pick`` arranges a further column, given span after span."""
+
+    keys: Sequence[Any]
+    values: Sequence[Any]
+    timestamps: Sequence[int]
+    headers: Sequence[Headers] | None
+    pick: Callable[[Sequence[Any]], tuple[Any, ...]]
+
+
+def merge(spans: "Sequence[Span[T, C]]") -> Merged:
+    """Merge the records of two spans or more."""
+    keys: list[Any] = []
+    values: list[Any] = []
+    timestamps: list[int] = []
+    places: list[int] = []
+    headers: list[Headers] | None = [] if any(span.columns.headers is not None for span in spans) else None
+    for span in spans:
+        columns, rows = span.columns, slice(span.start, span.stop)
+        keys += columns.keys[rows]
+        values += columns.values[rows]
+        timestamps += columns.timestamps[rows]
+        places += span.places
+        if headers is not None:
+            headers += columns.headers[rows] if columns.headers is not None else [()] * len(span.places)
+    pick = itemgetter(*sorted(range(len(places)), key=places.__getitem__))
+    return Merged(pick(keys), pick(values), pick(timestamps), None if headers is None else pick(headers), pick)
