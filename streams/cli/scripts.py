@@ -7,6 +7,7 @@ its classes can be found again by name.
 import importlib.util
 import sys
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,8 +23,6 @@ from streams.topology.graph import Topology
 
 #: The function that makes the topology unless another is named.
 DEFAULT_FUNCTION = "topology"
-#: Scripts that ran for a function in the settings: they are not run again for their topology.
-_PRELOADED: dict[Path, ModuleType] = {}
 
 
 @frozen
@@ -63,7 +62,7 @@ def source(script: Script) -> TopologySource:
     Raises:
         ScriptError: it does not load, or has no such function.
     """
-    module = _PRELOADED.get(script.path.resolve()) or _run(script.path)
+    module = _run(script.path)
     made: TopologySource | None = getattr(module, script.function, None)
     if made is None:
         raise ScriptError(_no_function(module, script))
@@ -84,9 +83,7 @@ def function_named(script: Script, option: str, text: str) -> Any:
     module_name, _, name = text.rpartition(":")
     resolved = script.path.resolve()
     if module_name in ("", script.path.stem):
-        if resolved not in _PRELOADED:
-            _PRELOADED[resolved] = _run(script.path)
-        module = _PRELOADED[resolved]
+        module = _run(script.path)
     else:
         _put_first(resolved)
         try:
@@ -117,7 +114,7 @@ def built(script: Script, made: TopologySource, config: StreamsConfig) -> Topolo
 
 
 def _run(path: Path) -> ModuleType:
-    """Run a script as a module.
+    """Run a script as a module; once, although its functions are asked for after its topology or before.
 
     Raises:
         ScriptError: there is no such script, or it fails.
@@ -127,6 +124,11 @@ def _run(path: Path) -> ModuleType:
     if not path.is_file():
         raise ScriptError(f"{path}: there is no such script{_similar(path)}")
     resolved = path.resolve()
+    return _run_once(path, resolved, resolved.stat().st_mtime_ns)
+
+
+@cache
+def _run_once(path: Path, resolved: Path, _changed_ns: int) -> ModuleType:
     _put_first(resolved)
     name = _module_name(resolved)
     spec = importlib.util.spec_from_file_location(name, resolved)

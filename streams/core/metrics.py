@@ -88,12 +88,6 @@ class Metrics:
         """Return all current values."""
         return {key: counter.value for key, counter in list(self._counters.items())}
 
-    def drop_task(self, task: Any) -> None:
-        """Remove the counters of a task that moved to another instance."""
-        for key in [key for key in list(self._counters) if key.task == task]:
-            self._counters.pop(key, None)
-            self._examples.pop(key, None)
-
 
 @frozen
 class Dropped:

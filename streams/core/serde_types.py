@@ -9,6 +9,7 @@ import operator
 import types
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any, Literal, NewType, TypeVar, Union, get_args, get_origin, overload
 from uuid import UUID as Uuid
 
@@ -33,8 +34,6 @@ _BY_TYPE: dict[Any, Serde[Any]] = {
     Uuid: UUID,
     datetime: DATETIME,
 }
-#: Serdes by form, so that equal forms share one.
-_made: dict[Any, Serde[Any]] = {}
 
 
 @overload
@@ -58,12 +57,16 @@ def serde_for(form: Any) -> Serde[Any]:
     if isinstance(form, Serde):
         return form
     try:
-        known = _BY_TYPE.get(form) or _made.get(form)
+        hash(form)
     except TypeError:  # An unhashable form, such as Literal of a list, is not cached.
         return _make(form)
-    if known is None:
-        known = _made[form] = _make(form)
-    return known
+    return _BY_TYPE.get(form) or _shared(form)
+
+
+@cache
+def _shared(form: Any) -> Serde[Any]:
+    """Return one serde for equal forms."""
+    return _make(form)
 
 
 def _make(form: Any) -> Serde[Any]:

@@ -116,11 +116,6 @@ class Committer:
         self.producer.flush()
         self._ask_about_refusals()
 
-    @property
-    def has_open_transaction(self) -> bool:
-        """Whether records wait for the commit of their transaction."""
-        return self._has_begun
-
     def forget(self, task_id: TaskId) -> None:
         """A task is closed without a commit."""
         self._changes.pop(task_id, None)

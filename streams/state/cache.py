@@ -58,11 +58,6 @@ class RecordCache:
     size_bytes: int = 0
     _sections: dict[str, Section] = field(factory=dict)
 
-    @property
-    def is_on(self) -> bool:
-        """Whether anything is held back at all."""
-        return self.max_bytes > 0
-
     def register(
         self,
         section: str,
@@ -117,11 +112,6 @@ class RecordCache:
     def flush(self, section: str) -> None:
         """Emit all updates of ``section``, in the order of each key's last update."""
         self._flush(self._section(section))
-
-    def flush_all(self) -> None:
-        """Flush every section, in the order of registration."""
-        for section in list(self._sections.values()):
-            self._flush(section)
 
     def resize(self, max_bytes: int) -> None:
         """Change the bound; sections go in turn until what is held fits."""

@@ -279,10 +279,6 @@ class Topology:
             for parent in node.parents:
                 self.children[parent].append(node.name)
 
-    def replace_node(self, node: Node) -> None:
-        """Replace a node by another one with the same name and parents."""
-        self.nodes[node.name] = node
-
     def sources(self) -> list[SourceNode]:
         """Return source nodes in order of adding."""
         return [node for node in self.nodes.values() if isinstance(node, SourceNode)]

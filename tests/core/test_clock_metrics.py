@@ -51,6 +51,3 @@ def test_counters_are_kept_per_task_and_node() -> None:
     assert metrics.sum("dropped-records") == 4
     assert metrics.sum("dropped-records", task="0_1") == 1
     assert metrics.snapshot()[MetricKey(None, None, "process-total")] == 9
-
-    metrics.drop_task("0_0")
-    assert metrics.sum("dropped-records", node="a") == 1

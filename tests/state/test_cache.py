@@ -52,7 +52,7 @@ def test_what_came_and_went_between_flushes_is_not_emitted() -> None:
     cache.put("s", "a", None, 1, 10)
     cache.put("s", "a", 1, None, 11)
     cache.put("s", "b", 1, None, 12)
-    cache.flush_all()
+    cache.flush("s")
 
     assert emitted["s"] == [("b", None, 1, 12)]
 
@@ -61,7 +61,6 @@ def test_cache_of_no_size_emits_at_once() -> None:
     cache, emitted = cache_of(0, "s")
     cache.put("s", "a", None, 1, 10)
 
-    assert not cache.is_on
     assert emitted["s"] == [("a", 1, None, 10)]
 
 

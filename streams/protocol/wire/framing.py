@@ -55,11 +55,6 @@ class FrameReader:
     # Bytes that have to be there before there is anything to do.
     _wanted: int = field(default=_SIZE.size, init=False)
 
-    @property
-    def is_between_frames(self) -> bool:
-        """Whether no frame has begun: an end of the connection here loses nothing."""
-        return self._size == 0
-
     def feed(self, data: bytes) -> list[bytes]:
         """Take bytes as they come; return the frames that they complete, without their lengths.
 

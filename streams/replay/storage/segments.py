@@ -9,6 +9,7 @@ An ``Extent`` says where a stretch lies; a partition is a list of them.
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from attrs import define, field
@@ -31,8 +32,6 @@ _COLUMNS = ("offset", "key", "value", "timestamp", "headers")
 
 #: A file that is kept for long has the digest of its bytes in its name, so that whoever reads it can tell.
 _SEALED = re.compile(r"-([0-9a-f]{32})\.b2\.parquet$")
-#: Files that this process has checked, by name, size and time of change: each is read many times.
-_CHECKED: set[tuple[str, int, int]] = set()
 
 
 class Extent(NamedTuple):
@@ -388,16 +387,17 @@ def check_seal(place: Place) -> None:
         ReplayError: it has changed since it was written, or cannot be read.
     """
     told = _SEALED.search(place.uri)
-    if told is None:
-        return
-    state = place.state()
-    if state in _CHECKED:
-        return
-    if place.digest() != told[1]:
+    if told is not None:
+        _check_content(place, told[1], place.state())
+
+
+@cache
+def _check_content(place: Place, digest: str, _state: tuple[str, int, int]) -> None:
+    """Compare the bytes of a file with a digest; a file with the same size and time of change only once."""
+    if place.digest() != digest:
         raise ReplayError(
             f"{place}: is damaged: its bytes are not those that were written; take it from a copy, or make it again"
         )
-    _CHECKED.add(state)
 
 
 def place_of(root: Place, file: str) -> Place:

@@ -41,7 +41,6 @@ def test_frames_are_the_same_however_their_bytes_arrive(contents, data):
         found += reader.feed(stream[start:end])
 
     assert found == contents
-    assert reader.is_between_frames
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 101, 0x16030100])
@@ -58,7 +57,6 @@ def test_nothing_is_made_for_bytes_that_are_only_promised():
     reader = FrameReader()
 
     assert reader.feed(struct.pack(">i", 50_000_000) + bytes(100)) == []
-    assert not reader.is_between_frames
     assert reader.feed(bytes(1000)) == []
 
 
