@@ -73,12 +73,7 @@ def _has_non_finite(value: Any) -> bool:
     return False
 
 
-def typed_json(
-    name: str,
-    form: Any,
-    accepted: tuple[type, ...] | None,
-    recipe: Recipe,
-) -> Serde[Any]:
+def typed_json(name: str, form: Any, accepted: tuple[type, ...] | None, recipe: Recipe) -> Serde[Any]:
     """Return the JSON serde of a type form.
 
     ``accepted`` are the valid classes of the outermost type of a value, None for any; inner types are

@@ -51,8 +51,8 @@ _VARINTS = _Varints()
 
 
 def _continued(data: bytes, position: int, low: int) -> tuple[int, int]:
-    """Read on a varint whose first two bytes gave ``low`` (14 bits); return it and the next position."""
-    result, shift = low, 14
+    """Read the rest of a varint whose first byte gave ``low`` (7 bits); return it and the next position."""
+    result, shift = low, 7
     while True:
         byte = data[position]
         position += 1
@@ -69,10 +69,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     raw = data[position]
     position += 1
     if raw > 127:
-        raw = raw & 127 | data[position] << 7
-        position += 1
-        if raw > 16_383:
-            raw, position = _continued(data, position, raw - 16_384)
+        raw, position = _continued(data, position, raw & 127)
     return (raw >> 1) ^ -(raw & 1), position
 
 
@@ -182,35 +179,27 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
     sections: dict[bytes, Headers] = {}
     add_key, add_value, add_time = keys.append, values.append, times.append
     p = 0
-    # Varints of one and two bytes are read in place; a call each would double the time.
+    # Varints of one byte are read in place: a call for each would double the time.
     for twice in range(0, 2 * count, 2):
         n, p = data[p], p + 1
         if n > 127:
-            n, p = n & 127 | data[p] << 7, p + 1
-            if n > 16_383:
-                n, p = _continued(data, p, n - 16_384)
+            n, p = _continued(data, p, n & 127)
         end = p + (n >> 1 ^ -(n & 1))
         # One byte of record attributes is skipped: it has no meaning so far.
         n, p = data[p + 1], p + 2
         if n > 127:
-            n, p = n & 127 | data[p] << 7, p + 1
-            if n > 16_383:
-                n, p = _continued(data, p, n - 16_384)
+            n, p = _continued(data, p, n & 127)
         add_time(n)
         n, p = data[p], p + 1
         if n > 127:
-            n, p = n & 127 | data[p] << 7, p + 1
-            if n > 16_383:
-                n, p = _continued(data, p, n - 16_384)
+            n, p = _continued(data, p, n & 127)
         if n != twice and deltas is None:
             deltas = list(range(0, twice, 2))
         if deltas is not None:
             deltas.append(n)
         n, p = data[p], p + 1
         if n > 127:
-            n, p = n & 127 | data[p] << 7, p + 1
-            if n > 16_383:
-                n, p = _continued(data, p, n - 16_384)
+            n, p = _continued(data, p, n & 127)
         if n & 1:
             add_key(None)
         else:
@@ -218,9 +207,7 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
             add_key(data[start:p])
         n, p = data[p], p + 1
         if n > 127:
-            n, p = n & 127 | data[p] << 7, p + 1
-            if n > 16_383:
-                n, p = _continued(data, p, n - 16_384)
+            n, p = _continued(data, p, n & 127)
         if n & 1:
             add_value(None)
         else:

@@ -3,9 +3,10 @@
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, Unpack
 
 from streams.core.clock import SystemClock
@@ -92,29 +93,34 @@ def replay(
         Options(wall_clock, final_flush, store),
     )
     with ExitStack() as stack:
-        if directory is None:
-            folder = tempfile.TemporaryDirectory(prefix="streams-replay-")
-            root = Place(folder.name)
-            stack.callback(folder.cleanup)
-        else:
-            root = Place(os.fspath(directory)).absolute()
-            root.check_target()
+        root = _folder(directory, stack)
         session = ReplaySession(request, root)
+        runner: Any
         if executor == "spark":
             from streams.replay.spark import SparkExecutor
 
-            runner: Any = SparkExecutor.of(spark, master, root, with_ui=progress is not None)
-            stack.callback(runner.close)
-            table: Callable[[str], Any] = lambda name: runner.table(session, name)  # noqa: E731
+            runner = SparkExecutor.of(spark, master, root, with_ui=progress is not None)
+            table = partial(runner.table, session)
         else:
             runner = LocalExecutor(processes or os.cpu_count() or 1)
-            stack.callback(runner.close)
-            table = lambda name: arrow_table(session, name)  # noqa: E731
+            table = partial(arrow_table, session)
+        stack.callback(runner.close)
         drive(session, runner, progress, only_plan=explain)
         closing = stack.pop_all()
         result = ReplayResult(session, Outputs(session, table), Stores(session), closing.close)
     _check_late(result, limit, is_given=max_dropped is not None)
     return result
+
+
+def _folder(directory: str | os.PathLike[str] | None, stack: ExitStack) -> Place:
+    """Return the folder of a replay: a temporary one that ``stack`` deletes, unless one is given."""
+    if directory is None:
+        folder = tempfile.TemporaryDirectory(prefix="streams-replay-")
+        stack.callback(folder.cleanup)
+        return Place(folder.name)
+    root = Place(os.fspath(directory)).absolute()
+    root.check_target()
+    return root
 
 
 def _check_late(result: ReplayResult, limit: DropLimit, *, is_given: bool) -> None:
