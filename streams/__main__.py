@@ -1,4 +1,4 @@
-"""``python -m streams``: the same program as the script ``streams``."""
+"""``python -m streams``: the same program as the ``streams`` script."""
 
 import sys
 

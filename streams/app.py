@@ -1,4 +1,4 @@
-"""Where DSL, runtime, broker and clients are wired: ``Streams`` and ``run``; bounded runs have ``bounded``.
+"""``Streams`` and ``run``: an application with its broker and clients; ``bounded`` has bounded runs.
 
 Imports everything below; nothing below imports it.
 """
@@ -30,12 +30,12 @@ from streams.runtime.queries import KeyPartitioner, KeyQueryMetadata, StoreView,
 from streams.runtime.restore import RestoreListener
 from streams.topology.subtopologies import PartitionGrouper
 
-#: How long ``run`` waits between two looks at what has ended.
+#: Interval in milliseconds between two checks of ``run``.
 _LOOK_MS = 50
 
 
 def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster, EmbeddedBroker | None]:
-    """Return the cluster to run on, and the broker to close with the application if it was made for it."""
+    """Return the cluster to run on, and the broker to close with the application if it was created for it."""
     if config.bootstrap_servers:
         if broker is not None:
             raise ConfigError("both broker= and bootstrap_servers= are given: give one of them")
@@ -53,20 +53,20 @@ def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster,
 class Streams:
     """A running application: ``start``, ``close``, its state and its stores.
 
-    As a context manager it is started and closed; a failure of the application is raised at the end of the
-    block, or noted with the error that ends the block.
+    As a context manager it is started and closed.  A failure of the application is raised at the end of the
+    block, or added as a note to the error that ends the block.
 
-    ``topology`` is a function of the builder or a built ``Topology``; ``broker`` an
-    ``EmbeddedBroker`` (one is made, and closed with the application, if none is given).  With
-    ``bootstrap_servers`` it runs on a Kafka cluster: source and sink topics must exist there, internal ones are
-    made.  Settings are those of ``StreamsConfig``.  Several instances with one application id share the partitions.
+    ``topology`` is a function of the builder or a built ``Topology``.  ``broker`` is an
+    ``EmbeddedBroker`` (default: a new one, closed with the application).  With ``bootstrap_servers`` the
+    application runs on a Kafka cluster: source and sink topics must exist there, internal topics are created.
+    Settings are those of ``StreamsConfig``.  Instances with the same application id share the partitions.
 
-    ``on_state`` is called with the new and the old state; ``on_restore`` with a task, a store, the
-    records restored and those to restore.  ``on_exception`` is asked what to do when a thread has
-    failed: replace it, stop this instance (what happens without a handler), or stop them all.
+    ``on_state`` is called with the new and the old state; ``on_restore`` with a task, a store, the number of
+    restored records and of records to restore.  ``on_exception`` decides what to do when a thread has
+    failed: replace it, stop this instance (default), or stop all instances.
 
     Raises:
-        ConfigError: a setting is unknown or does not fit.
+        ConfigError: a setting is unknown or invalid.
         TopologyError: the topology cannot be built.
     """
 
@@ -101,7 +101,7 @@ class Streams:
 
     @property
     def state(self) -> State:
-        """Where the application is in its life; ERROR stays, also when it is closed."""
+        """Current state of the application; ERROR is final, even after ``close``."""
         return self._instance.state
 
     @property
@@ -111,11 +111,11 @@ class Streams:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended the application, if it failed."""
+        """The error that stopped the application, None if it has not failed."""
         return self._instance.failure
 
     def start(self) -> None:
-        """Start the threads; topics are checked and made first.
+        """Check topics, create missing internal ones, and start the threads.
 
         Raises:
             TopologyError: inputs are missing or not co-partitioned.
@@ -126,7 +126,7 @@ class Streams:
     def wait(self, timeout_ms: int | None = None) -> bool:
         """Wait until all threads have ended; return whether they have.
 
-        ``timeout_ms`` None waits for ever.
+        ``timeout_ms`` None (default) waits without limit.
 
         Raises:
             ClientClosedError: the application was not started.
@@ -140,12 +140,12 @@ class Streams:
         return has_ended
 
     def close(self, timeout_ms: int | None = None) -> bool:
-        """Commit, stop and close; return whether that was done in time.  Harmless when repeated.
+        """Commit, stop and close; return False if that took longer than ``timeout_ms``.  Idempotent.
 
-        ``timeout_ms`` None waits for ever.
+        ``timeout_ms`` None (default) waits without limit.
 
         Raises:
-            StreamsError: the application failed; it is closed all the same.
+            StreamsError: the application failed; it is closed anyway.
         """
         is_done = self._instance.close(timeout_ms)
         if is_done and self._own_broker is not None:
@@ -161,24 +161,24 @@ class Streams:
         """Start one more stream thread; return its name.
 
         Raises:
-            ClientClosedError: the application does not run.
+            ClientClosedError: the application is not running.
         """
         return self._instance.add_thread()
 
     def remove_thread(self, timeout_ms: int | None = None) -> str | None:
-        """Stop one stream thread; return its name, None if it has not ended in time.
+        """Stop one stream thread; return its name, None if it has not ended within ``timeout_ms``.
 
         Raises:
-            ClientClosedError: the application does not run.
+            ClientClosedError: the application is not running.
         """
         return self._instance.remove_thread(timeout_ms)
 
     def pause(self) -> None:
-        """Stop processing on this instance, not membership: its tasks stay with it until ``resume``."""
+        """Pause processing on this instance until ``resume``; it stays in the group and keeps its tasks."""
         self._instance.pause()
 
     def resume(self) -> None:
-        """Go on processing."""
+        """Resume processing on this instance."""
         self._instance.resume()
 
     @property
@@ -187,12 +187,10 @@ class Streams:
         return self._instance.is_paused
 
     def clean_up(self) -> None:
-        """Delete the state that this application has on this machine; it is restored from the changelogs.
-
-        Nothing else ever deletes it.
+        """Delete the application's local state; it is restored from the changelogs.
 
         Raises:
-            ClientClosedError: the application runs.
+            ClientClosedError: the application is running.
             StateLockedError: another instance uses the state directory.
         """
         if not self._instance.is_closed:
@@ -200,20 +198,20 @@ class Streams:
         self._instance.home.clean_up()
 
     def copies(self) -> list[TaskId]:
-        """Return the tasks of which this instance keeps standby copies now."""
+        """Return the current standby tasks of this instance."""
         return sorted(
             task for found in self._instance.ask(lambda thread: list(thread.task_set.copies)) for task in found
         )
 
     def tasks(self) -> list[TaskId]:
-        """Return the tasks that run on this instance now."""
+        """Return the current active tasks of this instance."""
         return sorted(task for found in self._instance.ask(lambda thread: list(thread.tasks)) for task in found)
 
     def store(self, name: str, *, partitioner: KeyPartitioner | None = None) -> StoreView:
-        """Return a read-only view of what this instance has of a store.
+        """Return a read-only view of the local partitions of a store.
 
-        ``partitioner`` is that of the producer, where a source topic before the store is written with
-        one of its own: it gets topic, key, None and the partition count.
+        ``partitioner`` is the producer's, needed if a source topic upstream of the store is written with a
+        custom one; called with topic, key, None and the partition count.
 
         Raises:
             UnknownStateStoreError: the topology has no such store.
@@ -222,12 +220,12 @@ class Streams:
         return StoreView(self._instance, name, partitioner)
 
     def owner_of(self, store: str, key: Any, *, partitioner: KeyPartitioner | None = None) -> KeyQueryMetadata:
-        """Return which member of the group has a key of a store, and which keep copies of it (KIP-535).
+        """Return the group members with the active task and the standby tasks for a key of a store (KIP-535).
 
-        As the leader has told at the last rebalance; ``partitioner`` as for ``store``.
+        The result is that of the last rebalance.  ``partitioner`` as for ``store``.
 
         Raises:
-            InvalidStateStoreError: there is no such store, or this cannot be told now.
+            InvalidStateStoreError: there is no such store, or the owner is unknown now.
         """
         return owner_of(self._instance, store, key, partitioner)
 
@@ -248,7 +246,7 @@ class Streams:
             if error is None:
                 raise
             if failure is not error:
-                # What ended the block goes on; that the application had failed may well be why.
+                # The error of the block is raised; the application's failure may be its cause.
                 error.add_note(f"application {self.config.application_id!r} failed: {failure}")
 
 
@@ -277,7 +275,7 @@ def run(
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
     try:
         with streams:
-            # An event wait in short steps: signals are delivered between them.
+            # Wait in short steps: signals are delivered between them.
             while not stop.is_set() and not streams.wait(_LOOK_MS):
                 pass
     finally:

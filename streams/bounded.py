@@ -1,7 +1,7 @@
-"""Bounded runs: a topology over inputs that end, on an embedded broker of the run.
+"""Bounded runs: a topology over finite inputs, on an embedded broker of the run.
 
-The instance is the one that runs live; a feeder reads the inputs into their topics, and the run ends when
-every task has come to the end of all that it reads.  Imports everything below; nothing below imports it.
+Uses the same instance as a live run.  A feeder reads the inputs into their topics; the run ends when
+every task has processed all of its inputs.  Imports everything below; nothing below imports it.
 """
 
 import threading
@@ -33,18 +33,18 @@ from streams.topology.subtopologies import sub_topologies
 
 #: Reads the rows of a file as blocks by partition: (partition count, rows to skip) -> batches.
 RowReader = Callable[[int, int], Iterator[list[tuple[int, Block]]]]
-#: Tells where the rows of an input begin: the ends of its topic's partitions -> the offset of the first row in each.
+#: From the end offsets of a topic's partitions to the offset of the input's first row in each.
 Begins = Callable[[Sequence[int]], Sequence[int]]
 
-#: How long a bounded run waits between two looks at its progress.
+#: Interval in milliseconds between two checks of progress.
 _LOOK_MS = 50
-#: Records that a bounded run reads ahead of its tasks while these get on.
+#: Maximum number of records fed ahead of the tasks, while these make progress.
 _READ_AHEAD = 200_000
 
 
 @frozen
 class Progress:
-    """How far a bounded run is; ``records_total`` is None until every input is read."""
+    """The progress of a bounded run; ``records_total`` is None until every input is read."""
 
     records_in: int
     records_total: int | None
@@ -55,9 +55,9 @@ class Progress:
 
 @define(eq=False)
 class BoundedRun:
-    """A finished bounded run: its outputs can be read until it is closed.
+    """A finished bounded run; its outputs can be read until it is closed.
 
-    A topic that several tasks write is in the one order of its lanes; see ``runtime.lanes``.
+    A topic that several tasks write is in the order of its lanes; see ``runtime.lanes``.
     """
 
     broker: EmbeddedBroker
@@ -65,9 +65,9 @@ class BoundedRun:
     topology: Topology = field(repr=False)
 
     def read_output(self, topic: str) -> Iterator[tuple[int, Block]]:
-        """Yield the records of a topic as (partition, block), partition by partition, in their order.
+        """Yield the records of a topic as (partition, block), by partition and offset.
 
-        Offsets are without gaps: ends of transactions are not counted.
+        Offsets have no gaps: transaction markers are not counted.
         """
         for number in range(self.broker.topics().get(topic, 0)):
             partition = TopicPartition(topic, number)
@@ -84,7 +84,7 @@ class BoundedRun:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Return how many records were dropped, by node."""
+        """Number of dropped records, by node."""
         result: dict[str, int] = {}
         for key, count in self.metrics.snapshot().items():
             if key.name == "dropped-records" and count:
@@ -93,11 +93,11 @@ class BoundedRun:
         return result
 
     def drops(self) -> list[Dropped]:
-        """Return which records were dropped: node, reason, count, and what the first of them was."""
+        """Return the dropped records by node and reason, with their count and the first record."""
         return self.metrics.drops()
 
     def close(self) -> None:
-        """Close the broker; a temporary one is gone."""
+        """Close the broker; a temporary one is deleted."""
         self.broker.close()
 
     def __enter__(self) -> Self:
@@ -119,15 +119,14 @@ def run_bounded(
     progress: Callable[[Progress], None] | None = None,
     begins: Mapping[str, Begins] | None = None,
 ) -> BoundedRun:
-    """Run a topology over inputs that end, and end with them.
+    """Run a topology over finite inputs until all are processed.
 
-    The result does not depend on the speed of the tasks, the poll size or the number of threads, nor
-    does the order of any topic, be it written by several tasks or read by others of them.  A topic
-    that the application writes and reads may have an input too.
-    Inputs of global tables are read whole before the first record of the others is processed.
-    With ``state_dir`` everything is kept there, and a further run takes up where this one was; what
-    it writes goes behind what is there.  ``begins`` tells, for inputs whose topics have records from elsewhere
-    before, where their first rows lie; for others it is the beginning of the topic.
+    Results, including the order of every topic, do not depend on the speed of the tasks, the poll size or
+    the number of threads.  A topic that the application both writes and reads may have an input too.
+    Inputs of global tables are read completely before the first record of the others is processed.
+    ``state_dir`` keeps the topics and state; a further run continues from them and appends to
+    their topics.  ``begins`` gives the offset of the first row of inputs whose topics have earlier records
+    (default: the start of the topic).
 
     Raises:
         StreamsError: an input cannot be read, user code failed, or the directory is in use.
@@ -157,7 +156,7 @@ def run_bounded(
         )
         globals_first = {topic for store in built.global_stores.values() for topic in store.source.topics}
         for topic in sorted(globals_first & set(inputs)):
-            rows = _fresh_rows(broker, topic, inputs[topic], lambda partition: partition, (begins or {}).get(topic))
+            rows = _new_rows(broker, topic, inputs[topic], lambda partition: partition, (begins or {}).get(topic))
             for batch in rows:
                 for partition, block in batch:
                     broker.append(partition, block)
@@ -183,12 +182,12 @@ def run_bounded(
 
 
 def _await_transactions(broker: EmbeddedBroker, timeout_ms: int) -> None:
-    """Wait until all is readable: a killed run may have left transactions open, which only time ends.
+    """Wait until no transaction is open; those of a killed run only end with their timeout.
 
-    This run has ended its own, and those of killed threads whose successors it had.
+    This run has ended its own, and those of killed threads that it has replaced.
 
     Raises:
-        TransactionError: one is still open after the time that it may take.
+        TransactionError: one is still open after its timeout.
     """
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + timeout_ms + _LOOK_MS
@@ -207,7 +206,11 @@ def _await_transactions(broker: EmbeddedBroker, timeout_ms: int) -> None:
 
 
 def _create_topics(broker: EmbeddedBroker, topology: Topology, inputs: Iterable[str], partitions: int | None) -> None:
-    """Create source and sink topics; an earlier run's must have the same partitions."""
+    """Create source and sink topics.
+
+    Raises:
+        TopologyError: a topic of an earlier run has another partition count.
+    """
     existing = broker.topics()
     named = (topic for sub in sub_topologies(topology) for topic in (*sub.source_topics, *sub.sink_topics))
     for name in dict.fromkeys((*named, *inputs)):
@@ -224,17 +227,17 @@ def _create_topics(broker: EmbeddedBroker, topology: Topology, inputs: Iterable[
             )
 
 
-def _fresh_rows(
+def _new_rows(
     broker: EmbeddedBroker,
     topic: str,
     reader: RowReader,
     place: Callable[[TopicPartition], TopicPartition],
     begins: Begins | None,
 ) -> Iterator[list[tuple[TopicPartition, Block]]]:
-    """Yield the rows of an input that are not in its topic yet, with the partitions that ``place`` gives.
+    """Yield the rows of an input that are not in its topic yet, with partitions mapped by ``place``.
 
-    After a crash some partitions may have got more of a batch than others, so each partition
-    skips what it has; a row's partition and the order within it never change.
+    After a crash some partitions may have more rows of a batch than others, so each partition is
+    skipped separately; a row's partition and the order within it never change.
     """
     count = broker.topics()[topic]
     places = [place(TopicPartition(topic, number)) for number in range(count)]
@@ -242,13 +245,13 @@ def _fresh_rows(
     firsts = [0] * count if begins is None else begins(ends)
     have = [end - first for end, first in zip(ends, firsts, strict=True)]
     for batch in reader(count, 0):
-        fresh = []
+        new = []
         for number, block in batch:
             skip = min(have[number], len(block))
             have[number] -= skip
             if skip < len(block):
-                fresh.append((places[number], block.slice(skip) if skip else block))
-        yield fresh
+                new.append((places[number], block.slice(skip) if skip else block))
+        yield new
 
 
 class _Feeder:
@@ -272,20 +275,20 @@ class _Feeder:
         topics = {topic for sub in plan.subs if not sub.is_global for topic in sub.source_topics}
         topics -= set(plan.topology.internal_topics)
         counts = broker.topics()
-        #: What comes from outside, lanes of tasks aside.
+        #: Partitions with records from outside, without the lanes of tasks.
         self._sources = {
             plan.feed(TopicPartition(topic, number)) for topic in topics for number in range(counts[topic])
         }
-        #: Records in the sources, those of earlier runs included.
+        #: Records in these partitions, including those of earlier runs.
         self._written = sum(broker.end_offset(partition) for partition in self._sources)
         self._open = {
-            topic: _fresh_rows(broker, topic, reader, plan.feed, begins.get(topic)) for topic, reader in inputs.items()
+            topic: _new_rows(broker, topic, reader, plan.feed, begins.get(topic)) for topic, reader in inputs.items()
         }
         for topic in topics - set(inputs):
             bounded.end_topic(topic)
 
     def run(self) -> None:
-        """Feed all inputs, turn by turn, then wait until every task has ended."""
+        """Feed all inputs round-robin, then wait until every task has ended."""
         while self._open and not self._bounded.done.is_set():
             for topic, rows in list(self._open.items()):
                 batch = next(rows, None)
@@ -305,7 +308,7 @@ class _Feeder:
             self._written += len(block)
 
     def _wait_for_tasks(self) -> None:
-        """Let the tasks catch up, as long as they get on: one may be waiting for what is not read yet."""
+        """Wait while tasks make progress and are too far behind; a stalled task may need a record not fed yet."""
         self._show()
         while not self._bounded.done.is_set():
             done = self._read_so_far()
@@ -316,7 +319,7 @@ class _Feeder:
             self._show()
 
     def _read_so_far(self) -> int:
-        """Return how many records of the sources the tasks have taken, those of earlier runs included."""
+        """Return how many source records the tasks have received, including those of earlier runs."""
         return sum(
             queue.position or 0
             for task in self._tasks()

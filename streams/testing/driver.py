@@ -1,8 +1,8 @@
-"""Test driver: the real task core on a virtual clock, without broker, threads or groups.
+"""Test driver: the real tasks on a virtual clock, without broker, threads or groups.
 
-Records piped in are processed at once, with everything that follows from them, one record at a
-time with a commit after each, as Kafka Streams' own driver does.  With one partition a topic the
-whole topology runs as one task, as there; with more, every partition group is a task of its own.
+A piped record is processed at once together with all records it causes, one at a time with a commit
+after each, as in Kafka Streams' own driver.  If every topic has one partition, the whole topology
+runs as one task, as there; otherwise there is a task for each partition group.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,10 +36,10 @@ Row = tuple[bytes | None, bytes | None, int, Headers]
 class TopologyTestDriver:
     """Runs a topology record by record in memory.
 
-    ``topology`` is a function of the builder or a built ``Topology``; ``partitions`` is the count
-    of every topic that ``Topic(partitions=)`` does not fix; ``now_ms`` is where the virtual clock
-    starts.  Settings are those of ``StreamsConfig``; the record cache is off unless
-    ``cache_max_bytes`` is given.
+    ``topology`` is a function of the builder or a built ``Topology``; ``partitions`` is the partition
+    count of topics without ``Topic(partitions=)`` (default 1); ``now_ms`` is the initial time of the
+    virtual clock in epoch milliseconds (default 0).  Settings are those of ``StreamsConfig``; the record
+    cache is off unless ``cache_max_bytes`` is given.
 
     >>> from streams import StreamsBuilder, Topic
     >>> names, greetings = Topic("names", value=str), Topic("greetings", value=str)
@@ -65,7 +65,7 @@ class TopologyTestDriver:
         self.metrics = Metrics()
         self.topology: Topology = build_topology(topology, self.config)
         self._default_partitions = partitions
-        #: Everything ever written to a topic, by its name on a broker.
+        #: All records ever written to a topic, by physical partition.
         self._logs: dict[TopicPartition, list[Row]] = {}
         self._read: dict[TopicPartition, int] = {}
         self._counts = self._partition_counts()
@@ -105,14 +105,14 @@ class TopologyTestDriver:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """Send one record and process everything that follows from it.
+        """Send one record and process it with all records it causes.
 
-        ``timestamp_ms`` defaults to the virtual clock, ``partition`` to that of the key's bytes
-        (records without a key go to partition 0).
+        ``timestamp_ms`` defaults to the virtual clock, ``partition`` to the default partitioner's
+        (0 for records without a key).
 
         Raises:
             UnknownTopicError: the topology does not read the topic.
-            TopologyError: it is given by name; ``pipe_bytes`` takes one.
+            TopologyError: ``topic`` is a name; use ``pipe_bytes``.
             ProcessingError: user code failed.
         """
         topic = typed_topic(topic, "pipe()")
@@ -120,7 +120,7 @@ class TopologyTestDriver:
         self.pipe_bytes(topic.name, raw_key, raw_value, timestamp_ms, headers, partition)
 
     def pipe_all(self, topic: Topic[K, V], rows: Iterable[tuple[K | None, V | None, int]]) -> None:
-        """Send records given as (key, value, timestamp_ms), one after the other."""
+        """Send records given as (key, value, timestamp_ms) one by one; raises as ``pipe``."""
         for key, value, timestamp_ms in rows:
             self.pipe(topic, value, key=key, timestamp_ms=timestamp_ms)
 
@@ -133,7 +133,7 @@ class TopologyTestDriver:
         headers: Headers = (),
         partition: int | None = None,
     ) -> None:
-        """Send one record as raw bytes and process everything that follows from it."""
+        """Send one record as raw bytes and process it with all records it causes; raises as ``pipe``."""
         topic = topic_name(topic, "pipe_bytes()")
         if not self._reads(topic):
             known = {partition.topic for partition in self._reader} | set(self._global_topics())
@@ -148,7 +148,7 @@ class TopologyTestDriver:
         self._settle()
 
     def advance_wall_clock(self, by_ms: int) -> None:
-        """Move the virtual clock, run the punctuations that are due and what had to wait."""
+        """Advance the virtual clock by milliseconds; run due punctuations and records that waited for time."""
         self.clock.advance(by_ms)
         for task in self._tasks:
             task.punctuate(self.clock.now_ms())
@@ -164,11 +164,11 @@ class TopologyTestDriver:
     def read(self, topic: Any, *, tombstones: bool = True) -> list[tuple[Any, Any]]:
         """Return (key, value) of all records of a topic since the last read, partition by partition.
 
-        The value of a tombstone is None; with ``tombstones=False`` they are left out.
+        The value of a tombstone is None; ``tombstones=False`` leaves them out.
 
         Raises:
             UnknownTopicError: the topology neither writes nor reads the topic.
-            TopologyError: it is given by name; ``read_bytes`` takes one.
+            TopologyError: ``topic`` is a name; use ``read_bytes``.
         """
         pairs = [(record.key, record.value) for record in self.read_records(topic)]
         return pairs if tombstones else [pair for pair in pairs if pair[1] is not None]
@@ -195,11 +195,11 @@ class TopologyTestDriver:
         return result
 
     def topics(self) -> list[str]:
-        """Return the names of all topics that were written, internal ones included."""
+        """Return the names of all topics with records, including internal ones."""
         return sorted({partition.topic for partition in self._logs})
 
     def store(self, name: str, partition: int | None = None) -> Any:
-        """Return a store by name; with several tasks that of one partition must be named.
+        """Return a store by name; ``partition`` is required if there are several tasks.
 
         Raises:
             StreamsError: there is no such store.
@@ -215,11 +215,11 @@ class TopologyTestDriver:
         return found[partition or 0].view
 
     def metric(self, name: str, node: str | None = None) -> int:
-        """Return a counter such as ``dropped-records``, summed over tasks and nodes or of one node."""
+        """Return a counter such as ``dropped-records``: the sum over all tasks and nodes, or of one node."""
         return self.metrics.sum(name, node=node)
 
     def drops(self) -> list[Dropped]:
-        """Return which records were dropped: node, reason, count, and what the first of them was."""
+        """Return the dropped records by node and reason, with their count and the first record."""
         return self.metrics.drops()
 
     def close(self) -> None:
@@ -278,7 +278,7 @@ class TopologyTestDriver:
         return self._match_pattern(topic)
 
     def _match_pattern(self, topic: str) -> bool:
-        """Let a pattern source take a topic that it has not seen before."""
+        """Add a topic that matches a pattern source to its tasks; return whether there is one."""
         for node in self.topology.sources():
             if node.pattern is not None and node.pattern.fullmatch(topic):
                 opened = {task.task_id: task for task in self._tasks}
@@ -316,10 +316,10 @@ class TopologyTestDriver:
             self._stage.add(task, partition, block)
 
     def _settle(self) -> None:
-        """Process and commit record by record until nothing is left.
+        """Process and commit record by record until no task has records.
 
         Raises:
-            TopologyError: records go round a cycle of topics without end.
+            TopologyError: records cycle through topics endlessly.
         """
         try:
             while (task := self._stage.step(self.clock.now_ms())) is not None:
@@ -349,7 +349,11 @@ class TopologyTestDriver:
         task.write_state({})
 
     def _check_known(self, topic: str) -> None:
-        """Refuse a topic that the topology cannot have written, and does not read."""
+        """Check that the topology may have written the topic, or reads it.
+
+        Raises:
+            UnknownTopicError: it neither writes nor reads it.
+        """
         known = {partition.topic for partition in self._logs} | set(self._global_topics())
         known |= {self._plan.physical_topic(name) for name in self._counts}
         known |= {self._plan.changelog(store) for store in self.topology.stores}
@@ -362,7 +366,7 @@ class TopologyTestDriver:
             self.config.production_handler,
         )
         if any(sink.topic_for is not None for sink in self.topology.sinks()) or any(map(callable, handlers)):
-            return  # Any name may be chosen by a record.
+            return  # A record may choose any name.
         raise UnknownTopicError(f"the topology neither writes nor reads topic {topic!r}; {meant(topic, known)}")
 
     def _unread(self, topic: str) -> Iterator[tuple[int, Row]]:

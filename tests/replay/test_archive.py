@@ -128,7 +128,7 @@ def test_another_topic_of_the_same_name_is_an_error(broker: EmbeddedBroker, tmp_
     broker.create_topic("numbers", 2)
     broker.append(at(0), block(100, count))
 
-    with pytest.raises(ReplayError, match="the topic was made anew since"):
+    with pytest.raises(ReplayError, match="the topic was recreated since"):
         archive_topic(broker, "numbers", tmp_path)
 
 
@@ -136,7 +136,7 @@ def test_topic_with_more_partitions_than_before_is_an_error(broker: EmbeddedBrok
     archive_topic(broker, "numbers", tmp_path)
     broker.add_partitions("numbers", 4)
 
-    with pytest.raises(ReplayError, match="has 'numbers' with 2 partitions, now it has 4, so keys lie elsewhere"):
+    with pytest.raises(ReplayError, match="has 'numbers' with 2 partitions, now it has 4, so keys have moved"):
         archive_topic(broker, "numbers", tmp_path)
 
 

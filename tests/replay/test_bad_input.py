@@ -150,7 +150,7 @@ def test_snapshot_of_another_topology_is_refused(tmp_path):
 
 
 def test_gap_between_snapshot_and_history_is_refused(tmp_path):
-    """An archive whose first records are gone does not go on from a snapshot taken before them."""
+    """An archive whose first records are gone does not continue a snapshot taken before them."""
     from streams import EmbeddedBroker
     from streams.replay import archive_topic
 
@@ -167,7 +167,7 @@ def test_gap_between_snapshot_and_history_is_refused(tmp_path):
         broker.delete_records(partition, 8)
         archive_topic(broker, "orders", tmp_path / "archive")
 
-    with pytest.raises(ReplayError, match="begins at offset 8, but the snapshot goes on at 5: a gap of 3 records"):
+    with pytest.raises(ReplayError, match="begins at offset 8, but the snapshot continues at 5: a gap of 3 records"):
         run(topology, tmp_path / "archive", state_from=tmp_path / "snapshot")
 
 

@@ -338,7 +338,7 @@ def test_calls_behind_a_bad_row_do_not_go_on(tmp_path: Path):
 
     assert "a.jsonl:1: not JSON" in outcome(lambda: Ingested(tmp_path, keyed, 1).read([path], 300, run))
     assert len(reports) > 2
-    assert all(report.failure and "not read on" in report.failure for report in reports[1:])
+    assert all(report.failure and "not read further" in report.failure for report in reports[1:])
     assert sorted(path.name for path in (tmp_path / "inputs").rglob("*")) == []
 
 

@@ -210,9 +210,7 @@ def test_files_that_came_are_read_through_spark_behind_those_known(tmp_path: Pat
     with replay(topology, {rows: given}, resume=True, **options) as result:
         assert sorted(row[4] for row in table(result)) == list(range(9))
     (folder / "a.jsonl").write_text(lines(6))
-    with pytest.raises(
-        ReplayError, match=r"a\.jsonl was read before, but has changed or other files come in its place"
-    ):
+    with pytest.raises(ReplayError, match=r"a\.jsonl was read before, but has changed or has other files in its place"):
         replay(topology, {rows: given}, resume=True, **options)
 
 

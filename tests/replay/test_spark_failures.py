@@ -99,7 +99,7 @@ def test_records_of_a_failed_replay_stay_unharmed(spark: Any, tmp_path: Path) ->
 def test_worker_that_dies_each_time_is_an_error_that_says_so(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "numbers.txt").write_text("1\n")
 
-    with pytest.raises(ReplayError, match="a Python worker of Spark was killed, as often as its task was tried"):
+    with pytest.raises(ReplayError, match="a Python worker of Spark was killed in each attempt of its task"):
         replay(_deadly, {numbers: tmp_path / "numbers.txt"}, spark=spark)
 
 
@@ -129,7 +129,10 @@ def test_folder_that_an_executor_does_not_see_is_refused(tmp_path: Path) -> None
     """No marker of the driver's lies there, as on a machine with a disk of its own."""
     notes = CallNotes(Place(str(tmp_path / "elsewhere")))
 
-    with pytest.raises(ReplayError, match="cannot be seen by an executor of Spark; choose a folder that all machines"):
+    with pytest.raises(
+        ReplayError,
+        match="an executor of Spark cannot see files of the driver there; choose a folder that all machines",
+    ):
         notes.check_marker()
 
     notes.write_marker()

@@ -163,7 +163,7 @@ def fingerprint(topology: Topology) -> str:
 def source_digest(topology: TopologySource) -> str:
     """Return a digest of the user's code: the module of the topology and the loaded modules of its folder."""
     state = hashlib.blake2b(digest_size=8)
-    for module in _modules_beside(topology):
+    for module in _modules_around(topology):
         try:
             state.update(inspect.getsource(module).encode())
         except (OSError, TypeError):
@@ -178,7 +178,7 @@ def _by_value(thing: object) -> Iterator[None]:
 
     # Settings are a dict of plain values and the user's functions.
     parts = thing.values() if isinstance(thing, dict) else (thing,)
-    found = {module.__name__: module for part in parts for module in _modules_beside(part)}
+    found = {module.__name__: module for part in parts for module in _modules_around(part)}
     modules = [module for name, module in sorted(found.items()) if name != "__main__"]
     known = cloudpickle.list_registry_pickle_by_value()
     added = [module for module in modules if module.__name__ not in known]
@@ -191,14 +191,14 @@ def _by_value(thing: object) -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _modules_beside(thing: object) -> list[ModuleType]:
+def _modules_around(thing: object) -> list[ModuleType]:
     """Return the module that defines a function and the loaded modules of its folder, without installed packages."""
     module = inspect.getmodule(thing)
     file = getattr(module, "__file__", None)
     if module is None or file is None or _is_installed(file):
         return [] if module is None or module.__name__ != "__main__" else [module]
     folder = _folder_of(file)
-    beside = [
+    siblings = [
         other
         for other in list(sys.modules.values())
         if isinstance(other, ModuleType)
@@ -206,7 +206,7 @@ def _modules_beside(thing: object) -> list[ModuleType]:
         and _folder_of(origin) == folder
         and not _is_installed(origin)
     ]
-    return sorted({id(found): found for found in (module, *beside)}.values(), key=lambda found: found.__name__)
+    return sorted({id(found): found for found in (module, *siblings)}.values(), key=lambda found: found.__name__)
 
 
 @cache

@@ -93,10 +93,10 @@ class ReplayPlan:
         works = []
         for call in self.stages[number]:
             tasks = tuple(self._task_work(task, step, state) for task in call)
-            is_fresh = any(task not in state.positions for task in call)
+            is_new = any(task not in state.positions for task in call)
             flushes = step.is_last and self.options.final_flush
             # With the end of its inputs, a task may process records it held back even if there is nothing to read.
-            if not is_fresh and not flushes and not any(_has_work(task) for task in tasks):
+            if not is_new and not flushes and not any(_has_work(task) for task in tasks):
                 continue
             works.append(
                 StageWork(
@@ -179,7 +179,7 @@ def explained(replay: ReplayPlan, passes: Sequence[Pass]) -> Iterator[str]:
         tasks = [task for call in calls for task in call]
         ids = sorted({task.sub_topology for task in tasks})
         what = f"sub-topology {ids[0]}" if len(ids) == 1 else f"sub-topologies {', '.join(map(str, ids))}"
-        how = "one process over all its partitions: a cycle" if len(calls) < len(tasks) else "each on its own"
+        how = "one process over all its partitions: a cycle" if len(calls) < len(tasks) else "each separately"
         if len(calls) == len(tasks) == 1:
             how = "one process"
         others = [other for wave in replay.waves if number in wave for other in wave if other != number]

@@ -116,27 +116,27 @@ class Reporter:
     def begin(self, calls: list[Any]) -> None:
         """Start reporting a new list of calls."""
         self._calls, self._calls_done = calls, 0
-        self._tell()
+        self._report()
 
     def done(self, report: Any) -> None:
         """Count a call that has finished."""
         self._calls_done += 1
         self._records += report.records_in
-        self._tell()
+        self._report()
 
     def look(self) -> None:
         """Report running calls, if 500 ms have passed."""
         now = self._clock.monotonic_ms()
         if now >= self._next_ms:
             self._next_ms = now + _EVERY_MS
-            self._tell()
+            self._report()
 
     def finish(self) -> None:
         """Report the end."""
         self._calls = []
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._listener is None:
             return
         plan = self._session.plan

@@ -16,7 +16,7 @@ def shown(snapshot: Snapshot) -> Iterator[str]:
     """Yield the contents of a snapshot, line by line."""
     yield f"snapshot {snapshot.id} of {snapshot.application_id}, {snapshot.created}"
     if snapshot.parent:
-        yield f"  goes on from snapshot {snapshot.parent}"
+        yield f"  continues snapshot {snapshot.parent}"
     for topic in sorted(snapshot.inputs):
         ends = snapshot.ends(topic)
         yield f"  input {topic}: next offsets {', '.join(f'{number}: {end:,}' for number, end in sorted(ends.items()))}"

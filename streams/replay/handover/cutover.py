@@ -34,10 +34,10 @@ def check_history(parent: Snapshot, topic: str, extents: Mapping[int, Sequence[E
     other = ReplayError(
         f"topic {topic!r}: snapshot {parent.root} was replayed from "
         + (
-            "files, whose rows are numbered: they are no offsets of this history; give files that follow, or replay "
-            "all of this history anew"
+            "files, and row numbers are no offsets of this history; give the files that follow, or replay all of "
+            "this history from its start"
             if parent.is_of_files(topic)
-            else "another history of this name; replay this one anew"
+            else "another history of this name; replay this one from its start"
         )
     )
     if extents is None:
@@ -83,7 +83,7 @@ def check_cut(snapshot: Snapshot, cut: Mapping[str, Any]) -> dict[str, int]:
         if result[topic] <= last_ms:
             raise HandOverError(
                 f"cut {topic}={given}: the history that was replayed goes up to {time_text(last_ms)}, so its records "
-                "from the cut on would come twice; give a time behind that, or replay --until the cut"
+                "from the cut on would be repeated; give a later time, or replay --until the cut"
             )
     return result
 
@@ -125,22 +125,22 @@ def _cut_positions(
 ) -> dict[TopicPartition, int]:
     """Return the first offset at or after the cut, for each partition of the topics that have a cut."""
     partitions = [partition for partition in starts if partition.topic in cuts]
-    behind = admin.list_offsets({at: snapshot.highest_ms(at.topic) + 1 for at in partitions})
+    after = admin.list_offsets({at: snapshot.highest_ms(at.topic) + 1 for at in partitions})
     found = admin.list_offsets({at: cuts[at.topic] for at in partitions})
     result = {}
     for partition in partitions:
         last = time_text(snapshot.highest_ms(partition.topic))
-        first, position = (where if where >= 0 else ends[partition] for where in (behind[partition], found[partition]))
+        first, position = (where if where >= 0 else ends[partition] for where in (after[partition], found[partition]))
         if position > first:
             raise HandOverError(
                 f"{partition}: between the end of the history that was replayed ({last}) and the cut "
-                f"({time_text(cuts[partition.topic])}) it has {position - first} offsets that nothing would process: a "
-                "gap; give a cut right behind the history, or replay what lies between"
+                f"({time_text(cuts[partition.topic])}) it has {position - first} offsets that would be skipped: a "
+                "gap; give a cut right after the history, or replay the records between"
             )
         if first == starts[partition] > 0:
             raise HandOverError(
-                f"{partition}: begins at offset {first}, with records behind the end of the history that was replayed "
-                f"({last}); what was deleted before them may be a gap; replay history up to a time that the topic has"
+                f"{partition}: begins at offset {first}, with records after the end of the replayed history "
+                f"({last}); records deleted before them may be a gap; replay history up to a time that the topic has"
             )
         result[partition] = position
     return result
@@ -154,17 +154,17 @@ def _check_partition(
     if snapshot.is_of_files(partition.topic):
         last_time = time_text(snapshot.highest_ms(partition.topic))
         hint = (
-            "; rows of files are numbers, not offsets of another history: say where this one ends "
+            "; row numbers of files are not offsets of another history: give the end of this one "
             f"with --cut {partition.topic}=TIME (its last record is of {last_time})"
         )
     if start > position:
         raise HandOverError(
-            f"{partition} begins at offset {start}, but the snapshot goes on at {position}: a gap of "
+            f"{partition} begins at offset {start}, but the snapshot continues at {position}: a gap of "
             f"{start - position} records, deleted by retention; replay them from an archive first{hint}"
         )
     if end < position:
         raise HandOverError(
-            f"{partition} ends at offset {end}, but the snapshot goes on at {position}: "
+            f"{partition} ends at offset {end}, but the snapshot continues at {position}: "
             f"its history was not that of this topic{hint}"
         )
     last = snapshot.last_record(partition)
@@ -173,14 +173,14 @@ def _check_partition(
     is_same = _has(cluster, partition, last, start)
     if is_same is None and hint:
         raise HandOverError(
-            f"{partition}: has no record at offset {last.offset} any more, so it cannot be told whether its history is "
-            f"that of the files{hint}"
+            f"{partition}: no longer has a record at offset {last.offset}, so it cannot be checked whether its "
+            f"history is that of the files{hint}"
         )
     if is_same is False:
         raise HandOverError(
             f"{partition}: its record at offset {last.offset} is not the one that was replayed "
-            f"({time_text(last.timestamp_ms)}): its history was not that of this topic, or the topic was made anew"
-            f"{hint or '; replay an archive of the present topic'}"
+            f"({time_text(last.timestamp_ms)}): its history was not that of this topic, or the topic was recreated"
+            f"{hint or '; replay an archive of the current topic'}"
         )
 
 

@@ -133,7 +133,7 @@ def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) ->
     _check_whole(snapshot)
     folder.mkdir(parents=True, exist_ok=True)
     with EmbeddedBroker(folder / "broker", fsync="commit", maintenance_interval_ms=None) as broker:
-        on_step("look at what is there")
+        on_step("check the directory")
         if not unfinished.exists():
             _write_whole(unfinished, {"topics": sorted(_free_topics(snapshot, broker, folder))})
         # The offsets are written last: if they are there, everything is.
@@ -191,8 +191,7 @@ def _free_topics(snapshot: Snapshot, broker: EmbeddedBroker, folder: Path) -> se
         has_run = bool(admin.committed_offsets(snapshot.application_id))
     if has_run or names:
         raise HandOverError(
-            f"{folder}: holds a run of its own already; go on with it without the snapshot, "
-            "or give another state directory"
+            f"{folder}: holds another run already; continue it without the snapshot, or give another state directory"
         )
     return set(snapshot.inputs)
 
@@ -214,8 +213,8 @@ def _check_whole(snapshot: Snapshot) -> None:
     both = sorted(snapshot.live.through & set(snapshot.inputs))
     if both:
         raise HandOverError(
-            f"topic {both[0]!r} was given as input, but the application writes it too: its records would come twice; "
-            "replay without it, then go live"
+            f"topic {both[0]!r} was given as input, but the application writes it too: its records would be "
+            "duplicated; replay without it, then go live"
         )
 
 
@@ -229,7 +228,7 @@ def _is_live(snapshot: Snapshot, admin: Admin, *, force: bool) -> bool:
     members = admin.describe_group(group).members
     if members:
         raise HandOverError(
-            f"group {group!r} has {len(members)} members at work; stop the application before it is given a new state"
+            f"group {group!r} has {len(members)} active members; stop the application before loading a snapshot"
         )
     committed = admin.committed_offsets(group)
     if not committed:
@@ -244,7 +243,7 @@ def _is_live(snapshot: Snapshot, admin: Admin, *, force: bool) -> bool:
     partition, found = sorted((of_inputs or committed).items())[0]
     raise HandOverError(
         f"group {group!r} has committed offsets already ({partition}: {found.offset}); "
-        "what it has processed would come twice. Delete the group's offsets, or force it if its state is to be replaced"
+        "records it has processed would be repeated. Delete the group's offsets, or use force to replace its state"
     )
 
 
@@ -290,8 +289,8 @@ def _with_types(blocks: Iterator[Block], ref: StoreRef) -> Iterator[Block]:
 
 def _offsets(snapshot: Snapshot) -> dict[TopicPartition, OffsetAndMetadata]:
     result = {}
-    for topic, number, offset, note in snapshot.live.offsets:
-        marked = json.dumps({**json.loads(note), _ORIGIN: snapshot.id}, separators=(",", ":"))
+    for topic, number, offset, metadata in snapshot.live.offsets:
+        marked = json.dumps({**json.loads(metadata), _ORIGIN: snapshot.id}, separators=(",", ":"))
         result[TopicPartition(topic, number)] = OffsetAndMetadata(offset, marked)
     return result
 

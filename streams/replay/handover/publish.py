@@ -82,7 +82,7 @@ def _publish_topic(
 ) -> int:
     """Publish one topic's records; return how many were sent."""
     group = GroupMetadata(publish_group(snapshot))
-    note = json.dumps({"snapshot": snapshot.id, "parent": snapshot.parent})
+    metadata = json.dumps({"snapshot": snapshot.id, "parent": snapshot.parent})
     sent = 0
     before = sum(position for at, position in positions.items() if at.topic == topic)
     on_progress(topic, before, total)
@@ -96,7 +96,7 @@ def _publish_topic(
                     producer.send_block(at, block)
                     position += len(block)
                     sent += len(block)
-                producer.send_offsets_to_transaction({at: OffsetAndMetadata(position, note)}, group)
+                producer.send_offsets_to_transaction({at: OffsetAndMetadata(position, metadata)}, group)
             on_progress(topic, before + sent, total)
     return sent
 
@@ -199,9 +199,9 @@ def _refuse_other_snapshots(admin: Admin, snapshot: Snapshot, names: Mapping[str
             continue
         for at, offset in admin.committed_offsets(group.group_id).items():
             if at.topic in names:
-                note = json.loads(offset.metadata)
-                parents[note["snapshot"]] = note["parent"]
-                topics.setdefault(note["snapshot"], set()).add(at.topic)
+                published = json.loads(offset.metadata)
+                parents[published["snapshot"]] = published["parent"]
+                topics.setdefault(published["snapshot"], set()).add(at.topic)
     line: list[str] = []
     found: str | None = snapshot.id
     while found is not None and found not in line:
@@ -211,7 +211,7 @@ def _refuse_other_snapshots(admin: Admin, snapshot: Snapshot, names: Mapping[str
         if other not in line:
             raise ReplayError(
                 f"topic {min(written)!r} has the outputs of snapshot {other} of {snapshot.application_id!r} already, "
-                f"from which {snapshot.id} does not go on: they would be there twice; publish to another broker, or "
+                f"which is no ancestor of {snapshot.id}: records would be duplicated; publish to another broker, or "
                 "delete the topic first"
             )
 

@@ -236,7 +236,7 @@ class Snapshot:
         except ReplayError as error:
             raise SnapshotError(str(error)) from error
         if content is None:
-            raise SnapshotError(f"{folder}: is no snapshot: it has no {MANIFEST}; perhaps it was never finished")
+            raise SnapshotError(f"{folder}: is no snapshot: it has no {MANIFEST}; perhaps it is unfinished")
         if content.get("kind") != "snapshot":
             raise SnapshotError(f"{folder}: holds a {content.get('kind')}, not a snapshot")
         return cls(
@@ -396,7 +396,7 @@ class Snapshot:
         listed = "; ".join(differences) or "its nodes are connected otherwise"
         raise SnapshotError(
             f"{self.root}: is a snapshot of another topology of {self.application_id!r}: {listed}; "
-            "replay with the present one, or see `streams diff` for what would change"
+            "replay with the current one, or see `streams diff` for what would change"
         )
 
     def check_partitions(self, counts: Mapping[str, int]) -> None:
@@ -409,8 +409,8 @@ class Snapshot:
             own = self.partitions.get(topic, count)
             if own != count:
                 raise SnapshotError(
-                    f"{self.root}: topic {topic!r} had {own} partitions, now {count}; keys would leave their state; "
-                    "replay anew with the present count"
+                    f"{self.root}: topic {topic!r} had {own} partitions, now {count}; keys would move away "
+                    "from their state; replay from the start with the current count"
                 )
 
     def check_files(self) -> None:

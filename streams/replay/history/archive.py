@@ -197,8 +197,8 @@ def _write(
         known = _from_json(folder.absolute(), topic, entry)
         if known.partitions != partitions:
             raise ReplayError(
-                f"{folder}: has {topic!r} with {known.partitions} partitions, now it has {partitions}, so keys lie "
-                "elsewhere; start another archive"
+                f"{folder}: has {topic!r} with {known.partitions} partitions, now it has {partitions}, so keys have "
+                "moved; start another archive"
             )
         ends = {}
         done = 0
@@ -207,7 +207,7 @@ def _write(
                 partition = TopicPartition(topic, number)
                 with opened(partition, known.ends.get(number, 0)) as source:
                     ends[number] = source.end
-                    for block in _unread(source, partition, known, folder):
+                    for block in _new_records(source, partition, known, folder):
                         writer.append("source", partition, block, keeps_offsets=True)
                         done += len(block)
                         on_progress(done)
@@ -233,7 +233,7 @@ def _sealed(folder: Place, files: Iterable[str]) -> dict[str, str]:
     return result
 
 
-def _unread(
+def _new_records(
     source: ArchivedPartition, partition: TopicPartition, known: ArchivedTopic, folder: Place
 ) -> Iterator[Block]:
     """Yield the records of a partition that are not archived yet.
@@ -246,7 +246,7 @@ def _unread(
         raise _gap(partition, position, source.start)
     if source.end < position or not _is_continued(source, known.extents.get(partition.partition, ())):
         raise ReplayError(
-            f"{partition}: is not what {folder} has up to offset {position}; the topic was made anew since: "
+            f"{partition}: differs from {folder} before offset {position}; the topic was recreated since: "
             "start another archive"
         )
     for block in source.read(position) if position < source.end else ():

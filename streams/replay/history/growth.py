@@ -72,7 +72,7 @@ def check_archive(topic: str, mark: ArchiveMark, extents: Mapping[int, Sequence[
     for number, place in mark.items():
         if place not in map(_place, reversed(extents.get(int(number), ()))):
             raise ReplayError(
-                f"topic {topic!r}: another archive was read before; one may grow at its end only, else start anew in "
+                f"topic {topic!r}: another archive was read before; an archive may only grow at its end; else start in "
                 "another folder"
             )
 

@@ -183,7 +183,7 @@ def _records(work: IngestWork, topic: Topic[Any, Any], source: FileSource, part:
     )
     for batch in reader(work.partitions, skip):
         if any(int(number) < work.number for number in (work.failures.files() if work.root.is_local else ())):
-            raise InputError(f"{source}: not read on, for a row before it cannot be read")
+            raise InputError(f"{source}: not read further: an earlier row cannot be read")
         yield from batch
 
 

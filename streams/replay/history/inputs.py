@@ -167,7 +167,7 @@ class FileMark:
             border = stream.read(2)
         if not border.startswith(b"\n") and not border.endswith((b"\n", b"\r")):
             raise InputError(
-                f"{path}: row {self.rows} had no line end when it was read, and has grown since; start anew in "
+                f"{path}: row {self.rows} had no line end when it was read, and has grown since; start in "
                 "another folder"
             )
 

@@ -1,4 +1,4 @@
-"""Executor in processes of this machine: no Spark, no Java.  For small history and tests."""
+"""Executor in processes of this machine, without Spark or Java.  For small history and tests."""
 
 import multiprocessing
 import os
@@ -13,10 +13,10 @@ from streams.replay.calls import StageReport, packed
 from streams.replay.errors import ReplayError
 from streams.replay.run.drive import run_work
 
-#: Calls that read no more than this together run in this process: starting others would take longer.
+#: Calls that together read at most this much run in this process: starting others would take longer.
 _SMALL_ROWS = 100_000
 _SMALL_BYTES = 8 << 20
-#: How often the driver looks for progress while calls run.
+#: Interval between two reports of progress, in seconds.
 _LOOK_S = 0.25
 
 
@@ -37,7 +37,7 @@ def _are_small(works: list[Any]) -> bool:
 
 @define(eq=False)
 class LocalExecutor:
-    """Runs calls in up to ``processes`` processes; in this one if there is little to do.
+    """Runs calls in up to ``processes`` processes (default: one per core); small calls run in this process.
 
     A context manager: the processes end with it.
     """
@@ -52,10 +52,10 @@ class LocalExecutor:
         on_done: Callable[[StageReport], None],
         on_look: Callable[[], None] = lambda: None,
     ) -> list[StageReport]:
-        """Run all calls; return the answers in their order.
+        """Run all calls; return their reports in order.
 
         Raises:
-            StreamsError: one failed; what the others wrote is not used.
+            StreamsError: a call failed; the results of the others are discarded.
         """
         if self._pool is None and _are_small(works):
             reports = []
@@ -64,7 +64,7 @@ class LocalExecutor:
                 on_done(reports[-1])
             return reports
         if self._pool is None:
-            # Started afresh, not forked: threads of this process and its locks stay here.
+            # Spawned, not forked: forks would inherit locks but not the threads that hold them.
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self.processes, mp_context=context)
         futures: list[Future[StageReport]] = [self._pool.submit(_run, work) for work in works]
@@ -79,15 +79,15 @@ class LocalExecutor:
         except BrokenProcessPool as error:
             self._pool = None
             raise ReplayError(
-                "a process of the replay has ended by itself: it was killed, perhaps for want of memory, or the script "
-                "calls replay() outside of `if __name__ == '__main__':`, which other processes run too"
+                "a process of the replay has died: it was killed, perhaps out of memory, or the script "
+                "calls replay() outside of `if __name__ == '__main__':`, which its processes run too"
             ) from error
         finally:
             for future in futures:
                 future.cancel()
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None

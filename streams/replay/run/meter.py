@@ -1,4 +1,4 @@
-"""What a call of a replay has used: time, processor, memory."""
+"""The resources that a call of a replay has used: time, CPU, memory."""
 
 import resource
 from uuid import uuid4
@@ -10,7 +10,7 @@ from streams.core.clock import SystemClock
 
 @define
 class Meter:
-    """Measures from when it is made; ``attempt`` is a name that no other call has."""
+    """Measures a call from its creation; ``attempt`` is a unique name."""
 
     attempt: str = field(factory=lambda: uuid4().hex[:12])
     _started_ms: int = field(factory=lambda: SystemClock().monotonic_ms())
@@ -18,17 +18,17 @@ class Meter:
 
     @property
     def elapsed_ms(self) -> int:
-        """Time since the start."""
+        """Wall-clock time since the start, milliseconds."""
         return SystemClock().monotonic_ms() - self._started_ms
 
     @property
     def cpu_ms(self) -> int:
-        """Processor time of this process since the start."""
+        """CPU time of this process since the start, milliseconds."""
         return _cpu_ms() - self._cpu_before_ms
 
     @property
     def peak_bytes(self) -> int:
-        """Highest resident memory that this process ever had."""
+        """Peak resident memory of this process, bytes."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

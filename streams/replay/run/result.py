@@ -1,4 +1,4 @@
-"""What a replay gives: outputs, contents of stores, counters, and the snapshot to go on from."""
+"""The result of a replay: outputs, contents of stores, counters, and the snapshot."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ from streams.topology.graph import SinkNode, Topology
 
 
 def output_topic(topology: Topology, name: str) -> Topic[Any, Any] | None:
-    """Return a topic that is written, with its types; None if these are not known."""
+    """Return an output topic with its serdes; None if they are not known."""
     declared = topology.topics.get(name)
     if declared is not None:
         return declared
@@ -37,7 +37,7 @@ class Outputs(Mapping[TopicLike, Any]):
     """The output topics, by ``Topic`` or name.
 
     Each is a table with the columns key, value, timestamp, headers, partition and offset: a Spark
-    DataFrame where Spark ran the replay, a ``pyarrow.Table`` otherwise.
+    DataFrame with executor "spark", otherwise a ``pyarrow.Table``.
     """
 
     _session: ReplaySession
@@ -61,7 +61,7 @@ class Outputs(Mapping[TopicLike, Any]):
 
 @frozen(eq=False)
 class StoreContents(Mapping[Any, Any]):
-    """Final contents of one store over all partitions: key to value, read when it is first asked for."""
+    """Final contents of one store over all partitions, key to value; read on first access."""
 
     name: str
     _session: ReplaySession
@@ -130,10 +130,10 @@ class Stores(Mapping[str, StoreContents]):
 
 @frozen(eq=False)
 class ReplayResult:
-    """A replay that has ended.
+    """The result of a replay.
 
     ``outputs`` maps topics to tables, ``stores`` names to contents.  A context manager: a temporary
-    folder is removed when it closes, or with the process.
+    folder is removed when it closes, or when the process exits.
     """
 
     session: ReplaySession = field(repr=False)
@@ -148,28 +148,28 @@ class ReplayResult:
 
     @property
     def slices(self) -> int:
-        """Slices that history was divided in, those of earlier runs included; 1 without slices."""
+        """Number of slices, including those of earlier runs; 1 without slices."""
         return max(1, self.session.slices_done)
 
     @property
     def slices_skipped(self) -> int:
-        """Slices that an earlier run had done."""
+        """Number of slices that an earlier run had finished."""
         return self.session.slices_skipped
 
     @property
     def records(self) -> Mapping[str, int]:
-        """How many records each output topic got."""
+        """Number of records of each output topic."""
         found = counts(self.session.outputs)
         return {name: found.get(name, 0) for name in self.outputs}
 
     @property
     def records_in(self) -> int:
-        """Records that tasks read in this run, those of repartition topics included."""
+        """Number of records that tasks read in this run, including repartition topics."""
         return sum(report.records_in for _, _, report in self.session.reports)
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many records were dropped, by node."""
+        """Number of dropped records, by node."""
         result: dict[str, int] = {}
         session = self.session
         for (name, node), count in [*session.state.counters.items(), *session.global_counters.items()]:
@@ -178,14 +178,14 @@ class ReplayResult:
         return result
 
     def drops(self) -> list[Dropped]:
-        """Return which records were dropped: node, reason, count, and what the first of them was."""
+        """Return the dropped records by node and reason, with their count and the first record."""
         session = self.session
         counters = [*session.state.counters.items(), *session.global_counters.items()]
         return dropped(((name, node, count) for (name, node), count in counters), session.state.examples)
 
     @property
     def late(self) -> list[Late]:
-        """What was dropped because it was late, by node, with its share and how far history is out of order."""
+        """The late records that were dropped, by node, with their share and how far history is out of order."""
         session = self.session
         counters = [*session.state.counters.items(), *session.global_counters.items()]
         counts = [
@@ -202,7 +202,7 @@ class ReplayResult:
         """Return the records of an output topic as objects, partition by partition.
 
         Raises:
-            StreamsError: the types of the topic are not known.
+            StreamsError: the serdes of the topic are not known.
         """
         name = topic_name(topic, "read()")
         declared = topic if isinstance(topic, Topic) else output_topic(self.session.topology, name)
@@ -217,7 +217,7 @@ class ReplayResult:
         return result
 
     def snapshot(self) -> Snapshot:
-        """Return the state that was reached; ``save`` keeps it.
+        """Return a snapshot of the final state; ``save`` writes it to a folder.
 
         Raises:
             ReplayError: open windows were flushed at the end.
@@ -225,7 +225,7 @@ class ReplayResult:
         return self.session.snapshot()
 
     def save(self, folder: str | os.PathLike[str], *, with_outputs: bool = True) -> Snapshot:
-        """Keep the snapshot in a folder, from which ``streams run --from-snapshot`` goes on live.
+        """Save a snapshot in a folder, from which ``streams run --from-snapshot`` continues live.
 
         Raises:
             ReplayError: open windows were flushed at the end, or nothing can be written there.
@@ -237,7 +237,7 @@ class ReplayResult:
         return f"ReplayResult({self.config.application_id}: {written or 'no outputs'})"
 
     def close(self) -> None:
-        """Remove what is temporary."""
+        """Remove the temporary folder."""
         self._close()
 
     def __enter__(self) -> "ReplayResult":
@@ -248,7 +248,7 @@ class ReplayResult:
 
 
 def arrow_table(session: ReplaySession, name: str) -> Any:
-    """Return an output topic as a ``pyarrow.Table`` of its types."""
+    """Return an output topic as a ``pyarrow.Table``."""
     import pyarrow as pa
 
     batches = [

@@ -1,9 +1,9 @@
-"""One replay, from its inputs to its last slice: asks an executor for calls, keeps the manifests.
+"""One replay, from its inputs to its last slice: yields calls for an executor, writes the manifests.
 
-``steps`` is a generator of calls, so that a driver decides how they run, and several replays can
-share one job.  What is done is never done again: inputs are read once, a slice with a manifest
-is skipped.  Only the end, which processes what slices hold back, is done anew when history has
-grown, so that history in pieces gives what history in one piece gives.
+``steps`` is a generator of calls, so the driver decides how they run, and several replays can
+share one job.  Finished work is not repeated: inputs are read once, a slice with a manifest
+is skipped.  Only the final pass, which processes what slices held back, is repeated when history
+has grown, so that history in several runs gives the same results as in one.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -62,13 +62,13 @@ from streams.runtime.layout import tell_what_waits
 from streams.topology.graph import Topology
 from streams.topology.subtopologies import sub_topologies
 
-#: What a driver is asked to run, and what it answers.
+#: A generator of calls that is sent their reports.
 Steps: TypeAlias = Generator[list[Any], list[StageReport], None]
 
 
 @frozen
 class Request:
-    """What the user asked for."""
+    """The arguments of a replay."""
 
     topology: TopologySource = field(repr=False)
     inputs: Mapping[str, Any]
@@ -91,11 +91,11 @@ class ReplaySession:
     topology: Topology = field(init=False)
     state: ReplayState = field(factory=ReplayState)
     outputs: Outputs = field(factory=dict)
-    #: Slices that have a manifest, and of how many.
+    #: Slices that have a manifest; of these, slices of earlier runs.
     slices_done: int = 0
     slices_skipped: int = 0
     is_flushed: bool = False
-    #: Counters of the global stores, which are filled anew each time and so counted anew.
+    #: Counters of the global stores, which are filled again in each run.
     global_counters: dict[tuple[str, str], int] = field(factory=dict)
     plan: ReplayPlan | None = None
     passes: list[Pass] = field(factory=list)
@@ -122,10 +122,10 @@ class ReplaySession:
     # --- the steps ------------------------------------------------------------------------
 
     def steps(self) -> Steps:
-        """Yield lists of calls; each must be answered with their reports, in order.
+        """Yield lists of calls; send their reports, in order.
 
         Raises:
-            StreamsError: the replay cannot go on; what has a manifest is unharmed.
+            StreamsError: the replay cannot continue; finished slices are not changed.
         """
         yield from self.prepare()
         assert self.plan is not None
@@ -141,7 +141,7 @@ class ReplaySession:
             yield from self._run_pass(step)
 
     def prepare(self) -> Steps:
-        """Read the inputs and make the plan; the part of ``steps`` that ``--explain`` needs."""
+        """Read the inputs and make the plan: the part of ``steps`` that ``--explain`` needs."""
         self._begin()
         yield from self._read_topics()
         application = self._application()
@@ -158,7 +158,7 @@ class ReplaySession:
         self.passes = self._passes(sources)
 
     def explain(self) -> list[str]:
-        """Return the plan as lines."""
+        """Return the plan as lines of text."""
         assert self.plan is not None
         return list(explained(self.plan, self.passes))
 
@@ -182,12 +182,12 @@ class ReplaySession:
         if is_end:
             for file in self.root.child("end").files():
                 if not f"end/{file}".startswith(f"{folder}/"):
-                    self.root.child("end", file).delete()  # The end of history before it grew.
+                    self.root.child("end", file).delete()  # Final passes of shorter history.
         else:
             self._prune()
 
     def _take_end(self, step: Pass, folder: str) -> bool:
-        """Take the end as an earlier run left it, if history has not grown since; return whether it was so."""
+        """Load the final pass of an earlier run; return False if there is none or history has grown since."""
         found = read_manifest(self.root.child(folder))
         if found is None or found["is_flushed"] != self.request.options.final_flush or found["cut"] != _cut_json(step):
             return False
@@ -195,14 +195,14 @@ class ReplaySession:
         return True
 
     def _take(self, manifest: Mapping[str, Any]) -> None:
-        """Go on from what a manifest keeps."""
+        """Load the state and outputs of a manifest."""
         self.state = ReplayState.from_json(manifest["state"])
         for lane, extents in outputs_from_json(manifest["outputs"]).items():
             self.outputs.setdefault(lane, []).extend(extents)
         self.is_flushed = manifest["is_flushed"]
 
     def _prune(self) -> None:
-        """Delete what only earlier slices needed: contents of stores, and lanes that all have read."""
+        """Delete files that only earlier slices needed: contents of stores, and lanes that were read."""
         named = self.state.files() | {extent.file for extents in self.outputs.values() for extent in extents}
         folder = self.root.child("slices")
         for file in folder.files():
@@ -210,12 +210,12 @@ class ReplaySession:
                 folder.child(file).delete()
 
     def _commit(self, step: Pass, folder: str, state: ReplayState, outputs: Outputs) -> None:
-        """Make a pass valid, and take it as what the next one goes on from."""
+        """Write the manifest of a pass, and continue from its state."""
         place = self.root.child(folder)
         named = state.files() | {extent.file for extents in outputs.values() for extent in extents}
         for file in place.files():
             if f"{folder}/{file}" not in named:
-                place.child(file).delete()  # Left by an attempt that failed, or read by all who had to.
+                place.child(file).delete()  # Of a failed attempt, or read by all readers.
         write_manifest(
             place,
             {
@@ -237,7 +237,7 @@ class ReplaySession:
     # --- beginning ------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Take up what lies in the folder, or start anew.
+        """Load the replay in the folder, or start a new one.
 
         Raises:
             ReplayError: the folder has another replay, or one of another topology.
@@ -258,7 +258,7 @@ class ReplaySession:
             "of_files": {topic: isinstance(given, Files) for topic, given in self._inputs.items()},
         }
         if known is None:
-            self._start_anew(own)
+            self._start_new(own)
             return
         for name, what in (
             ("application_id", "another application"),
@@ -271,22 +271,22 @@ class ReplaySession:
             if known[name] != own[name]:
                 raise ReplayError(
                     f"{self.root}: has a replay of {what} ({known[name]!r}, now {own[name]!r}); "
-                    "its state would not fit; start anew in another folder"
+                    "its state would not fit; start in another folder"
                 )
         for topic, is_of_files in own["of_files"].items():
             if known["of_files"].get(topic, is_of_files) != is_of_files:
                 raise ReplayError(
                     f"{self.root}: has read topic {topic!r} {'from offsets' if is_of_files else 'from files'} before: "
-                    "numbers of rows are no offsets; start anew in another folder"
+                    "row numbers are no offsets; start in another folder"
                 )
         self._load()
 
     def _settings(self) -> dict[str, str]:
-        """Return what changes results, as text; functions by their names."""
+        """Return the settings that affect results, as text; functions by name."""
         given = {name: getattr(value, "__qualname__", str(value)) for name, value in self.request.settings.items()}
         return {**dict(sorted(given.items())), "wall_clock": self.request.options.wall_clock}
 
-    def _start_anew(self, own: dict[str, Any]) -> None:
+    def _start_new(self, own: dict[str, Any]) -> None:
         if self._parent is not None:
             self.state = self._parent.state_for_replay()
         write_manifest(self.root, own)
@@ -304,15 +304,15 @@ class ReplaySession:
         self.slices_skipped = self.slices_done
         if self.is_flushed:
             raise ReplayError(
-                f"{self.root}: its open windows were flushed at the end, so it cannot go on; replay in slices, "
-                "where the flush is apart from them, or start anew in another folder"
+                f"{self.root}: its open windows were flushed at the end, so it cannot continue; replay in slices, "
+                "which keeps the flush separate, or start in another folder"
             )
 
     def _application(self) -> Application:
-        """Settle the partition counts of all topics.
+        """Determine the partition counts of all topics.
 
         Raises:
-            ReplayError: a topic would get other partitions than its history has.
+            ReplayError: the declared count of a topic is not that of its history.
         """
         counts: dict[str, int] = {}
         for name in self._external_topics():
@@ -340,10 +340,10 @@ class ReplaySession:
     # --- inputs ---------------------------------------------------------------------------
 
     def _read_topics(self) -> Steps:
-        """Read what is new of topics of Kafka: their partition counts are known then.
+        """Read new records of Kafka topics, which also gives their partition counts.
 
         Raises:
-            ReplayError: one cannot be read, or records are gone that come next.
+            ReplayError: a topic cannot be read, or the next records were deleted.
         """
         for topic, given in self._inputs.items():
             if not isinstance(given, KafkaTopic):
@@ -358,11 +358,11 @@ class ReplaySession:
             self._keep_history()
 
     def _read_inputs(self, application: Application) -> Steps:
-        """Read what is new of all inputs.
+        """Read the new records of all inputs.
 
         Raises:
             InputError: a file or row cannot be read.
-            ReplayError: a file has changed where it was read already.
+            ReplayError: a part of a file that was read before has changed.
         """
         unread = []
         on_bad_row = "continue" if self.config.deserialization_handler != "fail" else "fail"
@@ -385,7 +385,7 @@ class ReplaySession:
                     self._take_files(files, [file.mark for file in found])
                     self._keep_history()
             elif isinstance(given, Files):
-                files, marks = self._unread(topic, given, partitions)
+                files, marks = self._new_files(topic, given, partitions)
                 unread += [(files, marks)] if marks else []
         if not unread:
             if self._archives:
@@ -397,7 +397,7 @@ class ReplaySession:
         self._keep_history()
 
     def _take_files(self, files: TopicFiles, marks: Sequence[FileMark]) -> None:
-        """Add what was read of files to the history of their topic."""
+        """Add the results of files to the history of their topic."""
         history = self._history[files.topic]
         if files.skip_rows:
             history.marks.pop()
@@ -406,7 +406,7 @@ class ReplaySession:
             history.extents.setdefault(number, []).extend(extents)
 
     def _keep_history(self) -> None:
-        """Make what was read valid."""
+        """Write the manifest of the inputs."""
         kept = {name: found for name, found in self._history.items() if not isinstance(self._inputs.get(name), Archive)}
         place = self.root.child("inputs")
         topics = {topic: history.to_json() for topic, history in kept.items()}
@@ -414,15 +414,19 @@ class ReplaySession:
         named = {extent.file for history in kept.values() for found in history.extents.values() for extent in found}
         for file in place.files():
             if f"inputs/{file}" not in named and file != MANIFEST:
-                place.child(file).delete()  # Left by an attempt that failed.
+                place.child(file).delete()  # Of a failed attempt.
 
     def _next_offsets(self, topic: str) -> dict[int, int]:
-        """Return the offset that the next row of each partition of a topic gets."""
+        """Return the next offset of each partition of a topic."""
         extents = self._history[topic].extents
         return self._starts(topic) | {number: found[-1].last + 1 for number, found in extents.items() if found}
 
-    def _unread(self, topic: str, given: Files, partitions: int) -> tuple[TopicFiles, list[FileMark]]:
-        """Return the files of a topic that are new or have grown, and what they are now."""
+    def _new_files(self, topic: str, given: Files, partitions: int) -> tuple[TopicFiles, list[FileMark]]:
+        """Return the files of a topic that are new or have grown, and their current marks.
+
+        Raises:
+            ReplayError: a file that was read before is missing, has changed, or has grown before others.
+        """
         history = self._history.get(topic)
         if history is None:
             history = self._history[topic] = self._first_history(topic, given, partitions)
@@ -432,8 +436,8 @@ class ReplaySession:
             if not paths or not mark.is_in(paths[0]):
                 raise ReplayError(
                     f"topic {topic!r}: {mark.path} was read before, but "
-                    + (f"now {paths[0]} comes in its place" if paths and paths[0] != mark.path else "has changed since")
-                    + "; history may grow at its end only, else start anew in another folder"
+                    + (f"now {paths[0]} is in its place" if paths and paths[0] != mark.path else "has changed since")
+                    + "; history may only grow at its end; else start in another folder"
                 )
             if Place(paths[0]).size() > mark.size:
                 if mark is not history.marks[-1]:
@@ -442,13 +446,13 @@ class ReplaySession:
                 skip = mark.rows
                 break
             paths.pop(0)
-        # What is written behind their present ends is left to the next time.
+        # Read up to the current ends; later rows are left to the next run.
         marks = [FileMark.of(path) for path in paths]
         sizes = [mark.size for mark in marks]
         return TopicFiles(topic, paths, sizes, partitions, history.rows - skip, skip, self._next_offsets(topic)), marks
 
     def _first_history(self, topic: str, given: Files, partitions: int) -> History:
-        """Return the history of a topic that nothing was read of: empty, or what the snapshot had read."""
+        """Return the initial history of a topic: empty, or the snapshot's."""
         history = History(partitions)
         if self._parent is not None:
             marks = self._parent.marks(topic)
@@ -458,7 +462,7 @@ class ReplaySession:
                 and all(mark.path == path or mark.is_in(path) for mark, path in zip(marks, given.paths, strict=False))
                 and len(given.paths) >= len(marks)
             ):
-                # The same files, perhaps grown: what the snapshot has read of them is not read again.
+                # The same files, which may have grown: rows that the snapshot's replay has read are not read again.
                 history.marks = [evolve(mark, path=path) for mark, path in zip(marks, given.paths, strict=False)]
                 history.rows_before = self._parent.rows_before(topic)
             else:
@@ -466,23 +470,23 @@ class ReplaySession:
         return history
 
     def _starts(self, topic: str) -> dict[int, int]:
-        """Return the offsets at which the history of a topic goes on behind a snapshot."""
+        """Return the first offsets of the history of a topic after the snapshot."""
         return {} if self._parent is None else self._parent.ends(topic)
 
     def _check_positions(self, sources: Mapping[TopicPartition, Sequence[Extent]]) -> None:
-        """Refuse a gap between a snapshot and history.
+        """Check that there is no gap between a snapshot and the history.
 
         Raises:
-            ReplayError: history begins behind the position that a task goes on from, or is another one.
+            ReplayError: the history begins after the position of a task, or is another one.
         """
         for positions in self.state.positions.values():
             for partition, position in positions.items():
                 extents = sources.get(partition, ())
                 if isinstance(self._inputs.get(partition.topic), KafkaTopic):
-                    continue  # Spark has looked, and knows offsets that no record has.
+                    continue  # Spark has checked it, including offsets without records.
                 if extents and extents[0].first > position:
                     raise ReplayError(
-                        f"{partition}: its history begins at offset {extents[0].first}, but the snapshot goes on at "
+                        f"{partition}: its history begins at offset {extents[0].first}, but the snapshot continues at "
                         f"{position}: a gap of {extents[0].first - position} records; give the history between"
                     )
         for topic, given in self._inputs.items() if self._parent is not None else ():
@@ -525,13 +529,13 @@ class ReplaySession:
         assert found is not None
         return {TopicPartition(topic, number): offset for topic, number, offset in found["cut"]}
 
-    # --- what is there now ----------------------------------------------------------------
+    # --- results ----------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return the state that was reached, as it can be kept.
+        """Return a snapshot of the current state.
 
         Raises:
-            ReplayError: open windows were flushed, so that no live application could go on from it.
+            ReplayError: open windows were flushed, so no live application could continue from it.
         """
         if self.is_flushed:
             raise ReplayError(
@@ -543,7 +547,7 @@ class ReplaySession:
         return Snapshot.of(self.plan, self.root, self.state, self.outputs, marks, self._parent)
 
     def origin(self, partition: TopicPartition, offset: int) -> tuple[str, int] | None:
-        """Return the file and the row in it (from 1) that a record was made of, None if that is not known."""
+        """Return the file and its row (from 1) of a source record, None if they are not known."""
         from streams.replay.storage import ExtentReader
 
         history = self._history.get(partition.topic)
@@ -574,7 +578,7 @@ def _until(sources: Mapping[TopicPartition, Sequence[Extent]], until: Any, root:
 
 
 def _limited(found: Iterable[Cut], limit: Cut) -> list[Cut]:
-    """Return cuts up to a limit, which the last of them is."""
+    """Limit cuts to ``limit``, and drop those after it."""
     result: list[Cut] = []
     for cut in found:
         bounded = {partition: min(offset, limit.get(partition, offset)) for partition, offset in cut.items()}

@@ -1,7 +1,7 @@
-"""What only Spark can reach, asked for as values: files of its file systems, topics of Kafka.
+"""Calls that only Spark can perform: reading files of its file systems, and topics of Kafka.
 
-The driver of a replay yields these like other calls; the Spark executor performs them with its
-session (``spark.ingest``), any other refuses them.  What comes back are segments, as from ``ingest``.
+The driver of a replay yields these like other calls.  The Spark executor performs them with its
+session (``spark.ingest``), others reject them.  The results are segments, as from ``ingest``.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -19,7 +19,7 @@ from streams.replay.storage import Extent, Place
 
 @frozen
 class ListFiles:
-    """Find the files that paths, folders and patterns name."""
+    """A call that lists the files of paths, folders and patterns."""
 
     paths: tuple[str, ...]
     size: tuple[int, int] = (0, 0)
@@ -27,29 +27,29 @@ class ListFiles:
 
     @property
     def name(self) -> str:
-        """Name for people."""
+        """Name for messages."""
         return self.paths[0]
 
 
 @frozen
 class FoundFile:
-    """A file as Spark sees it."""
+    """A file listed by Spark."""
 
     path: str
-    #: Its name in rows of Spark.
+    #: Its name in the ``file_path`` column.
     uri: str
     size: int
     modified_ms: int
 
     @property
     def mark(self) -> FileMark:
-        """What tells whether it is still the same."""
+        """Path, size and modification time, to detect changes."""
         return FileMark.by_time(self.path, self.size, self.modified_ms)
 
 
 @frozen
 class ReadFiles:
-    """Read files into the partitions of a topic; ``work`` says how, its pieces and number aside."""
+    """A call that reads files into the partitions of a topic; ``work`` is a template without pieces and number."""
 
     work: IngestWork
     files: tuple[FoundFile, ...]
@@ -58,58 +58,58 @@ class ReadFiles:
 
     @property
     def name(self) -> str:
-        """Name for people."""
+        """Name for messages."""
         return self.work.topic
 
 
 @frozen
 class ReadTopic:
-    """Read a topic of Kafka from ``starts``, its beginning by default, to its present end."""
+    """A call that reads a topic of Kafka from ``starts`` to its current end."""
 
     topic: KafkaTopic
     root: Place
     folder: str
-    #: Next offset of each partition, for all of them if for any; -1 = the earliest there is.
+    #: Next offset of each partition, -1 = the earliest; empty = all partitions from the earliest.
     starts: Mapping[int, int] = field(factory=dict)
     size: tuple[int, int] = (0, 0)
     stage: int = -2
 
     @property
     def name(self) -> str:
-        """Name for people."""
+        """Name for messages."""
         return f"kafka://{self.topic.bootstrap_servers}/{self.topic.topic}"
 
 
-#: Calls that an executor needs a Spark session for.
+#: Calls that need a Spark session.
 SparkCall: TypeAlias = ListFiles | ReadFiles | ReadTopic
 SPARK_CALLS = (ListFiles, ReadFiles, ReadTopic)
 
 
 @frozen
 class SparkReport(StageReport):
-    """The answer to such a call."""
+    """The result of a call that only Spark can perform."""
 
     found: tuple[FoundFile, ...] = ()
-    #: What was read, in the order of the files.
+    #: Results of ``ReadFiles``, in the order of the files.
     parts: tuple[IngestReport, ...] = ()
-    #: Of a topic: how many partitions it has, and what was read, by partition and offset.
+    #: Result of ``ReadTopic``: partition count, and extents by partition and offset.
     partitions: int = 0
     written: tuple[tuple[TopicPartition, Extent], ...] = ()
 
     @property
     def records_in(self) -> int:
-        """Records that were read."""
+        """Number of records read."""
         return sum(part.records_in for part in self.parts) + sum(extent.rows for _, extent in self.written)
 
 
 def find_files(
     paths: Sequence[str], known: Sequence[FileMark], topic: str
 ) -> Generator[list[Any], list[Any], tuple[FoundFile, ...]]:
-    """Return the files behind those that were read already.
+    """Return the files after those that were read before.
 
     Raises:
         InputError: there are none.
-        ReplayError: one that was read is another now, or others come before it.
+        ReplayError: a file that was read has changed, or new files come before it.
     """
     (report,) = yield [ListFiles(tuple(paths))]
     found: tuple[FoundFile, ...] = report.found
@@ -119,8 +119,8 @@ def find_files(
         own = None if file is None else file.mark
         if own is None or (own.path, own.size, own.head) != (mark.path, mark.size, mark.head):
             raise ReplayError(
-                f"topic {topic!r}: {mark.path} was read before, but has changed or other files come in its place; "
-                "what is read through Spark may grow by files behind it only, else start anew in another folder"
+                f"topic {topic!r}: {mark.path} was read before, but has changed or has other files in its place; "
+                "inputs read through Spark may only grow by later files; else start in another folder"
             )
     return found[len(known) :]
 
@@ -128,7 +128,7 @@ def find_files(
 def read_found(
     work: IngestWork, files: Sequence[FoundFile], topic: TopicFiles
 ) -> Generator[list[Any], list[Any], None]:
-    """Read files; afterwards ``topic`` has what was read.
+    """Read files; add the results to ``topic``.
 
     Raises:
         InputError: a file or row cannot be read.
@@ -140,7 +140,7 @@ def read_found(
     rows = dict.fromkeys((file.path for file in files), 0)
     for part in report.parts:
         (piece,) = part.counts
-        # Counts are places in a file: the last of its parts has the number of its rows.
+        # Counts are row numbers within a file: the last part has the number of its rows.
         rows[part.name] = max(rows[part.name], piece[0])
     topic.rows = list(rows.values())
 
@@ -148,12 +148,12 @@ def read_found(
 def read_topic(
     topic: KafkaTopic, root: Place, folder: str, ends: Mapping[int, int], extents: dict[int, list[Extent]]
 ) -> Generator[list[Any], list[Any], int]:
-    """Read what a topic has behind ``ends``; add it to ``extents``, and return the number of its partitions.
+    """Read the records of a topic from ``ends`` on; add them to ``extents``, and return the partition count.
 
-    ``ends`` has all partitions if it has any: it says how many there must be.
+    ``ends`` has all partitions of the topic, or none.
 
     Raises:
-        ReplayError: records are gone that come next, or Spark cannot read the topic.
+        ReplayError: the next records were deleted, or Spark cannot read the topic.
     """
     starts = {number: end or -1 for number, end in ends.items()}
     (report,) = yield [ReadTopic(topic, root, folder, starts)]

@@ -1,7 +1,7 @@
-"""Replay on Spark: the only door to pyspark of the project.
+"""Replay on Spark; the only package of the project that uses pyspark.
 
-Calls become tasks of a Spark job, output topics DataFrames; in a classic session and through Spark
-Connect.  Importing this package imports no pyspark: that happens where a session is asked for.
+Calls become tasks of a Spark job, output topics DataFrames, in a classic session and through Spark
+Connect.  Importing this package does not import pyspark; opening a session does.
 """
 
 from streams.replay.spark.executor import SparkExecutor

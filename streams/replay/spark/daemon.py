@@ -1,12 +1,12 @@
-"""Spark's Python daemon for sessions that a replay makes: it has loaded what all its workers need.
+"""Spark's Python daemon for sessions that a replay starts, with the imports of all its workers preloaded.
 
-Workers are forks of the daemon; each would otherwise take a second to load pyarrow and the project,
-in memory of its own.  The threads of what is loaded here (OpenBLAS, Arrow) know of forks.
+Workers are forks of the daemon.  Otherwise each would take a second to load pyarrow and the project,
+into memory of its own.  The thread pools of these libraries (OpenBLAS, Arrow) are safe to fork.
 """
 
 import gc
 
-import pandas  # noqa: F401 - Spark's own worker asks for it
+import pandas  # noqa: F401 - imported by Spark's worker
 import pyarrow.parquet  # noqa: F401
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
@@ -14,6 +14,6 @@ from pyspark.daemon import manager
 import streams.replay.spark.worker  # noqa: F401
 
 if __name__ == "__main__":
-    # Workers collect garbage after each task: what was loaded here is none, and stays shared unless touched.
+    # Workers collect garbage after each task; frozen objects are skipped, and their pages stay shared.
     gc.freeze()
     manager()

@@ -1,10 +1,9 @@
-"""Executor on Spark: a job per list of calls, a task per call; more than a driver's heap can bear go as several.
+"""Executor on Spark: one task per call, and one job per list of calls, or several if the list is large.
 
-Between the session of a replay, which asks for calls, and ``drive.run_work``, which every worker
-calls.  Calls travel as rows (index, pickled call), each to a partition of its own, and find their
-application in the folder of the replay, where it lies once for all of them; reports come
-back the same way, and beforehand as notes in the folder of the replay, which tell how far a job is
-in classic sessions and in Connect alike.
+Between the session of a replay, which yields calls, and ``drive.run_work``, which runs in every
+worker.  Calls travel as rows (index, pickled call), one partition each.  Their application is stored
+once, in the folder of the replay.  Reports return as rows; each task also writes its report to
+that folder, which shows the progress in classic sessions and in Connect.
 """
 
 import pickle
@@ -35,22 +34,22 @@ from streams.replay.spark.tables import item_frame, numbered_items, output_frame
 from streams.replay.spark.worker import CallNotes, Task
 from streams.replay.storage import Place
 
-#: How often the driver looks for progress while a job runs; less often where a look costs a request.
+#: Interval between two checks of progress, in seconds: local folders, and remote ones, where each costs a request.
 _LOOK_S = 0.25
 _FAR_LOOK_S = 2.0
-#: What travels with one job.  The driver of Spark holds it several times over, and does not say when that is too much.
+#: Maximum size of one job: Spark's driver holds several copies of it, and fails without a clear error.
 _JOB_BYTES = 32 * 1024 * 1024
 _JOB_CALLS = 2_000
-#: Tasks of the job that looks whether executors and driver see the same folder.
+#: Number of tasks of the job that checks whether executors and driver share the folder.
 _CHECKS = 8
 
 
 @define(eq=False)
 class SparkExecutor:
-    """Runs calls as tasks of Spark jobs; a context manager that ends a session which was made for it.
+    """Runs calls as tasks of Spark jobs; a context manager that ends a session started for it.
 
-    Failed tasks are tried again as often as Spark is told to: ``spark.task.maxFailures``, 4 on
-    clusters; once on ``local[N]``, as often as M says on ``local[N,M]``.
+    Failed tasks are retried as Spark is configured: ``spark.task.maxFailures`` attempts, 4 by default on
+    clusters; 1 on ``local[N]``, M on ``local[N,M]``.
     """
 
     session: Any
@@ -61,13 +60,13 @@ class SparkExecutor:
 
     @classmethod
     def of(cls, spark: Any, master: str | None, root: Place, *, with_ui: bool = False) -> "SparkExecutor":
-        """Return an executor on a session that is given, active in this process, or made on ``master``.
+        """Return an executor on the given session, the active one of this process, or a new one on ``master``.
 
-        ``master`` is one of Spark's (``local[*]`` by default) or the address of a Connect server
-        (``sc://HOST:PORT``).  ``with_ui`` opens the Spark UI of a session that is made.
+        ``master`` is a Spark master (default ``local[*]``) or the address of a Connect server
+        (``sc://HOST:PORT``).  ``with_ui`` enables the Spark UI of a new session.
 
         Raises:
-            ConfigError: PySpark or Java is not installed, or another session is in the way.
+            ConfigError: PySpark or Java is not installed, or another session is active.
             ReplayError: Spark cannot be reached or does not start.
         """
         lease = SessionLease.of(spark, master, with_ui=with_ui)
@@ -84,10 +83,10 @@ class SparkExecutor:
         on_done: Callable[[StageReport], None],
         on_look: Callable[[], None] = lambda: None,
     ) -> list[StageReport]:
-        """Run all calls, the first ones first; return the answers in their order.
+        """Run all calls, starting with the first; return their reports in order.
 
         Raises:
-            TaskFailure: one failed as often as Spark tries it; ``explained_failure`` says it to people.
+            TaskFailure: a call failed, retries included; ``explained_failure`` makes it readable.
             ReplayError: Spark itself failed.
         """
         if not works:
@@ -98,11 +97,11 @@ class SparkExecutor:
         notes.write_marker()
         try:
             self._check(notes)
-            told: set[int] = set()
+            reported: set[int] = set()
 
             def look() -> None:
-                for index, report in notes.reports(told):
-                    told.add(index)
+                for index, report in notes.reports(reported):
+                    reported.add(index)
                     on_done(report)
                 on_look()
 
@@ -111,7 +110,7 @@ class SparkExecutor:
             found = self._answers(name, calls, _calls(build_digest(), notes.folder.uri), look)
             reports = [pickle.loads(found[index]) for index in range(len(works))]
             for index, report in enumerate(reports):
-                if index not in told:
+                if index not in reported:
                     on_done(report)
             return reports
         finally:
@@ -120,7 +119,7 @@ class SparkExecutor:
     def _run_through_spark(
         self, works: Sequence[SparkCall], on_done: Callable[[StageReport], None], on_look: Callable[[], None]
     ) -> list[StageReport]:
-        """Run calls that read what only Spark can reach."""
+        """Run calls that only Spark can perform."""
         self._check(None)
         reports: list[StageReport] = []
         for work in works:
@@ -130,12 +129,12 @@ class SparkExecutor:
         return reports
 
     def table(self, session: Any, name: str) -> Any:
-        """Return an output topic of a replay as a DataFrame; each action reads its files again, no more."""
+        """Return an output topic of a replay as a DataFrame; each action reads its files again."""
         self._check(None)
         return output_frame(self.session, session, name)
 
     def close(self) -> None:
-        """End the session, if it was made for this executor or others that are closed already."""
+        """End the session, if replay started it and this is its last user."""
         self._lease.close()
 
     def __enter__(self) -> "SparkExecutor":
@@ -145,7 +144,7 @@ class SparkExecutor:
         self.close()
 
     def _check(self, notes: CallNotes | None) -> None:
-        """Before the first job: give executors on other machines the code, and see that they share the folder.
+        """Before the first job: ship the code to other machines, and check that they share the folder.
 
         Raises:
             ReplayError: they do not, or have another build of the project.
@@ -162,7 +161,7 @@ class SparkExecutor:
                     raise ReplayError(message.decode())
                 if notes.answers() < _CHECKS:
                     raise ReplayError(
-                        f"{self.root}: what executors of Spark write there cannot be seen by the driver; choose a "
+                        f"{self.root}: the driver cannot see files of Spark's executors there; choose a "
                         "folder that all machines share, such as one of a distributed file system"
                     )
         self._is_checked = notes is not None or is_local_master(master_of(self.session))
@@ -170,7 +169,7 @@ class SparkExecutor:
     def _answers(
         self, name: str, items: Iterable[tuple[int, bytes]], function: Task, on_look: Callable[[], None]
     ) -> dict[int, bytes]:
-        """Run a task per item; return its answers by index."""
+        """Run a task per item; return their results by index."""
         found: dict[int, bytes] = {}
         for pack in _packs(items):
 
@@ -181,7 +180,7 @@ class SparkExecutor:
         return found
 
     def _collected(self, name: str, frame: Callable[[], Any], on_look: Callable[[], None]) -> list[Any]:
-        """Run the job of a DataFrame, which is made in the thread that runs it; return its rows."""
+        """Run the job of a DataFrame, created in the thread of the job; return its rows."""
         tag = f"streams-replay-{uuid4().hex[:12]}"
 
         def collect() -> list[Any]:
@@ -189,7 +188,7 @@ class SparkExecutor:
             with job_settings(self.session):
                 return list(frame().collect())
 
-        # A thread of its own: the labels are those of its jobs, and this one looks and can be interrupted.
+        # A separate thread: job labels belong to a thread, and this one reports progress and handles interrupts.
         with ThreadPoolExecutor(1, thread_name_prefix="streams-replay-spark") as pool:
             future = pool.submit(collect)
             try:
@@ -210,7 +209,7 @@ class SparkExecutor:
 
 
 def _packs(items: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield (index, pickled item), as many at a time as one job takes; one that is larger goes alone."""
+    """Yield lists of (index, pickled item) within the size of one job; a larger item is alone in its list."""
     pack: list[tuple[int, bytes]] = []
     size = 0
     for numbered in items:
@@ -223,8 +222,8 @@ def _packs(items: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes
         yield pack
 
 
-# Functions within functions travel by value, and name nothing of ours before they run: so a
-# worker without the project's code says what it lacks, and not that it cannot unpickle.
+# Nested functions are pickled by value, and import the project when they run: a worker without the
+# project's code then fails with an import error, not with an unpickling error.
 
 
 def _calls(digest: str, folder: str) -> Task:
@@ -248,19 +247,19 @@ def _folder_checks(digest: str, folder: str) -> Task:
 
 
 def readable_failure(error: Exception) -> Exception:
-    """Return what a failed job has to say to the driver, without the stacks around it."""
+    """Return the error of a failed job without the tracebacks around it."""
     text = str(error)
     found = failure_text(text)
     if found is not None:
         return TaskFailure(found)
     if "Python worker exited unexpectedly" in text or "Python worker crashed" in text:
         return ReplayError(
-            "a Python worker of Spark was killed, as often as its task was tried; perhaps for want of memory: give "
+            "a Python worker of Spark was killed in each attempt of its task, perhaps out of memory: give "
             "Spark fewer cores (local[2]) or its executors more spark.executor.memoryOverhead"
         )
     if "ExecutorLostFailure" in text:
         return ReplayError(
-            "an executor of Spark was lost, as often as its task was tried; perhaps for want of memory: give executors "
+            "an executor of Spark was lost in each attempt of its task, perhaps out of memory: give executors "
             "more spark.executor.memoryOverhead or fewer cores"
         )
     if missing := re.search(r"(?:ModuleNotFoundError|ImportError): ([^\n]*)", text):
@@ -269,14 +268,14 @@ def readable_failure(error: Exception) -> Exception:
             "here, or set PYSPARK_PYTHON to a Python that has them"
         )
     if "cancelled" in text.lower():
-        return ReplayError("the job of the replay was cancelled in Spark; run the replay again with resume to go on")
-    if told := re.search(r'details = "([^"]*)"', text):
-        return ReplayError(f"Spark Connect failed: {told[1]}; run the replay again with resume to go on")
+        return ReplayError("the job of the replay was cancelled in Spark; run the replay again with resume")
+    if details := re.search(r'details = "([^"]*)"', text):
+        return ReplayError(f"Spark Connect failed: {details[1]}; run the replay again with resume")
     return ReplayError(f"Spark failed: {_reason(text) or type(error).__name__}")
 
 
 def _reason(text: str) -> str:
-    """Return the first line that says something to a person."""
+    """Return the first informative line of Spark's error text."""
     lines = (line.removeprefix(": ") for line in text.splitlines() if not line.startswith("An error occurred while"))
     line = next((line for line in lines if line.strip()), "")
     line = re.sub(r"^.*most recent failure: Lost task [^:]*: ", "", line)

@@ -1,8 +1,8 @@
-"""What only Spark can reach is read through it, and written as any other input by the tasks that get its rows.
+"""Inputs that only Spark can reach: read through Spark, and written to segments by its tasks.
 
-Lines come cut, in stretches of a file that Spark chooses and names by their first byte; rows are
-counted before they are read.  Other kinds of files come whole, one after the other.  A partition
-of a topic of Kafka is a partition of the job, its records by offset.
+Text files are split by Spark into blocks, named by their first byte; their rows are
+counted before they are read.  Other kinds of files are read whole, one after the other.  A partition
+of a Kafka topic is a partition of the job, with its records by offset.
 """
 
 import io
@@ -31,21 +31,21 @@ from streams.replay.spark.shipping import build_digest, check_build
 from streams.replay.spark.worker import Task
 from streams.replay.storage import Extent, SegmentWriter
 
-#: Runs a job, made by a function of no arguments under a name, and returns its rows.
+#: Runs a job by name, from a function that makes its DataFrame, and returns its rows.
 Collect = Callable[[str, Callable[[], Any]], list[Any]]
-#: Where a stretch of a file begins: its name in rows of Spark, and the first byte.
+#: The start of a block of a file: its name in the ``file_path`` column, and the first byte.
 Stretch = tuple[str, int]
 
-#: A partition that no topic has.
+#: A partition number that no topic has.
 _NO_PARTITION = 1 << 30
 
 
 def run_through_spark(session: Any, call: SparkCall, collect: Collect) -> SparkReport:
-    """Perform a call with a session.
+    """Run a call with a session.
 
     Raises:
         InputError: a file cannot be read.
-        ReplayError: Spark cannot read, or files changed meanwhile.
+        ReplayError: Spark cannot read, or files have changed meanwhile.
     """
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
@@ -63,7 +63,7 @@ def run_through_spark(session: Any, call: SparkCall, collect: Collect) -> SparkR
 
 
 def _listed(session: Any, call: ListFiles, collect: Collect) -> tuple[FoundFile, ...]:
-    # Expressions as text everywhere: they mean the same in a classic session and in Connect.
+    # SQL text for all expressions: it means the same in a classic session and in Connect.
     def frame() -> Any:
         reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
         columns = ("path", "_metadata.file_path", "length", "unix_millis(modificationTime)")
@@ -75,9 +75,9 @@ def _listed(session: Any, call: ListFiles, collect: Collect) -> tuple[FoundFile,
 
 
 def _mark_patterns(path: str) -> Iterator[str]:
-    """Yield patterns of what tables of a lake have: in the folder that is read, in those around and right below it.
+    """Yield patterns of the marker files of lakehouse tables, for the folder, its parents and two levels below.
 
-    Spark passes over names that begin with a dot or underscore unless they are asked for.
+    Spark skips names that begin with a dot or underscore unless a pattern names them.
     """
     scheme, separator, rest = path.partition("://")
     authority, _, rest = rest.partition("/") if separator else ("", "", path)
@@ -92,10 +92,10 @@ def _mark_patterns(path: str) -> Iterator[str]:
 
 
 def _refuse_table(session: Any, pattern: str, collect: Collect) -> None:
-    """Refuse what lies in a table of a lake, or has one in it.
+    """Check that a path is not within a lakehouse table, and contains none.
 
     Raises:
-        InputError: the pattern of its marks finds something.
+        InputError: the pattern of markers matches a file.
     """
 
     def frame() -> Any:
@@ -116,7 +116,7 @@ def _refuse_table(session: Any, pattern: str, collect: Collect) -> None:
 
 
 def _read_files(session: Any, call: ReadFiles, collect: Collect) -> Iterator[IngestReport]:
-    """Yield a report for each stretch of each file, in order; its name is the file's path."""
+    """Yield the report of each block of each file, in order, named by the path of the file."""
     by_lines = [file for file in call.files if _has_lines(file.path)]
     whole = [file for file in call.files if not _has_lines(file.path)]
     counts: dict[Stretch, tuple[int, int]] = {}
@@ -144,7 +144,7 @@ def _read_files(session: Any, call: ReadFiles, collect: Collect) -> Iterator[Ing
 
 
 def _placed(call: ReadFiles, counts: Mapping[Stretch, tuple[int, int]]) -> dict[Stretch, IngestWork]:
-    """Return the work of each stretch that has rows, in the order of files and of stretches in them."""
+    """Return the work of each block that has rows, by file and by position."""
     works: dict[Stretch, IngestWork] = {}
     before = call.work.rows_before
     for file in call.files:
@@ -168,7 +168,7 @@ def _has_lines(path: str) -> bool:
 
 
 def _line_frame(session: Any, files: Sequence[FoundFile]) -> Any:
-    # The end of a line is ours: Spark's would take a carriage return for one.
+    # Split at line feeds, as our readers do; Spark would also split at carriage returns.
     lines = session.read.option("lineSep", "\n").text([file.path for file in files])
     return lines.selectExpr("value", "_metadata.file_path", "_metadata.file_block_start")
 
@@ -178,8 +178,8 @@ def _line_counts(session: Any, files: Sequence[FoundFile], collect: Collect) -> 
 
     def frame() -> Any:
         lines = _line_frame(session, files)
-        told = lines.selectExpr("file_path", "file_block_start", r"int(NOT value RLIKE r'^\s*$') AS row", "1 AS line")
-        counted = told.groupBy("file_path", "file_block_start").agg({"row": "sum", "line": "sum"})
+        marked = lines.selectExpr("file_path", "file_block_start", r"int(NOT value RLIKE r'^\s*$') AS row", "1 AS line")
+        counted = marked.groupBy("file_path", "file_block_start").agg({"row": "sum", "line": "sum"})
         return counted.selectExpr("file_path", "file_block_start", "`sum(row)`", "`sum(line)`")
 
     return {
@@ -204,7 +204,7 @@ def _whole_files(
     task = _task("files", {stretch: work for stretch, work in works.items() if stretch[0] in own})
 
     def frame() -> Any:
-        # A row is a file; a batch of rows ends with the one that brings it to 64 MiB.
+        # A row is a file; a batch ends with the row that reaches 64 MiB.
         loaded = session.read.format("binaryFile").load([file.path for file in files])
         return loaded.selectExpr("content", "_metadata.file_path").mapInArrow(task, _ANSWERS)
 
@@ -215,7 +215,7 @@ def _whole_files(
 
 
 def _read_topic(session: Any, call: ReadTopic, collect: Collect) -> tuple[int, Sequence[tuple[TopicPartition, Extent]]]:
-    """Return the number of partitions of a topic, and what was read of them."""
+    """Return the partition count of a topic, and its extents."""
     starts = dict(call.starts) or dict.fromkeys(range(_partition_count(session, call, collect)), -1)
     task = _task("records", call)
 
@@ -232,9 +232,9 @@ def _read_topic(session: Any, call: ReadTopic, collect: Collect) -> tuple[int, S
 
 
 def _topic_frame(session: Any, call: ReadTopic, starts: Mapping[int, int]) -> Any:
-    """Return a topic from offsets on, -1 = the earliest, which have to name all its partitions."""
+    """Return the records of a topic from the given offsets on (-1 = earliest); all partitions must be given."""
     topic = call.topic
-    # In Spark's words, -2 is the earliest offset.
+    # Spark's number for the earliest offset is -2.
     offsets = {str(number): -2 if offset < 0 else offset for number, offset in starts.items()}
     options = {
         "kafka.isolation.level": "read_committed",
@@ -242,19 +242,19 @@ def _topic_frame(session: Any, call: ReadTopic, starts: Mapping[int, int]) -> An
         "kafka.bootstrap.servers": topic.bootstrap_servers,
         "subscribe": topic.topic,
         "includeHeaders": "true",
-        # A record that is gone is an error, not a gap.
+        # Deleted records are an error, not a gap.
         "failOnDataLoss": "true",
         "startingOffsets": json.dumps({topic.topic: offsets}),
-        # Those of the moment at which the job is planned, once.
+        # The end offsets when the job is planned.
         "endingOffsets": "latest",
     }
     return session.read.format("kafka").options(**options).load()
 
 
 def _partition_count(session: Any, call: ReadTopic, collect: Collect) -> int:
-    """Return how many partitions a topic has.
+    """Return the partition count of a topic, without reading records.
 
-    Spark tells it only where it was expected to be otherwise; no record is read for that.
+    Spark only reports the partitions in an error, so a partition that does not exist is requested.
     """
     try:
         collect(f"look at {call.name}", lambda: _topic_frame(session, call, {_NO_PARTITION: -1}))
@@ -263,11 +263,11 @@ def _partition_count(session: Any, call: ReadTopic, collect: Collect) -> int:
         if assigned is None:
             raise _explained(call, error) from error
         return len(assigned[1].split(","))
-    raise ReplayError(f"{call.name}: its partitions cannot be told; give KafkaTopic(..., partitions=)")
+    raise ReplayError(f"{call.name}: its partition count is unknown; give KafkaTopic(..., partitions=)")
 
 
 def _explained(call: ReadTopic, error: ReplayError) -> ReplayError:
-    """Return what Spark says about a topic in our words."""
+    """Return a clear error for Spark's error about a topic."""
     text = _text(error)
     if "Failed to find data source: kafka" in text or "Please deploy the application as per" in text:
         return ReplayError(
@@ -279,7 +279,7 @@ def _explained(call: ReadTopic, error: ReplayError) -> ReplayError:
     if assigned := re.search(r"Assigned: Set\(([^)]*)\)", text):
         return ReplayError(
             f"{call.name}: has {len(assigned[1].split(','))} partitions, not {len(call.starts)}; declare as many, or, "
-            "if it had fewer when it was read before, start anew: its keys lie elsewhere now"
+            "if it had fewer when it was read before, replay from the start: its keys have moved"
         )
     if "data may have been lost" in text or "greater than the resolved end offset" in text:
         return ReplayError(f"{call.name}: records are gone that were to be read next, a gap: {_lost(text)}")
@@ -301,7 +301,7 @@ _ANSWERS = "uri string, start long, report binary"
 
 
 def _task(kind: str, given: Any) -> Task:
-    """Return what runs in workers: it travels by value, and names nothing of ours before it runs."""
+    """Return the function of a job: pickled by value, it imports the project only when it runs."""
     data, digest = pickle.dumps(given), build_digest()
 
     def run(batches: Any) -> Any:
@@ -313,10 +313,10 @@ def _task(kind: str, given: Any) -> Task:
 
 
 def run_task(kind: str, data: bytes, digest: str, batches: Iterator[Any]) -> Iterator[Any]:
-    """Run a task of a job in a worker: Arrow batches come in, reports go out.
+    """Run a task of a job in a worker: from Arrow batches to reports.
 
     Raises:
-        TaskFailure: it failed; the text says what the driver needs to know.
+        TaskFailure: it failed; the text has what the driver needs.
     """
     check_build(digest, build_digest())
     given = pickle.loads(data)
@@ -329,7 +329,7 @@ def run_task(kind: str, data: bytes, digest: str, batches: Iterator[Any]) -> Ite
 
 
 def _stretches(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) -> Iterator[Any]:
-    """Read stretches of lines, each of which comes in one piece."""
+    """Read blocks of lines; the rows of a block are consecutive."""
     for stretch, group in groupby(_runs(batches), itemgetter(0)):
         work = works.get(stretch)
         if work is not None:
@@ -338,7 +338,7 @@ def _stretches(works: Mapping[Stretch, IngestWork], batches: Iterator[Any]) -> I
 
 
 def _runs(batches: Iterator[Any]) -> Iterator[tuple[Stretch, list[bytes]]]:
-    """Yield lines that follow each other in one stretch."""
+    """Yield consecutive lines of the same block."""
     import pyarrow as pa
 
     for batch in batches:

@@ -1,7 +1,7 @@
-"""Sessions of Spark: the user's own, classic or Connect, or one that a replay makes and ends.
+"""Spark sessions: the user's own, classic or Connect, or one that a replay starts and ends.
 
-What a session needs before the first call runs on it: Python and code on the workers, addresses
-of this machine only where all runs on it, no more log than a person wants.
+Prepares a session for its first call: Python and code on the workers, loopback addresses if all
+processes are on this machine, and little logging.
 """
 
 import atexit
@@ -25,35 +25,35 @@ from streams.core.errors import ConfigError
 from streams.replay.errors import ReplayError
 from streams.replay.spark.shipping import write_package
 
-#: Where a session runs that is given neither.
+#: Default master of a new session.
 DEFAULT_MASTER = "local[*]"
 #: First version with ``repartitionById``, in classic sessions and in Connect.
 _NEEDED = (4, 1)
 _CONNECT_PORT = 15002
 _REACH_S = 10
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-#: A job's own settings: as many tasks as calls, whatever their sizes.
+#: Settings of our jobs: adaptive execution would merge small tasks.
 JOB_SETTINGS = {"spark.sql.adaptive.enabled": "false"}
 
 
 @define(eq=False)
 class SessionLease:
-    """A session as long as it is used: closed by its last user if replay made it, never if it was given."""
+    """A session in use.  One that replay started is stopped by its last user; a given one is never stopped."""
 
     session: Any
     is_own: bool
     _is_open: bool = True
 
-    #: How many use each session that replay made, by identity.
+    #: Number of users of each session that replay started, by id of the session.
     _users: ClassVar[dict[int, int]] = {}
     _lock: ClassVar[Lock] = Lock()
 
     @classmethod
     def of(cls, spark: Any, master: str | None, *, with_ui: bool = False) -> "SessionLease":
-        """Return the given session, the active one, or a new one on ``master``.
+        """Return a lease of the given session, the active one, or a new one on ``master``.
 
         Raises:
-            ConfigError: PySpark or Java is not installed, or another session is in the way.
+            ConfigError: PySpark or Java is not installed, or another session is active.
             ReplayError: Spark cannot be reached or does not start.
         """
         _require_pyspark()
@@ -71,7 +71,7 @@ class SessionLease:
             return cls(found, is_own)
 
     def close(self) -> None:
-        """Give the session back; the last one to do so ends it."""
+        """Release the session; the last release stops it."""
         with self._lock:
             if not self._is_open or not self.is_own:
                 return
@@ -88,12 +88,12 @@ def is_connect(session: Any) -> bool:
 
 
 def master_of(session: Any) -> str:
-    """Return the master that a session runs on, empty if it does not say."""
+    """Return the master that a session runs on, empty if it is not known."""
     return str(session.conf.get("spark.master", ""))
 
 
 def is_local_master(master: str) -> bool:
-    """Whether all of a session runs on this machine, in one process beside its Python workers.
+    """Whether a session runs on this machine, in one process and its Python workers.
 
     >>> is_local_master("local[4,3]"), is_local_master("local-cluster[2,2,1024]")
     (True, False)
@@ -102,13 +102,13 @@ def is_local_master(master: str) -> bool:
 
 
 def ui_url(session: Any) -> str | None:
-    """Return the address of the Spark UI, None if there is none or Spark is far away."""
+    """Return the address of the Spark UI, None if there is none or the session is remote."""
     found = None if is_connect(session) else session.sparkContext.uiWebUrl
     return None if found is None else str(found)
 
 
 def ship_code(session: Any) -> None:
-    """Give the project's code to the workers of a session, for machines that have another build or none."""
+    """Ship the project's code to the workers of a session, for machines that have another build or none."""
     package = str(_package())
     if is_connect(session):
         session.addArtifacts(package, pyfile=True)
@@ -118,7 +118,7 @@ def ship_code(session: Any) -> None:
 
 @contextmanager
 def job_settings(session: Any) -> Iterator[None]:
-    """Set what jobs of ours need, and put back what was there."""
+    """Apply the settings of our jobs, and restore the previous ones at the end."""
     before = {name: session.conf.get(name, None) for name in JOB_SETTINGS}
     changed = {name: value for name, value in JOB_SETTINGS.items() if before[name] != value}
     for name, value in changed.items():
@@ -134,19 +134,19 @@ def job_settings(session: Any) -> Iterator[None]:
 
 
 def label_jobs(session: Any, tag: str, description: str) -> None:
-    """Give the jobs that this thread starts a tag, by which they can be cancelled, and a name in Spark's UI."""
+    """Tag the jobs that this thread starts, for cancellation, and set their name in Spark's UI."""
     if is_connect(session):
         session.addTag(tag)
         return
     context = session.sparkContext
-    # Not the session's own tags, by which a classic session finds nothing to interrupt.
+    # Job tags, not session tags: a classic session cannot interrupt by the latter.
     context.addJobTag(tag)
     context.setInterruptOnCancel(True)
     context.setJobDescription(description)
 
 
 def cancel_jobs(session: Any, tag: str) -> None:
-    """End the jobs with a tag; their tasks are interrupted."""
+    """Cancel the jobs with a tag; their tasks are interrupted."""
     if is_connect(session):
         session.interruptTag(tag)
     else:
@@ -154,10 +154,10 @@ def cancel_jobs(session: Any, tag: str) -> None:
 
 
 def require_java(environment: Mapping[str, str]) -> None:
-    """Refuse to start Spark without Java.
+    """Check that Java is installed.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: it is not.
     """
     home = environment.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin" if home else environment.get("PATH", ""))
@@ -170,13 +170,13 @@ def require_java(environment: Mapping[str, str]) -> None:
 
 
 def _require_server(address: str) -> None:
-    """Refuse a Connect server that is not there; its client would go on trying for ten minutes.
+    """Check that a Connect server is reachable; its client would retry for ten minutes.
 
     Raises:
-        ReplayError: nothing listens there.
+        ReplayError: no server listens at the address.
     """
     if getproxies().keys() - {"no"}:
-        return  # Then it is the proxy that reaches it.
+        return  # The server may only be reachable through the proxy.
     place = urlsplit(address)
     try:
         socket.create_connection((place.hostname or "", place.port or _CONNECT_PORT), _REACH_S).close()
@@ -203,17 +203,17 @@ def _require_pyspark() -> None:
 
 
 def _active_session(master: str | None) -> Any:
-    """Return the session of this process, None if there is none.
+    """Return the active session of this process, None if there is none.
 
     Raises:
-        ConfigError: it runs on another master than asked for.
+        ConfigError: it runs on another master than ``master``.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     found = SparkSession.getActiveSession()
     if found is None and SparkContext._active_spark_context is not None:
-        found = SparkSession.builder.getOrCreate()  # It is active in another thread.
+        found = SparkSession.builder.getOrCreate()  # Active in another thread.
     if found is None or master is None or master_of(found) == master:
         return found
     raise ConfigError(
@@ -227,9 +227,8 @@ def start_session(
 ) -> Any:
     """Start a session for replays: on ``master``, a Connect server if it begins with ``sc://``.
 
-    Without one it is ``local[*]``, or what ``spark-submit`` was told where that runs the program.
-    Everything that a session on this machine opens listens on its own address only.  ``settings``
-    are Spark's, over those of ours.
+    The default is ``local[*]``, or the master of ``spark-submit`` if that runs the program.  Sessions on
+    this machine listen on the loopback address only.  ``settings`` are Spark's, and override ours.
 
     Raises:
         ConfigError: Java is not installed.
@@ -257,7 +256,7 @@ def start_session(
 
 
 def _settings(master: str, with_ui: bool) -> dict[str, str]:
-    """Return the settings of a session that is made for a replay."""
+    """Return Spark's settings of a session for replays."""
     settings = JOB_SETTINGS | {
         "spark.ui.enabled": str(with_ui).lower(),
         "spark.ui.showConsoleProgress": "false",
@@ -267,7 +266,7 @@ def _settings(master: str, with_ui: bool) -> dict[str, str]:
         "spark.log.level": "ERROR",
     }
     if is_local_master(master):
-        # Elsewhere the code reaches workers after their daemon.
+        # On other machines the code arrives after the daemon has started.
         settings["spark.python.daemon.module"] = "streams.replay.spark.daemon"
     if is_local_master(master) or master.startswith("local-cluster"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -276,7 +275,7 @@ def _settings(master: str, with_ui: bool) -> dict[str, str]:
 
 @contextmanager
 def _environment(master: str) -> Iterator[None]:
-    """Have Spark start with this Python, and on this machine's own address where nobody else needs it."""
+    """Make Spark use this Python, and the loopback address if all of it runs on this machine."""
     given = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
     if is_local_master(master) or master.startswith("local-cluster"):
         given["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -294,7 +293,7 @@ def _environment(master: str) -> Iterator[None]:
 
 @cache
 def _package() -> Path:
-    """Return the project's code as one file, which lies where it is as long as the process."""
+    """Return the project's code as one zip file, which is deleted when the process exits."""
     folder = tempfile.mkdtemp(prefix="streams-package-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return write_package(Path(folder))

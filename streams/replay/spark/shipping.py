@@ -1,6 +1,6 @@
-"""The project's code on its way to machines that do not have it, and proof that they have the same.
+"""Shipping of the project's code to the Python workers of a cluster, and a check of its digest.
 
-Between the driver and the Python workers of a cluster.  Imports nothing of pyspark.
+Does not import pyspark.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ _PACKAGE = "streams"
 
 @cache
 def build_digest() -> str:
-    """Return a digest of the project's code as this process has it, in a folder or in a zip."""
+    """Return a digest of the project's code in this process, from a folder or zip."""
     state = hashlib.blake2b(digest_size=8)
     for name, file in _sources(files(_PACKAGE), _PACKAGE):
         state.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -26,7 +26,7 @@ def build_digest() -> str:
 
 
 def check_build(expected: str, found: str) -> None:
-    """Refuse to work with other code than the driver's.
+    """Check that this process has the same code as the driver.
 
     Raises:
         ReplayError: the digests differ.
@@ -39,7 +39,7 @@ def check_build(expected: str, found: str) -> None:
 
 
 def write_package(folder: Path) -> Path:
-    """Write the project's code as a zip that Python imports from; return where it lies."""
+    """Write the project's code as an importable zip; return its path."""
     path = folder / f"{_PACKAGE}-{build_digest()}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, file in _sources(files(_PACKAGE), _PACKAGE):
@@ -48,7 +48,7 @@ def write_package(folder: Path) -> Path:
 
 
 def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
-    """Yield the files of a package, sorted by name; nothing that Python makes itself."""
+    """Yield the files of a package, sorted by name, without bytecode."""
     for child in sorted(folder.iterdir(), key=lambda child: child.name):
         if child.is_dir():
             if child.name != "__pycache__":

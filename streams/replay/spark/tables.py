@@ -1,7 +1,7 @@
-"""DataFrames: items of work with a partition each, and output topics that are read when needed.
+"""DataFrames of work items, one partition each, and of output topics, read on demand.
 
-Between ``result.outputs`` and the workers, each of which reads one partition of a topic in its
-one order.  Every action reads the files of the replay again; nothing else is computed again.
+Each worker reads one partition of an output topic.  Every action on its DataFrame reads the files of the
+replay again; nothing else is recomputed.
 """
 
 import pickle
@@ -20,7 +20,7 @@ def numbered_items(items: Iterable[Any], pack: Callable[[Any], bytes] = pickle.d
 
 
 def item_frame(session: Any, items: Sequence[tuple[int, bytes]]) -> Any:
-    """Return a DataFrame (index, pickled item) with one partition per item; the indexes follow one another."""
+    """Return a DataFrame (index, pickled item) with one partition per item; the indexes are consecutive."""
     import pyarrow as pa
 
     columns = [

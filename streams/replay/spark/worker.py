@@ -1,7 +1,7 @@
-"""What runs in a Python worker of Spark: one call, or the records of one partition of an output topic.
+"""Functions that run in Spark's Python workers: one call, or one partition of an output topic.
 
-Workers are used again for later tasks, so nothing of a task is kept in globals.  Imports nothing
-of pyspark: Arrow batches come in, Arrow batches go out.
+Workers are reused for later tasks, so no state of a task is global.  Does not import pyspark:
+Arrow batches in, Arrow batches out.
 """
 
 import gc
@@ -24,13 +24,13 @@ from streams.replay.run import output_topic, record_batch, run_work
 from streams.replay.spark.shipping import build_digest, check_build
 from streams.replay.storage import Extent, Place
 
-#: Turns Arrow batches into Arrow batches, as ``mapInArrow`` wants it.
+#: From Arrow batches to Arrow batches, as for ``mapInArrow``.
 Task = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 @frozen
 class CallName:
-    """What names a call before it is unpacked."""
+    """The name of a call, readable before the call is unpickled."""
 
     name: str
     stage: int
@@ -38,12 +38,12 @@ class CallName:
 
 @frozen
 class CallNotes:
-    """Where calls leave their reports for a driver that cannot wait, and what tells that this is the same folder."""
+    """Files that calls and driver exchange: applications, reports, and markers to check that the folder is shared."""
 
     folder: Place
 
     def write_marker(self) -> None:
-        """Let executors see that they see the driver's files.
+        """Write the driver's marker.
 
         Raises:
             ReplayError: it cannot be written.
@@ -51,42 +51,42 @@ class CallNotes:
         self._write("driver", b"")
 
     def check_marker(self) -> None:
-        """Look for the driver's file.
+        """Check that this executor sees the driver's marker.
 
         Raises:
-            ReplayError: this executor does not see it.
+            ReplayError: it does not.
         """
         if not self.folder.child("driver").exists():
             raise ReplayError(
-                f"{self.folder}: what the driver writes there cannot be seen by an executor of Spark; choose a folder "
+                f"{self.folder}: an executor of Spark cannot see files of the driver there; choose a folder "
                 "that all machines share, such as one of a distributed file system"
             )
 
     def answer(self, index: int) -> None:
-        """Let the driver see that it sees the files of an executor."""
+        """Write the marker of an executor."""
         self._write(f"{index}.worker", b"")
 
     def answers(self) -> int:
-        """Return how many executors' files the driver sees."""
+        """Return the number of executors' markers that the driver sees."""
         return sum(name.endswith(".worker") for name in self.folder.files())
 
     def leave(self, index: int, report: bytes) -> None:
-        """Leave the report of a call."""
+        """Write the report of a call."""
         self._write(f"{index}.report", report)
 
     def reports(self, known: set[int]) -> Iterator[tuple[int, Any]]:
-        """Yield (index, report) of the calls that have ended since."""
+        """Yield (index, report) of the calls that have ended and are not ``known``."""
         for name in self.folder.files():
             index, _, kind = name.partition(".")
             if kind == "report" and index and int(index) not in known:
                 yield int(index), pickle.loads(self.folder.child(name).read())
 
     def packer(self) -> Callable[[Any], bytes]:
-        """Return what packs calls so that they are small: applications stay here, each once for all its calls.
+        """Return a function that pickles calls; each application is written to the folder once.
 
-        What it returns raises ReplayError where an application cannot be written.
+        The function raises ReplayError if an application cannot be written.
         """
-        # By identity, which lasts as long as the object is held here.
+        # By identity; the reference here keeps the id valid.
         left: dict[int, tuple[Application, str]] = {}
         written: set[str] = set()
 
@@ -112,7 +112,7 @@ class CallNotes:
         return pack
 
     def unpacked(self, call: bytes) -> Any:
-        """Return a call that was packed.
+        """Unpickle a call.
 
         Raises:
             ReplayError: its application cannot be read.
@@ -122,8 +122,8 @@ class CallNotes:
         return unpickler.load()
 
     def forget(self) -> None:
-        """Delete all notes."""
-        # A task that was given up may write one this moment; nothing reads it.
+        """Delete all files."""
+        # An abandoned task may still write one, which is never read.
         with suppress(OSError):
             self.folder.delete()
 
@@ -132,7 +132,7 @@ class CallNotes:
         if not place.is_local:
             place.write(data)
             return
-        # Whole when it has its name, but not synced to disk: a crash of the machine ends its readers too.
+        # Atomic, but not synced to disk: after a crash of the machine no reader is left.
         place.path.parent.mkdir(parents=True, exist_ok=True)
         part = place.path.with_name(f".{uuid4().hex}.part")
         part.write_bytes(data)
@@ -141,7 +141,7 @@ class CallNotes:
 
 @frozen
 class OutputPart:
-    """One partition of an output topic: what each task wrote of it, in the order that decides ties."""
+    """One partition of an output topic: the extents of each task, in the order that breaks ties."""
 
     partition: int
     lanes: Sequence[Sequence[Extent]]
@@ -151,12 +151,12 @@ def run_calls(batches: Iterator[Any], digest: str, notes: CallNotes) -> Iterator
     """Run the calls of a partition (index, work) and yield their reports (index, report).
 
     Raises:
-        TaskFailure: one failed; the text says what the driver needs to know.
+        TaskFailure: a call failed; the text has what the driver needs.
     """
     import pyarrow as pa
 
     if not gc.get_freeze_count():
-        # After each task Spark has all garbage collected; what this worker has loaded is none (75 ms a task).
+        # Spark collects garbage after each task; frozen objects are skipped, which saves 75 ms a task.
         gc.freeze()
     for index, data in _items(batches):
         name, call = pickle.loads(data)
@@ -171,7 +171,7 @@ def run_calls(batches: Iterator[Any], digest: str, notes: CallNotes) -> Iterator
 
 
 def check_folder(batches: Iterator[Any], digest: str, notes: CallNotes) -> Iterator[Any]:
-    """Look for the driver's marker and leave one for it; yields (index, message), empty if all is well."""
+    """Check the driver's marker and write one in return; yields (index, message), empty if all is well."""
     import pyarrow as pa
 
     for index, _ in _items(batches):
@@ -197,7 +197,7 @@ def read_parts(batches: Iterator[Any], root: Place, application: Application, to
 
 
 def scratch_folder() -> str | None:
-    """Return Spark's local folder with which this worker works (``spark.local.dir``), None outside of Spark."""
+    """Return the local folder of this worker (``spark.local.dir``), None outside of Spark."""
     for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(","):
         if folder and os.access(folder, os.W_OK):
             return folder

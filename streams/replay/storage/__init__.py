@@ -1,4 +1,4 @@
-"""Files of a replay and where they are: places on file systems and object stores, segments of records."""
+"""Files of a replay: folders on file systems and object stores, and segments of records."""
 
 from streams.replay.storage.places import NoFileSystemError, Place, is_local
 from streams.replay.storage.segments import (

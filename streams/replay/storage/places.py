@@ -1,7 +1,7 @@
-"""Folders of a replay: on this machine, or on any file system that pyarrow or fsspec knows.
+"""Folders of a replay, on this machine or on any file system that pyarrow or fsspec supports.
 
-Between the files that replay writes and where they lie.  Whatever is written appears under its
-name only when it is whole.  The only module of the package that touches the file system.
+A file appears under its name only when it is complete.  The only module of the package that accesses the
+file system.
 """
 
 import fcntl
@@ -19,19 +19,19 @@ from attrs import field, frozen
 from streams.files.lake import LakeTable, table_around
 from streams.replay.errors import ReplayError
 
-#: File systems that pyarrow itself knows: what they say is wrong with them, not with us.
+#: File systems that pyarrow supports itself: their errors are never a missing file system.
 _KNOWN = frozenset({"s3", "gs", "gcs", "abfs", "abfss"})
-#: How long Google's client tries to reach its service: 15 minutes by default, in which no signal is heard.
-_GS_PATIENCE = "retry_limit_seconds=20"
-#: Of a message of a file system, which may be pages, so much is told.
+#: Retry limit of Google's client; its default of 15 minutes blocks signals.
+_GS_RETRY_LIMIT = "retry_limit_seconds=20"
+#: Maximum characters of a file system's message in ours.
 _LONGEST_REASON = 300
-#: Names that Hadoop gives to file systems which pyarrow calls otherwise.
+#: Hadoop's names of file systems -> pyarrow's.
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 _CHUNK = 1 << 20
 
 
 def is_local(text: str) -> bool:
-    """Whether a path lies on this machine's file system.
+    """Whether a path is on this machine's file system.
 
     >>> is_local("history/orders.jsonl"), is_local("s3a://bucket/orders")
     (True, False)
@@ -49,7 +49,7 @@ def _plain(given: str) -> str:
 
 @frozen
 class Place:
-    """A folder or file by its path or URI; resolved where it is used, so that it can travel."""
+    """A folder or file by its path or URI; resolved on use, so it can be pickled."""
 
     uri: str = field(converter=_plain)
 
@@ -58,17 +58,17 @@ class Place:
         return Place("/".join([self.uri.rstrip("/"), *names]))
 
     def absolute(self) -> "Place":
-        """Return the same place for processes that work in another folder."""
+        """Return the same place with an absolute path, for processes with another working directory."""
         return Place(os.path.abspath(self.uri)) if self.is_local else self
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies on this machine's file system."""
+        """Whether it is on this machine's file system."""
         return is_local(self.uri)
 
     @property
     def path(self) -> Path:
-        """The path of a local place."""
+        """Path of a local place."""
         assert self.is_local
         return Path(self.uri)
 
@@ -83,13 +83,13 @@ class Place:
     # --- reading --------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether there is a file or folder."""
+        """Whether the file or folder exists."""
         if self.is_local:
             return self.path.exists()
         return self._info() is not None
 
     def open_input(self) -> Any:
-        """Open a file for reading as pyarrow does.
+        """Open a file for reading, as a pyarrow file.
 
         Raises:
             ReplayError: it cannot be read.
@@ -119,7 +119,7 @@ class Place:
         """Return a file's size in bytes.
 
         Raises:
-            ReplayError: it cannot be looked at, or is no file.
+            ReplayError: it is missing, is no file, or cannot be accessed.
         """
         with self._edge("read"):
             if self.is_local:
@@ -130,10 +130,10 @@ class Place:
         return int(found.size)
 
     def is_folder(self) -> bool:
-        """Whether there is a folder.
+        """Whether the folder exists.
 
         Raises:
-            ReplayError: it cannot be looked at.
+            ReplayError: it cannot be accessed.
         """
         from pyarrow.fs import FileType
 
@@ -143,7 +143,7 @@ class Place:
         return found is not None and bool(found.type == FileType.Directory)
 
     def _info(self) -> Any:
-        """Return what a remote file system knows of a file or folder, None if there is none."""
+        """Return a remote file's or folder's info, None if it does not exist."""
         from pyarrow.fs import FileType
 
         system, path = self._system()
@@ -153,10 +153,10 @@ class Place:
 
     @contextmanager
     def _edge(self, verb: str, hint: str = "") -> Iterator[None]:
-        """Tell in our words what a file system refuses.
+        """Translate errors of the file system.
 
         Raises:
-            ReplayError: it does.
+            ReplayError: the file system raised an error.
         """
         import pyarrow as pa
 
@@ -166,7 +166,7 @@ class Place:
             raise ReplayError(f"{self}: cannot be {verb}: {_reason(error)}{hint}") from error
 
     def state(self) -> tuple[str, int, int]:
-        """Return the name of a file, its size in bytes, and when it was changed last where that costs nothing.
+        """Return the URI of a file, its size in bytes, and its modification time in ns (0 if remote).
 
         Raises:
             ReplayError: it is missing.
@@ -189,10 +189,10 @@ class Place:
         return sorted(info.path.removeprefix(base.rstrip("/") + "/") for info in found if info.type == FileType.File)
 
     def table(self, known: "dict[str, LakeTable | None] | None" = None) -> LakeTable | None:
-        """Return the table of a lake that this is or lies in; ``known`` as for ``table_around``."""
+        """Return the lakehouse table that this is or is within; ``known`` as for ``table_around``."""
         if self.is_local:
             return table_around(self.uri, known=known)
-        self._system()  # What is wrong with the file system is wrong with this place, not with one around it.
+        self._system()  # Raises errors of the file system with this place's name.
         return table_around(
             self.uri,
             lambda uri: Place(uri).is_folder(),
@@ -211,10 +211,10 @@ class Place:
 
     @contextmanager
     def whole_file(self) -> Iterator[Any]:
-        """Open a file that gets its name, and is on disk, only when the block ends without an error.
+        """Open a file for writing; it appears under its name, synced to disk, if the block ends without an error.
 
         Raises:
-            ReplayError: it cannot be written; nothing of it is left.
+            ReplayError: it cannot be written; a partial file is deleted.
         """
         system, path = self._system()
         part = f"{path}.{uuid4().hex}.part" if self.is_local else path
@@ -234,19 +234,19 @@ class Place:
                 raise
 
     def write(self, data: bytes) -> None:
-        """Write a file whole.
+        """Write a file atomically.
 
         Raises:
-            ReplayError: it cannot be written; what was there before is unharmed.
+            ReplayError: it cannot be written; the previous file is not changed.
         """
         with self.whole_file() as stream:
             stream.write(data)
 
     def check_target(self) -> None:
-        """Refuse to write where the files of a table lie, whose readers would stumble over ours.
+        """Check that this folder is not within a lakehouse table: its readers would fail on our files.
 
         Raises:
-            ReplayError: this is such a folder, or lies in one.
+            ReplayError: it is.
         """
         table = self.table()
         if table is not None:
@@ -254,10 +254,10 @@ class Place:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Have a local folder, made if it is new, for this process alone; elsewhere nothing keeps others off.
+        """Create a local folder if needed, and lock it for this process; remote folders are not locked.
 
         Raises:
-            ReplayError: it cannot be made, or somebody else has it.
+            ReplayError: it cannot be created, or another process has the lock.
         """
         if not self.is_local:
             yield
@@ -271,13 +271,13 @@ class Place:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise ReplayError(f"{self}: somebody else is writing here; wait for the end of that") from error
+                raise ReplayError(f"{self}: another process is writing here; wait until it ends") from error
             yield
         finally:
             os.close(descriptor)
 
     def delete(self) -> None:
-        """Delete a file, or a folder with all that is in it; nothing if there is none."""
+        """Delete a file, or a folder with its contents; nothing if there is none."""
         if self.is_local:
             if self.path.is_dir():
                 shutil.rmtree(self.path)
@@ -295,7 +295,7 @@ class Place:
                 system.delete_file(path)
 
     def rename_to(self, other: "Place") -> None:
-        """Give a file another name in the same folder.
+        """Rename the file within its folder.
 
         Raises:
             ReplayError: that is not possible.
@@ -309,14 +309,14 @@ class Place:
                 system.move(path, other._system()[1])
 
     def link_to(self, other: "Place") -> None:
-        """Make the file appear at another place too, without copying it where the file system can."""
+        """Make the file available at another place, hard-linked if possible, otherwise copied."""
         if self.is_local and other.is_local:
             other.path.parent.mkdir(parents=True, exist_ok=True)
             other.path.unlink(missing_ok=True)
             try:
                 os.link(self.path, other.path)
             except OSError:
-                pass  # Another device, or no links there: copied below.
+                pass  # Another device, or no hard links: copied below.
             else:
                 return
         with self.open_input() as source, other.whole_file() as target:
@@ -327,8 +327,8 @@ class Place:
         """Return the file system, and the path in it.
 
         Raises:
-            NoFileSystemError: Python has none for it.
-            ReplayError: it has one, but that cannot be used.
+            NoFileSystemError: Python has none for the URI.
+            ReplayError: it cannot be used.
         """
         import pyarrow as pa
         from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
@@ -339,7 +339,7 @@ class Place:
         scheme = _ALIASES.get(scheme, scheme)
         uri = f"{scheme}://{rest}"
         if scheme in ("gs", "gcs") and "retry_limit_seconds" not in rest:
-            uri += f"{'&' if '?' in rest else '?'}{_GS_PATIENCE}"
+            uri += f"{'&' if '?' in rest else '?'}{_GS_RETRY_LIMIT}"
         try:
             system, path = FileSystem.from_uri(uri)
         except (pa.ArrowException, OSError, ImportError) as error:
@@ -361,7 +361,7 @@ class Place:
 
 
 def _reason(error: Exception) -> str:
-    """Return what a file system says, in one line: some tell everything that they have tried."""
+    """Return a file system's message in one line; some list all their attempts."""
     text = (isinstance(error, OSError) and error.strerror) or str(error)
     line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."

@@ -1,9 +1,8 @@
-"""Records on disk: Parquet files whose row groups each hold a stretch of one partition.
+"""Records on disk: Parquet files whose row groups each hold a range of one partition.
 
-Everything that a replay writes has this one form: archives, what tasks send to sinks and to
-repartition topics, and the contents of stores.  A task writes one file in one pass; its row
-groups are tagged with kind, topic and partition, so that everything else is a filter over it.
-An ``Extent`` says where a stretch lies; a partition is a list of them.
+All data that a replay writes has this form: archives, records for sinks and repartition topics, and
+the contents of stores.  A task writes one file per pass.  Row groups are tagged with kind, topic
+and partition.  An ``Extent`` locates one row group; a partition is a list of extents.
 """
 
 import re
@@ -18,30 +17,30 @@ from streams.core.records import NO_TIMESTAMP, Block, Headers, TopicPartition
 from streams.replay.errors import ReplayError
 from streams.replay.storage.places import Place
 
-#: What a row group holds: records of a source topic, for a sink, for a repartition topic, for a topic
-#: that the topology writes and reads, or of a store.
+#: Origin of a row group: a source topic, a sink, a repartition topic, a topic that the topology both writes
+#: and reads, or a store.
 Kind: TypeAlias = Literal["source", "sink", "repartition", "through", "store"]
 
-#: Rows of one row group, at most, and of all that wait to be written.
+#: Maximum rows of one row group, and of all buffered rows.
 GROUP_ROWS = 10_000
 _WAITING_ROWS = 100_000
-#: Row groups of one file, at most: who reads or writes a file keeps 14 KiB of memory for each.
+#: Maximum row groups of one file: reading or writing a file takes 14 KiB of memory for each.
 GROUPS_PER_FILE = 500
 _COLUMNS = ("offset", "key", "value", "timestamp", "headers")
 
 
-#: A file that is kept for long has the digest of its bytes in its name, so that whoever reads it can tell.
+#: Files that are kept have the digest of their bytes in their name, which readers check.
 _SEALED = re.compile(r"-([0-9a-f]{32})\.b2\.parquet$")
 
 
 class Extent(NamedTuple):
-    """A stretch of one partition: one row group of one file."""
+    """A range of one partition: one row group of one file."""
 
-    #: Relative to the folder that the list of extents belongs to, or a whole path or URI.
+    #: Relative to the folder of the list of extents, or an absolute path or URI.
     file: str
     group: int
-    #: Offsets of the first and the last record; between them some may be missing.  Where none is, these count, and
-    #: not what the file says: who wrote a part of a partition did not know what comes before it.
+    #: Offsets of the first and the last record; there may be gaps between them.  Without gaps these count, not the
+    #: offsets in the file, since the writer of a part of a partition does not know the offset of its start.
     first: int
     last: int
     rows: int
@@ -49,19 +48,19 @@ class Extent(NamedTuple):
     highest_ms: int
 
     def shifted(self, by: int) -> "Extent":
-        """Return the extent with other offsets; none may be missing in it."""
-        assert self.is_dense, "offsets of records with gaps between them lie in the file"
+        """Return the extent with shifted offsets; it must be dense."""
+        assert self.is_dense, "the offsets of an extent with gaps are in its file"
         return self._replace(first=self.first + by, last=self.last + by)
 
     @property
     def is_dense(self) -> bool:
-        """Whether no offset is missing."""
+        """Whether the offsets have no gaps."""
         return self.last - self.first + 1 == self.rows
 
 
 @define(eq=False)
 class _Lane:
-    """Rows of one partition that wait to be written."""
+    """Buffered rows of one partition."""
 
     next_offset: int = 0
     offsets: list[int] = field(factory=list)
@@ -75,7 +74,7 @@ class _Lane:
 def schema() -> Any:
     """Return the columns of a file.
 
-    ``origin`` is the number of the row that the record was made of, where it was read from a file.
+    ``origin`` is the row number of the record in its input file.
     """
     import pyarrow as pa
 
@@ -97,10 +96,10 @@ def schema() -> Any:
 
 
 class SegmentWriter:
-    """Writes one file, or several where it gets long; made with the name of the task that produces it.
+    """Writes one file, or several if it gets large; the name has to be unique to the attempt.
 
-    A context manager: the last file gets its name when the block ends without an error, and none if
-    nothing was written.  Further files are called NAME-1.parquet, NAME-2.parquet and so on.
+    A context manager: the last file appears under its name when the block ends without an error; no
+    file is written without records.  Further files are named NAME-1.parquet, NAME-2.parquet and so on.
     """
 
     def __init__(self, folder: Place, name: str, producer: str = "") -> None:
@@ -115,15 +114,15 @@ class SegmentWriter:
         self._writer: Any = None
         self._groups = 0
         self._schema: Any = None
-        #: What was written, in the order of writing.
+        #: Written row groups, in order.
         self.written: list[tuple[Kind, TopicPartition, Extent]] = []
 
     def start_at(self, kind: Kind, partition: TopicPartition, offset: int) -> None:
-        """Set the offset of the first record of a partition; 0 otherwise."""
+        """Set the offset of the first record of a partition (default 0)."""
         self._lane(kind, partition).next_offset = offset
 
     def next_offset(self, kind: Kind, partition: TopicPartition) -> int:
-        """Return the offset that the next record of a partition gets."""
+        """Return the next offset of a partition."""
         return self._lane(kind, partition).next_offset
 
     def append(
@@ -135,7 +134,7 @@ class SegmentWriter:
         keeps_offsets: bool = False,
         origins: Sequence[int] | None = None,
     ) -> None:
-        """Append records; they get the next offsets of the partition unless they keep their own.
+        """Append records; they get the next offsets of the partition unless ``keeps_offsets``.
 
         Raises:
             ReplayError: the file cannot be written.
@@ -181,7 +180,7 @@ class SegmentWriter:
             self._finish(kind, error, trace)
 
     def _finish(self, kind: Any = None, error: Any = None, trace: Any = None) -> None:
-        """Close the file in use; the next row group begins another."""
+        """Close the current file; the next row group starts another."""
         writer, self._writer = self._writer, None
         try:
             if error is None:
@@ -190,7 +189,7 @@ class SegmentWriter:
             kind, error, trace = type(failure), failure, failure.__traceback__
             raise ReplayError(f"{self._place}: cannot be written: {failure.strerror or failure}") from failure
         finally:
-            writer.is_open = False  # Else it tries again when it is collected, and complains that the file is closed.
+            writer.is_open = False  # Else its finalizer would try again, and report that the file is closed.
             self._file.__exit__(kind, error, trace)
 
     def _lane(self, kind: Kind, partition: TopicPartition) -> _Lane:
@@ -200,7 +199,7 @@ class SegmentWriter:
         return found
 
     def _write(self, kind: Kind, partition: TopicPartition, lane: _Lane) -> None:
-        """Write the first rows of a lane as one row group."""
+        """Write the first rows of a partition as one row group."""
         import pyarrow as pa
 
         size = min(len(lane.keys), GROUP_ROWS)
@@ -221,7 +220,7 @@ class SegmentWriter:
             headers_array(headers, size),
             pa.nulls(size, pa.int64()) if lane.origins is None else pa.array(lane.origins[:size], pa.int64()),
         ]
-        # Rows that cannot be read have no time.
+        # Rows that cannot be read have no timestamp.
         seen = times if min(times) >= 0 else [time for time in times if time >= 0] or [NO_TIMESTAMP]
         extent = Extent(self._name, self._groups, lane.offsets[0], lane.offsets[size - 1], size, min(seen), max(seen))
         try:
@@ -261,7 +260,7 @@ class SegmentWriter:
 
 
 def headers_array(headers: Sequence[Headers] | None, size: int) -> Any:
-    """Return the column of headers; null where a block has none."""
+    """Return the column of headers; null for a block without any."""
     import pyarrow as pa
 
     kind = schema().field("headers").type
@@ -281,7 +280,7 @@ def headers_of(column: Any) -> list[Headers] | None:
 
 
 class ExtentReader:
-    """Reads extents, keeping the file that is in use open."""
+    """Reads extents; keeps the current file open."""
 
     def __init__(self, root: Place) -> None:
         self._root = root
@@ -290,7 +289,7 @@ class ExtentReader:
         self._file: Any = None
 
     def blocks(self, extents: Iterable[Extent], position: int = 0, end: int | None = None) -> Iterator[Block]:
-        """Yield the records from ``position`` on, up to ``end`` (not included; None = all).
+        """Yield the records from ``position`` to ``end`` (exclusive; None = all).
 
         Raises:
             ReplayError: a file is missing or damaged.
@@ -307,7 +306,7 @@ class ExtentReader:
             self.close()
 
     def origin(self, extent: Extent, offset: int) -> int | None:
-        """Return the number of the row that a record was made of, None if it is not known."""
+        """Return the row number of a record in its input, None if it is not known."""
         table = self._table(extent, ["offset", "origin"])
         for number, origin in zip(_offsets(extent, table), table.column("origin").to_pylist(), strict=True):
             if number == offset:
@@ -320,9 +319,9 @@ class ExtentReader:
         return list(_offsets(extent, table)), table.column("timestamp").to_pylist()
 
     def close(self) -> None:
-        """Close the file in use."""
+        """Close the current file."""
         for opened in (self._file, self._stream):
-            if opened is not None:  # A damaged file is no Parquet file, but an open one.
+            if opened is not None:  # A damaged file has no reader, but is open.
                 opened.close()
         self._name, self._stream, self._file = "", None, None
 
@@ -372,7 +371,7 @@ def _offsets(extent: Extent, table: Any) -> Sequence[int]:
 
 
 def sealed_name(name: str, digest: str) -> str:
-    """Return the name of a file that tells its digest.
+    """Return the name of a file with its digest.
 
     >>> sealed_name("0_1-ab.parquet", "0" * 32)
     '0_1-ab-00000000000000000000000000000000.b2.parquet'
@@ -381,7 +380,7 @@ def sealed_name(name: str, digest: str) -> str:
 
 
 def check_seal(place: Place) -> None:
-    """Compare a file with the digest in its name, if it has one; once for each file and process.
+    """Check a file against the digest in its name, if it has one; once per file and process.
 
     Raises:
         ReplayError: it has changed since it was written, or cannot be read.
@@ -401,5 +400,5 @@ def _check_content(place: Place, digest: str, _state: tuple[str, int, int]) -> N
 
 
 def place_of(root: Place, file: str) -> Place:
-    """Return where the file of an extent lies."""
+    """Return the place of an extent's file."""
     return Place(file) if "://" in file or file.startswith("/") else root.child(file)
