@@ -231,7 +231,7 @@ def test_group_at_work_is_refused(tmp_path, replayed):
     ):
         while not streams.tasks():
             streams.wait(10)
-        with pytest.raises(HandOverError, match="at work"):
+        with pytest.raises(HandOverError, match="active members"):
             go_live(Snapshot.open(Place(str(replayed[0]))), broker)
 
 
@@ -249,7 +249,7 @@ def test_offsets_of_its_own_are_refused_unless_forced(tmp_path, replayed):
 
 def test_state_directory_of_another_run_is_refused(tmp_path, replayed):
     run_live(tmp_path / "state", 10, write(tmp_path, 10))
-    with pytest.raises(HandOverError, match="holds a run of its own"):
+    with pytest.raises(HandOverError, match="holds another run already"):
         lay_down(Snapshot.open(Place(str(replayed[0]))), tmp_path / "state")
 
 
