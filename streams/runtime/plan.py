@@ -22,7 +22,7 @@ from streams.runtime.outbox import NewColumns, Outbox, TopicColumns
 from streams.runtime.punctuation import TimerHeap
 from streams.runtime.queues import TaskQueues
 from streams.runtime.sources import SourceReader
-from streams.runtime.task import Task, TaskInput, TaskState
+from streams.runtime.task import Task, TaskInput, TaskParts, TaskState
 from streams.runtime.topic_configs import REPARTITION_CONFIG, changelog_config
 from streams.state.cache import RecordCache
 from streams.state.specs import StoreSpec
@@ -414,21 +414,23 @@ class ApplicationPlan:
         program = self._program(task_id.sub_topology, has_cache=cache is not None)
         handlers = Handlers(self.handlers, metrics, outbox)
         task = Task(
-            task_id,
-            config.application_id,
-            self.topology,
-            program,
-            inputs,
-            {item.partition: self._reader(task_id, item, handlers, program=program) for item in inputs},
-            queues,
-            state,
-            outbox,
-            metrics,
-            regroups=self.regroups(task_id.sub_topology),
-            timer_heap=timer_heap,
-            cache=cache,
-            now_ms=self.clock.now_ms(),
-            handlers=handlers,
+            TaskParts(
+                task_id,
+                config.application_id,
+                self.topology,
+                program,
+                inputs,
+                {item.partition: self._reader(task_id, item, handlers, program=program) for item in inputs},
+                queues,
+                state,
+                outbox,
+                metrics,
+                handlers,
+                self.clock.now_ms(),
+                regroups=self.regroups(task_id.sub_topology),
+                timer_heap=timer_heap or TimerHeap(),
+                cache=cache,
+            )
         )
         for item in inputs if is_bounded else ():
             if not self.is_internal(item.topic):
@@ -446,19 +448,21 @@ class ApplicationPlan:
         graph.add_state_store(spec.spec, spec.processor.name)
         sub = SubTopology(-1, (spec.source.name, spec.processor.name), spec.source.topics, (), (store,), is_global=True)
         task = Task(
-            TaskId(-1, 0),
-            self.config.application_id,
-            graph,
-            CompiledSubTopology(graph, sub),
-            [],
-            {},
-            TaskQueues([], max_idle_ms=-1),
-            state,
-            Outbox(0, lambda _: 1, TopicPartition, lambda _: False),
-            metrics,
-            now_ms=self.clock.now_ms(),
-            # Processors of global stores are asked about by nobody, as in Kafka Streams.
-            handlers=Handlers(self.handlers, metrics),
+            TaskParts(
+                TaskId(-1, 0),
+                self.config.application_id,
+                graph,
+                CompiledSubTopology(graph, sub),
+                [],
+                {},
+                TaskQueues([], max_idle_ms=-1),
+                state,
+                Outbox(0, lambda _: 1, TopicPartition, lambda _: False),
+                metrics,
+                # As in Kafka Streams, processing handlers are not asked about processors of global stores.
+                Handlers(self.handlers, metrics),
+                self.clock.now_ms(),
+            )
         )
         for topic in spec.source.topics:
             for number in range(self.partitions.get(topic, 1)):

@@ -26,7 +26,7 @@ from streams.core.records import (
 from streams.core.threads import INTERRUPTIONS
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.context import TaskNodeContext
-from streams.runtime.handling import Handlers, HandlerSettings
+from streams.runtime.handling import Handlers
 from streams.runtime.lateness import TOO_OLD
 from streams.runtime.outbox import Outbox, TopicColumns
 from streams.runtime.punctuation import Punctuations, Timer, TimerHeap
@@ -81,6 +81,34 @@ class TaskState:
     carries_cancelled: bool = False
 
 
+@frozen
+class TaskParts:
+    """The parts of a task, as its plan puts them together.
+
+    Args:
+        regroups: Its outputs meet those of its siblings in a repartition topic.
+        timer_heap: Order of timers that are due at the same time.
+        cache: The record cache, None if it is off.
+        now_ms: Wall-clock time, in epoch milliseconds.
+    """
+
+    task_id: TaskId
+    application_id: str
+    topology: Topology
+    compiled: CompiledSubTopology
+    inputs: Sequence[TaskInput]
+    readers: Mapping[TopicPartition, SourceReader]
+    queues: TaskQueues
+    state: TaskState
+    outbox: Outbox
+    metrics: Metrics
+    handlers: Handlers
+    now_ms: int
+    regroups: bool = False
+    timer_heap: TimerHeap = field(factory=TimerHeap)
+    cache: RecordCache | None = None
+
+
 class Task:
     """One partition group of one sub-topology, with its stores.
 
@@ -88,85 +116,75 @@ class Task:
     commit from one thread at a time.
     """
 
-    def __init__(
-        self,
-        task_id: TaskId,
-        application_id: str,
-        topology: Topology,
-        compiled: CompiledSubTopology,
-        inputs: Sequence[TaskInput],
-        readers: Mapping[TopicPartition, SourceReader],
-        queues: TaskQueues,
-        state: TaskState,
-        outbox: Outbox,
-        metrics: Metrics,
-        *,
-        regroups: bool = False,
-        timer_heap: TimerHeap | None = None,
-        cache: RecordCache | None = None,
-        now_ms: int = 0,
-        handlers: Handlers | None = None,
-    ) -> None:
-        self.task_id = task_id
-        #: What several nodes share, by a key of theirs (``NodeContext.shared``).
+    def __init__(self, parts: TaskParts) -> None:
+        self.task_id = parts.task_id
+        #: Objects that several nodes share, by key (``NodeContext.shared``).
         self.shared: dict[str, Any] = {}
-        self.handlers = handlers or Handlers(HandlerSettings(), metrics, outbox)
-        #: Its outputs meet those of its siblings in a repartition topic.
-        self.regroups = regroups
-        self.application_id = application_id
-        self.inputs = {item.partition: item for item in inputs}
-        self.queues = queues
-        self.stores = state.stores
-        self.global_stores = state.global_stores
-        self.outbox = outbox
-        self.metrics = metrics
-        self.cache = cache
-        self.punctuations = Punctuations(timer_heap or TimerHeap())
+        self.handlers = parts.handlers
+        self.regroups = parts.regroups
+        self.application_id = parts.application_id
+        self.inputs = {item.partition: item for item in parts.inputs}
+        self.queues = parts.queues
+        self.outbox = parts.outbox
+        self.metrics = parts.metrics
+        self.cache = parts.cache
+        self.topology = parts.topology
+        self.punctuations = Punctuations(parts.timer_heap)
         #: Wall-clock time of the driver's last call.
-        self.now_ms = now_ms
-        #: User code asked for a commit.
+        self.now_ms = parts.now_ms
+        #: User code has requested a commit.
         self.wants_commit = False
-        #: Something was processed or punctuated since the last commit.
+        #: A record was processed or punctuated since the last commit.
         self.is_dirty = False
         #: Non-empty when the current run must end after its record.
         self.stop: list[bool] = []
-        self.operator_times: dict[str, StreamTime] = {
-            name: StreamTime(time) for name, time in state.checkpoint.operator_times.items()
-        }
-        self.topology = topology
-        self._readers = dict(readers)
-        self._processed = metrics.counter("process-total", task=task_id)
-        self._contexts: dict[str, TaskNodeContext] = {}
-        self._closers: list[Callable[[], None]] = []
-        #: The run in work, an iterator over its values, and what its records are seen as.
+        self._readers = dict(parts.readers)
+        self._processed = parts.metrics.counter("process-total", task=parts.task_id)
+        self._forget_run()
+        self._take_state(parts.state)
+        self._bind(parts.compiled)
+        if parts.state.is_complete:
+            self.initialize()
+
+    def _forget_run(self) -> None:
+        """Start without a run."""
+        #: The current run, an iterator over its values, and the context that its records are given.
         self._run: Run | None = None
         self._values: Any = None
-        #: Where all records of the run come from, None if from several inputs.
+        #: The input of all records of the run, None if there are several.
         self._item: TaskInput | None = None
         self._override: RecordContext | None = None
         self._time_memo = (0, NO_TIMESTAMP)
-        #: Time of the punctuation that runs now, or ran last.
+        #: Time of the current or last punctuation.
         self._punctuated_ms = NO_TIMESTAMP
-        #: The failure that a handler has let through: nobody else is asked about it.
+        #: The failure that a handler has let through: no other handler is asked about it.
         self._decided: Exception | None = None
+
+    def _take_state(self, state: TaskState) -> None:
+        """Continue at the times of the last commit; records that a store refuses as too old are dropped records."""
         self._state = state
-        self.queues.stream_time_ms = state.checkpoint.stream_time_ms
-        for partition, time in state.checkpoint.partition_times.items():
-            if partition in queues.partitions:
-                queues[partition].partition_time_ms = time
-                readers[partition].partition_time_ms = time
+        self.stores = state.stores
+        self.global_stores = state.global_stores
+        checkpoint = state.checkpoint
+        self.operator_times = {name: StreamTime(time) for name, time in checkpoint.operator_times.items()}
+        self.queues.stream_time_ms = checkpoint.stream_time_ms
+        for partition, time in checkpoint.partition_times.items():
+            if partition in self.queues.partitions:
+                self.queues[partition].partition_time_ms = time
+                self._readers[partition].partition_time_ms = time
         for name, store in self.stores.items():
-            # Records that a store refuses as too old are dropped records too.
-            store.on_expired = partial(metrics.drop, TOO_OLD, task=task_id, node=name)
+            store.on_expired = partial(self.metrics.drop, TOO_OLD, task=self.task_id, node=name)
+
+    def _bind(self, compiled: CompiledSubTopology) -> None:
+        """Bind the program to this task: children first."""
+        self._contexts: dict[str, TaskNodeContext] = {}
+        self._closers: list[Callable[[], None]] = []
         self.program = compiled.bind(self)
-        # Bound are children first; all else goes by the order of the graph: what a flush sends on must
-        # not reach a node that has been flushed before.
+        # All else is in the order of the graph: what a flush forwards must not reach a node that was flushed before.
         self._contexts = {node: self._contexts[node] for node in compiled.sub.nodes if node in self._contexts}
         #: Whether operators and user processors have seen their stores, and may process.
         self.is_initialized = False
         self._is_flushed = False
-        if state.is_complete:
-            self.initialize()
 
     def initialize(self) -> None:
         """Let operators and user processors prepare, once their stores hold all that was committed.
