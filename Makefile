@@ -56,7 +56,7 @@ demo: $(VENV)/.base
 	@$(BIN)/python -m topology_examples.demo
 
 # A sample of each kind in minutes; everything; what of everything is not in the sample.
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS)
 test: $(VENV)/.test
 	$(PYTEST) $(PYTEST_ARGS)
 

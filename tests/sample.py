@@ -27,6 +27,25 @@ class Rest:
         return [test_id for number, test_id in enumerate(found) if not self.one_in or number % self.one_in]
 
 
+#: Tests that one worker runs one after the other, for what they share takes seconds to make: by name, patterns of ids.
+GROUPS = {
+    "spark": (
+        "tests/replay/test_spark*",
+        "tests/replay/test_equality_spark.py::*",
+        "tests/replay/test_inputs.py::*through_spark*",
+        "tests/replay/test_inputs.py::*[connect]",
+        "tests/replay/test_inputs.py::*[classic]",
+        "tests/replay/test_sessions.py::*on_spark*",
+    ),
+    "nexmark": ("tests/examples/test_nexmark.py::*all_queries*",),
+}
+
+
+def group_of(test_id: str) -> str:
+    """Return the name of a test's group; a test without one is a group of its own."""
+    return next((name for name, likes in GROUPS.items() if any(_is_like(test_id, like) for like in likes)), test_id)
+
+
 def left_out(ids: Iterable[str]) -> dict[str, str]:
     """Return what is left to `make test-all`: the ids, each with what it is one of."""
     ids = list(ids)

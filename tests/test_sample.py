@@ -26,7 +26,7 @@ def test_each_entry_leaves_something_out_and_keeps_its_kind(request):
     """Where all tests were collected: no pattern is out of date, and of each kind something stays in the sample."""
     if request.config.option.scope == "rest" or "::" in str(request.config.args) or len(request.session.items) < 4_000:
         pytest.skip("not all tests were collected")
-    ids = [item.nodeid.partition("@")[0] for item in request.session.items]
+    ids = [item.nodeid for item in request.session.items]
     left = sample.left_out(ids)
 
     assert [rest for rest in sample.REST if not rest.chosen(ids)] == []
@@ -67,3 +67,21 @@ def test_end_of_a_run_says_what_was_left_out_and_why(tmp_path):
     assert "    3 tests: of a kind (make other)" in lines, done.stdout + done.stderr
     assert "    1 test: of a real Kafka (make kafka-test)" in lines
     assert "1 passed, 4 skipped" in lines[-1]
+
+
+def test_tests_of_a_group_run_in_one_worker(tmp_path):
+    """They share what takes seconds to make, such as a Spark session."""
+    folder = tmp_path / "tests" / "replay"
+    folder.mkdir(parents=True)
+    (folder / "test_spark_shared.py").write_text(
+        "import os, pytest\n\n@pytest.mark.parametrize('n', range(8))\ndef test_one(n):\n"
+        "    open('workers.txt', 'a').write(os.environ['PYTEST_XDIST_WORKER'] + '\\n')\n"
+    )
+
+    done = programs.run(
+        ["-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "2", "--rootdir", ".", "tests"],
+        cwd=tmp_path,
+    )
+
+    workers = (tmp_path / "workers.txt").read_text().split()
+    assert (len(workers), len(set(workers))) == (8, 1), done.stdout + done.stderr

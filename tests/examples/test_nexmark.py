@@ -154,8 +154,6 @@ def all_at_once(request, files, make_run, tmp_path_factory):
     return run("09_nexmark.py", files, [*STATELESS, *TABLES], partitions=request.param, options=["--final-flush"])
 
 
-# The answers are made once, so that one worker compares them.
-@pytest.mark.xdist_group("nexmark")
 @pytest.mark.parametrize("query", [*STATELESS, *TABLES])
 def test_all_queries_at_once(query, all_at_once, events, table_of):
     """Also in company: q3's foreign keys make a cycle of the sub-topologies that q8 joins in."""

@@ -12,7 +12,7 @@ from tests.conformance.test_replay import FILES, compare_pieces, compare_whole, 
 from tests.replay.matrix import Expected, examples, named_cases
 from tests.replay.outcomes import quick_folder
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture

@@ -164,7 +164,6 @@ def table(result: Any) -> list[Any]:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_files_through_spark_are_the_same_records(tmp_path: Path, cut_spark: Any):
     """All kinds in one folder: every row in its partition and place, and with its origin."""
     write_all_kinds(tmp_path / "in")
@@ -198,7 +197,6 @@ del SPARK["processes"]
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_files_that_came_are_read_through_spark_behind_those_known(tmp_path: Path, spark: Any):
     folder, options = tmp_path / "in", {**SPARK, "spark": spark, "directory": tmp_path / "replay", "slices": 2}
     folder.mkdir()
@@ -215,7 +213,6 @@ def test_files_that_came_are_read_through_spark_behind_those_known(tmp_path: Pat
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_mistakes_in_files_through_spark_are_named_by_file_and_line(tmp_path: Path, cut_spark: Any):
     folder = tmp_path / "in"
     folder.mkdir()
@@ -235,7 +232,6 @@ def test_mistakes_in_files_through_spark_are_named_by_file_and_line(tmp_path: Pa
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_tables_of_a_lake_are_found_through_spark(tmp_path: Path, spark: Any):
     table = lake(tmp_path / "warehouse" / "orders", "delta")
     iceberg = lake(tmp_path / "bills", "iceberg")

@@ -13,7 +13,7 @@ from streams.replay.spark.tables import item_frame, numbered_items
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, Rows, live, orders, per_item, replayed, write_orders
 from tests.replay.spark_cases import topology as both
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 words = Topic("words", key=str, value=str, timestamp=lambda _: 0, key_from=lambda word: word)
 lengths = Topic("lengths", key=str, value=int)

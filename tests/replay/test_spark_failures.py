@@ -18,7 +18,7 @@ from streams.replay.storage import Place
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, live, orders, replayed, write_orders
 from tests.replay.spark_cases import topology as both
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 numbers = Topic("numbers", key=None, value=str, timestamp=lambda _: 0)
 halves = Topic("halves", value=float)

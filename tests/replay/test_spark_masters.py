@@ -14,7 +14,6 @@ from tests.replay.spark_cases import live, write_orders
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.usefixtures("short_lived_java"),
 ]
 

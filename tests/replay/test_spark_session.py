@@ -26,7 +26,7 @@ from streams.replay.spark.session import (
 from streams.replay.spark.shipping import build_digest, check_build, write_package
 from streams.replay.storage import Place
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 def test_session_that_is_given_stays_open(any_spark: Any, tmp_path: Path) -> None:
