@@ -42,7 +42,7 @@ def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster,
         return TcpCluster.of(config), None
     if given := config.security.given():
         raise ConfigError(
-            f"{', '.join(given)}: of connections to a cluster; give bootstrap_servers=, or the security to broker="
+            f"{', '.join(given)}: for connections to a cluster; give bootstrap_servers=, or set them on broker="
         )
     if broker is not None:
         return broker, None
@@ -194,7 +194,7 @@ class Streams:
             StateLockedError: another instance uses the state directory.
         """
         if not self._instance.is_closed:
-            raise ClientClosedError(f"application {self.config.application_id!r} runs: close it, then clean up")
+            raise ClientClosedError(f"application {self.config.application_id!r} is running: close it, then clean up")
         self._instance.home.clean_up()
 
     def copies(self) -> list[TaskId]:

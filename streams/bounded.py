@@ -199,7 +199,7 @@ def _await_transactions(broker: EmbeddedBroker, timeout_ms: int) -> None:
             partitions = [partition for partition in partitions if stable[partition] < broker.end_offset(partition)]
             if partitions and clock.monotonic_ms() > deadline_ms:
                 raise TransactionError(
-                    f"a killed run has left a transaction open in {partitions[0]}; run again when its timeout is over"
+                    f"a killed run has left a transaction open in {partitions[0]}; run again after its timeout"
                 )
             if partitions:
                 never.wait(_LOOK_MS / 1000)
@@ -308,7 +308,7 @@ class _Feeder:
             self._written += len(block)
 
     def _wait_for_tasks(self) -> None:
-        """Wait while tasks make progress and are too far behind; a stalled task may need a record not fed yet."""
+        """Wait while tasks lag and make progress; a stalled task may need a record that is not fed yet."""
         self._show()
         while not self._bounded.done.is_set():
             done = self._read_so_far()

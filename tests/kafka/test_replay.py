@@ -123,7 +123,7 @@ def test_records_that_are_gone_before_they_were_read_are_a_gap(
     put(kafka.bootstrap_servers, topic, records(0, 10, 10))
     delete_before(kafka.bootstrap_servers, topic, partition=0, offset=15)
 
-    with pytest.raises(ReplayError, match="records are gone that were to be read next, a gap"):
+    with pytest.raises(ReplayError, match="the next records to read were deleted, a gap"):
         replay(copied(topic), given, resume=True, **kept)
 
 

@@ -376,7 +376,7 @@ def test_relative_inputs_are_those_of_the_driver_wherever_a_call_runs(tmp_path: 
 
     assert run_ingest(work).records_in == 5
     (tmp_path / "driver" / "rows.jsonl").unlink()
-    assert "the driver sees this file, but a process that is to read it does not" in (run_ingest(work).failure or "")
+    assert "the driver sees this file, but this process does not" in (run_ingest(work).failure or "")
 
 
 def test_pattern_that_no_input_matches_is_told_and_holds_nothing_up(tmp_path: Path, caplog: Any) -> None:

@@ -13,7 +13,7 @@ from streams.core.records import TaskId
 from streams.replay import ReplayError, ReplayTaskError, replay
 from streams.replay.calls import Application, StageWork, TaskFailure, TaskWork, packed, unpacked
 from streams.replay.spark.executor import readable_failure
-from streams.replay.spark.worker import CallNotes
+from streams.replay.spark.worker import CallFiles
 from streams.replay.storage import Place
 from tests.replay.spark_cases import APPLICATION, PARTITIONS, live, orders, replayed, write_orders
 from tests.replay.spark_cases import topology as both
@@ -127,28 +127,28 @@ def test_interrupted_replay_ends_its_job(any_spark: Any, tmp_path: Path) -> None
 
 def test_folder_that_an_executor_does_not_see_is_refused(tmp_path: Path) -> None:
     """No marker of the driver's lies there, as on a machine with a disk of its own."""
-    notes = CallNotes(Place(str(tmp_path / "elsewhere")))
+    files = CallFiles(Place(str(tmp_path / "elsewhere")))
 
     with pytest.raises(
         ReplayError,
         match="an executor of Spark cannot see files of the driver there; choose a folder that all machines",
     ):
-        notes.check_marker()
+        files.check_marker()
 
-    notes.write_marker()
-    notes.check_marker()
+    files.write_marker()
+    files.check_marker()
 
 
 def test_application_travels_once_for_all_its_calls(tmp_path: Path) -> None:
     """What a driver of Spark holds of a call is small, however large the user's code is."""
-    notes = CallNotes(Place(str(tmp_path)))
+    files = CallFiles(Place(str(tmp_path)))
     ballast = bytes(1_000_000)
 
     def topology(builder: StreamsBuilder) -> None:
         builder.stream(numbers).map_values(lambda value: value + len(ballast)).to(halves)
 
     application = Application.of(topology, {"application_id": "app"}, {"numbers": 2})
-    pack = notes.packer()
+    pack = files.packer()
     tasks = (TaskWork(TaskId(0, 0), ()),)
     calls = [pack(StageWork(application, tasks, Place("replay"), "run", number)) for number in range(3)]
 
@@ -156,7 +156,7 @@ def test_application_travels_once_for_all_its_calls(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
     name, call = pickle.loads(calls[2])
     assert name.stage == 2
-    assert notes.unpacked(call).application == application
+    assert files.unpacked(call).application == application
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_state_folder_of_the_settings_is_that_of_a_bounded_run(tmp_path: Path) -
         ({"acks": 1, "processing_guarantee": "exactly_once_v2"}, "acks=1 and exactly_once_v2 exclude each other"),
         ({"max_in_flight_requests": 6}, "at least 1, at most 5, not 6"),
         ({"buffer_memory_bytes": 0}, "at least 1, not 0"),
-        ({"security_protocol": "ssl"}, "security_protocol: of connections to a cluster; give bootstrap_servers="),
+        ({"security_protocol": "ssl"}, "security_protocol: for connections to a cluster; give bootstrap_servers="),
     ],
 )
 def test_settings_that_would_have_no_effect_are_refused(settings, message):

@@ -80,7 +80,7 @@ class CallHeartbeat:
             self._path().unlink(missing_ok=True)
 
 
-def noted_records(root: Place) -> int:
+def reported_records(root: Place) -> int:
     """Return the number of records that the running calls have read."""
     folder = root.path / _FOLDER if root.is_local else None
     if folder is None or not folder.is_dir():
@@ -150,7 +150,7 @@ class Reporter:
                 0 if plan is None else len(plan.stages),
                 self._calls_done,
                 len(self._calls),
-                self._records + noted_records(self._session.root),
+                self._records + reported_records(self._session.root),
                 0 if plan is None else sum(extent.rows for found in plan.sources.values() for extent in found),
                 self._clock.monotonic_ms() - self._started_ms,
                 self._link,

@@ -187,18 +187,18 @@ def read_manifest(folder: Place) -> dict[str, Any] | None:
         known, checksum = content["format"], str(content.get("checksum", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ReplayError(
-            f"{place}: is no manifest of a replay, or a damaged one: {error}; take it from a copy of the folder, "
-            "or make the folder again"
+            f"{place}: is no manifest of a replay, or a damaged one: {error}; restore it from a copy of the folder, "
+            "or create the folder again"
         ) from error
     if known != FORMAT and not checksum:
-        raise ReplayError(f"{place}: has format {known}, this version reads {FORMAT}; make the folder again")
+        raise ReplayError(f"{place}: has format {known}, this version reads {FORMAT}; create the folder again")
     if not checksum or _checksum(data.replace(checksum.encode(), _UNSEALED.encode(), 1)) != checksum.encode():
         raise ReplayError(
-            f"{place}: is damaged: its bytes are not those that were written; take it from a copy of the folder, "
-            "or make the folder again"
+            f"{place}: is damaged: its bytes are not those that were written; restore it from a copy of the folder, "
+            "or create the folder again"
         )
     if known != FORMAT:
-        raise ReplayError(f"{place}: has format {known}, this version reads {FORMAT}; make the folder again")
+        raise ReplayError(f"{place}: has format {known}, this version reads {FORMAT}; create the folder again")
     return {name: value for name, value in content.items() if name not in ("format", "checksum")}
 
 

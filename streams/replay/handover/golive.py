@@ -127,7 +127,7 @@ def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) ->
         origin = json.loads(marker.read_text())["id"]
         if origin != snapshot.id:
             raise HandOverError(
-                f"{folder}: began with snapshot {origin}, not with {snapshot.id}; give another state directory"
+                f"{folder}: was created from snapshot {origin}, not {snapshot.id}; give another state directory"
             )
         return
     _check_whole(snapshot)
@@ -296,10 +296,10 @@ def _offsets(snapshot: Snapshot) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def _beginnings(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, Block, int]]:
-    """Yield the start of each input partition on an embedded broker, with the records it must have.
+    """Yield each input partition with its first records and their offset on an embedded broker.
 
     Tables with a source topic as changelog, and global tables, are read from their topics: their rows
-    are placed right before the start.
+    are placed right before the end of the replay.
     """
     rows = dict(_table_rows(snapshot))
     for topic in sorted(snapshot.inputs):

@@ -67,7 +67,7 @@ def publish(
 
 
 def publish_group(snapshot: Snapshot) -> str:
-    """Return the group whose offsets record the progress; also the prefix of the transactional id."""
+    """Return the group whose offsets record the progress; also the transactional id."""
     return f"{_prefix(snapshot)}{snapshot.id}"
 
 

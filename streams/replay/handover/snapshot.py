@@ -424,7 +424,7 @@ class Snapshot:
             if not place.exists() or place.size() != size:
                 what = f"has {place.size():,} bytes, not {size:,}" if place.exists() else "is missing"
                 raise SnapshotError(
-                    f"{place}: {what}; see `streams snapshot verify {self.root}`; take it from a copy, or replay again"
+                    f"{place}: {what}; see `streams snapshot verify {self.root}`; restore a copy, or replay again"
                 )
         for path in sorted(self.state.files()):
             try:

@@ -135,8 +135,8 @@ def _seen(base: str, path: str) -> FileSource:
     place = Place(path)
     if place.is_local and not os.path.exists(os.path.join(base, place.uri)):
         raise InputError(
-            f"{path}: the driver sees this file, but a process that is to read it does not: on a cluster inputs must "
-            "lie in a folder that all executors see, or on a file system such as S3"
+            f"{path}: the driver sees this file, but this process does not: on a cluster inputs must be in a folder "
+            "that all executors share, or on a file system such as S3"
         )
     return source_of(path, base)
 

@@ -310,7 +310,7 @@ def _refuse_tables(paths: Iterable[str]) -> None:
     """Check that no file belongs to a table of a lakehouse.
 
     Raises:
-        InputError: one does.
+        InputError: a file does.
     """
     known: dict[str, LakeTable | None] = {}
     for path in paths:

@@ -271,7 +271,7 @@ class ReplaySession:
             if known[name] != own[name]:
                 raise ReplayError(
                     f"{self.root}: has a replay of {what} ({known[name]!r}, now {own[name]!r}); "
-                    "its state would not fit; start in another folder"
+                    "its state does not fit; start in another folder"
                 )
         for topic, is_of_files in own["of_files"].items():
             if known["of_files"].get(topic, is_of_files) != is_of_files:

@@ -31,7 +31,7 @@ from streams.replay.spark.session import (
 )
 from streams.replay.spark.shipping import build_digest
 from streams.replay.spark.tables import item_frame, numbered_items, output_frame
-from streams.replay.spark.worker import CallNotes, Task
+from streams.replay.spark.worker import CallFiles, Task
 from streams.replay.storage import Place
 
 #: Interval between two checks of progress, in seconds: local folders, and remote ones, where each costs a request.
@@ -93,28 +93,28 @@ class SparkExecutor:
             return []
         if isinstance(works[0], SPARK_CALLS):
             return self._run_through_spark(works, on_done, on_look)
-        notes = CallNotes(self.root.child("progress", f"calls-{uuid4().hex[:12]}"))
-        notes.write_marker()
+        files = CallFiles(self.root.child("progress", f"calls-{uuid4().hex[:12]}"))
+        files.write_marker()
         try:
-            self._check(notes)
+            self._check(files)
             reported: set[int] = set()
 
             def look() -> None:
-                for index, report in notes.reports(reported):
+                for index, report in files.reports(reported):
                     reported.add(index)
                     on_done(report)
                 on_look()
 
             name = f"streams replay: stage {works[0].stage}, {len(works)} tasks"
-            calls = numbered_items(works, notes.packer())
-            found = self._answers(name, calls, _calls(build_digest(), notes.folder.uri), look)
+            calls = numbered_items(works, files.packer())
+            found = self._answers(name, calls, _calls(build_digest(), files.folder.uri), look)
             reports = [pickle.loads(found[index]) for index in range(len(works))]
             for index, report in enumerate(reports):
                 if index not in reported:
                     on_done(report)
             return reports
         finally:
-            notes.forget()
+            files.forget()
 
     def _run_through_spark(
         self, works: Sequence[SparkCall], on_done: Callable[[StageReport], None], on_look: Callable[[], None]
@@ -143,7 +143,7 @@ class SparkExecutor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _check(self, notes: CallNotes | None) -> None:
+    def _check(self, files: CallFiles | None) -> None:
         """Before the first job: ship the code to other machines, and check that they share the folder.
 
         Raises:
@@ -153,18 +153,18 @@ class SparkExecutor:
             return
         if not is_local_master(master_of(self.session)):
             ship_code(self.session)
-            if notes is not None:
-                function = _folder_checks(build_digest(), notes.folder.uri)
+            if files is not None:
+                function = _folder_checks(build_digest(), files.folder.uri)
                 checks = numbered_items(range(_CHECKS))
                 found = self._answers("streams replay: look at its folder", checks, function, lambda: None)
                 for message in filter(None, found.values()):
                     raise ReplayError(message.decode())
-                if notes.answers() < _CHECKS:
+                if files.answers() < _CHECKS:
                     raise ReplayError(
                         f"{self.root}: the driver cannot see files of Spark's executors there; choose a "
                         "folder that all machines share, such as one of a distributed file system"
                     )
-        self._is_checked = notes is not None or is_local_master(master_of(self.session))
+        self._is_checked = files is not None or is_local_master(master_of(self.session))
 
     def _answers(
         self, name: str, items: Iterable[tuple[int, bytes]], function: Task, on_look: Callable[[], None]
@@ -228,20 +228,20 @@ def _packs(items: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes
 
 def _calls(digest: str, folder: str) -> Task:
     def run(batches: Any) -> Any:
-        from streams.replay.spark.worker import CallNotes, run_calls
+        from streams.replay.spark.worker import CallFiles, run_calls
         from streams.replay.storage import Place
 
-        return run_calls(batches, digest, CallNotes(Place(folder)))
+        return run_calls(batches, digest, CallFiles(Place(folder)))
 
     return run
 
 
 def _folder_checks(digest: str, folder: str) -> Task:
     def run(batches: Any) -> Any:
-        from streams.replay.spark.worker import CallNotes, check_folder
+        from streams.replay.spark.worker import CallFiles, check_folder
         from streams.replay.storage import Place
 
-        return check_folder(batches, digest, CallNotes(Place(folder)))
+        return check_folder(batches, digest, CallFiles(Place(folder)))
 
     return run
 

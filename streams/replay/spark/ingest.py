@@ -282,7 +282,7 @@ def _explained(call: ReadTopic, error: ReplayError) -> ReplayError:
             "if it had fewer when it was read before, replay from the start: its keys have moved"
         )
     if "data may have been lost" in text or "greater than the resolved end offset" in text:
-        return ReplayError(f"{call.name}: records are gone that were to be read next, a gap: {_lost(text)}")
+        return ReplayError(f"{call.name}: the next records to read were deleted, a gap: {_lost(text)}")
     return ReplayError(f"{call.name}: {error}")
 
 

@@ -157,7 +157,7 @@ def require_java(environment: Mapping[str, str]) -> None:
     """Check that Java is installed.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: Java was not found.
     """
     home = environment.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin" if home else environment.get("PATH", ""))

@@ -37,7 +37,7 @@ class CallName:
 
 
 @frozen
-class CallNotes:
+class CallFiles:
     """Files that calls and driver exchange: applications, reports, and markers to check that the folder is shared."""
 
     folder: Place
@@ -54,7 +54,7 @@ class CallNotes:
         """Check that this executor sees the driver's marker.
 
         Raises:
-            ReplayError: it does not.
+            ReplayError: the marker is not there.
         """
         if not self.folder.child("driver").exists():
             raise ReplayError(
@@ -122,7 +122,7 @@ class CallNotes:
         return unpickler.load()
 
     def forget(self) -> None:
-        """Delete all files."""
+        """Delete the folder."""
         # An abandoned task may still write one, which is never read.
         with suppress(OSError):
             self.folder.delete()
@@ -147,7 +147,7 @@ class OutputPart:
     lanes: Sequence[Sequence[Extent]]
 
 
-def run_calls(batches: Iterator[Any], digest: str, notes: CallNotes) -> Iterator[Any]:
+def run_calls(batches: Iterator[Any], digest: str, files: CallFiles) -> Iterator[Any]:
     """Run the calls of a partition (index, work) and yield their reports (index, report).
 
     Raises:
@@ -162,15 +162,15 @@ def run_calls(batches: Iterator[Any], digest: str, notes: CallNotes) -> Iterator
         name, call = pickle.loads(data)
         try:
             check_build(digest, build_digest())
-            notes.check_marker()
-            report = pickle.dumps(run_work(notes.unpacked(call), scratch_folder()))
-            notes.leave(index, report)
+            files.check_marker()
+            report = pickle.dumps(run_work(files.unpacked(call), scratch_folder()))
+            files.leave(index, report)
         except BaseException as error:
             raise packed(name, error) from error
         yield pa.record_batch([pa.array([index], pa.int32()), pa.array([report], pa.binary())], ["index", "report"])
 
 
-def check_folder(batches: Iterator[Any], digest: str, notes: CallNotes) -> Iterator[Any]:
+def check_folder(batches: Iterator[Any], digest: str, files: CallFiles) -> Iterator[Any]:
     """Check the driver's marker and write one in return; yields (index, message), empty if all is well."""
     import pyarrow as pa
 
@@ -178,8 +178,8 @@ def check_folder(batches: Iterator[Any], digest: str, notes: CallNotes) -> Itera
         message = ""
         try:
             check_build(digest, build_digest())
-            notes.check_marker()
-            notes.answer(index)
+            files.check_marker()
+            files.answer(index)
         except ReplayError as error:
             message = str(error)
         yield pa.record_batch(

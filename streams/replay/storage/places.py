@@ -246,7 +246,7 @@ class Place:
         """Check that this folder is not within a lakehouse table: its readers would fail on our files.
 
         Raises:
-            ReplayError: it is.
+            ReplayError: it is within one.
         """
         table = self.table()
         if table is not None:
@@ -298,7 +298,7 @@ class Place:
         """Rename the file within its folder.
 
         Raises:
-            ReplayError: that is not possible.
+            ReplayError: the file system refused it.
         """
         with self._edge(f"renamed to {other.name}"):
             if self.is_local:

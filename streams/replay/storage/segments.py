@@ -385,17 +385,17 @@ def check_seal(place: Place) -> None:
     Raises:
         ReplayError: it has changed since it was written, or cannot be read.
     """
-    told = _SEALED.search(place.uri)
-    if told is not None:
-        _check_content(place, told[1], place.state())
+    sealed = _SEALED.search(place.uri)
+    if sealed is not None:
+        _check_content(place, sealed[1], place.state())
 
 
 @cache
 def _check_content(place: Place, digest: str, _state: tuple[str, int, int]) -> None:
-    """Compare the bytes of a file with a digest; a file with the same size and time of change only once."""
+    """Check the digest of a file; once per process for the same size and modification time."""
     if place.digest() != digest:
         raise ReplayError(
-            f"{place}: is damaged: its bytes are not those that were written; take it from a copy, or make it again"
+            f"{place}: is damaged: its bytes are not those that were written; restore a copy, or create it again"
         )
 
 
