@@ -242,7 +242,7 @@ def test_state_directory_in_use(refused: Refused, streams: Program) -> None:
 
     message = refused("run", "halves.py", *FILES, "--state-dir", "state")
     holder.send_signal(signal.SIGTERM)
-    holder.communicate(timeout=60)
+    holder.communicate(timeout=300)
 
     assert "in use" in message
     assert "state" in message

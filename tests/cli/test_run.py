@@ -227,7 +227,7 @@ def test_without_inputs_it_runs_until_a_signal_and_closes_cleanly(streams: Progr
     assert "counts runs on an embedded broker" in process.stderr.readline()
 
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
 
     assert (process.returncode, out, err) == (0, "", "")
 
@@ -241,7 +241,7 @@ def test_the_reader_of_the_output_may_go_away(streams: Program) -> None:
     process.stdout.close()
     err = process.stderr.read()
 
-    assert (process.wait(timeout=60), err) == (141, "")
+    assert (process.wait(timeout=300), err) == (141, "")
 
 
 def test_version_and_help(streams: Program) -> None:
@@ -314,7 +314,7 @@ def test_an_interrupted_run_is_closed_in_order_and_goes_on_with_nothing_doubled(
     assert process.stderr is not None
     assert process.stderr.readline() == "half way\n"
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (130, "streams: interrupted\n")
     assert not (streams.folder / "parities.records.jsonl").exists()
 

@@ -150,7 +150,7 @@ def test_worker_that_fails_ends_the_run(folder: Path) -> None:
             with started(folder, "--workers", "2", "--bootstrap-servers", server.bootstrap_servers) as run:
                 run.line_with("by 2 workers on ")
                 counting.put_line(b"poison")
-                assert run.process.wait(60) == 1
+                assert run.process.wait(300) == 1
                 assert "this line is poisoned" in run.said
                 assert "has ended with status 1: the run ends" in run.said
 
@@ -189,7 +189,7 @@ def test_missing_input_of_a_cluster_is_told_once(folder: Path) -> None:
     """Before any worker is started."""
     with EmbeddedBroker(auto_create_topics=False) as broker, broker.serve("127.0.0.1:0") as server:
         with started(folder, "--workers", "3", "--bootstrap-servers", server.bootstrap_servers) as run:
-            assert run.process.wait(60) == 2
+            assert run.process.wait(300) == 2
             assert run.said.count("app-lines") == 1
 
 

@@ -101,7 +101,7 @@ class Instance:
         """
         until(self.is_running)
         self.process.terminate()
-        assert self.process.wait(60) == 0, self.said()
+        assert self.process.wait(300) == 0, self.said()
 
 
 def until(is_done: Callable[[], bool], turn: Callable[[], object] = lambda: None, timeout_ms: int = WAIT_MS) -> None:

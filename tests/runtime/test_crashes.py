@@ -110,7 +110,7 @@ def test_after_orderly_stops_everything_is_equal(command, tmp_path):
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             stopped += 1
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     done = programs.run(command)
     assert done.returncode == 0, done.stderr
 

@@ -265,7 +265,7 @@ def test_run_ends_cleanly_at_a_signal(number):
 
     os.kill(process.pid, number)
 
-    assert process.communicate(timeout=30)[0] == "closed\n"
+    assert process.communicate(timeout=300)[0] == "closed\n"
     assert process.returncode == 0
 
 

@@ -24,7 +24,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield line.split("listens on ")[1].split(",")[0]
         finally:
             process.terminate()
-            _, said = process.communicate(timeout=20)
+            _, said = process.communicate(timeout=300)
     assert process.returncode == 0
     assert "Traceback" not in said
 

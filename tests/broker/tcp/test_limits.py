@@ -392,7 +392,7 @@ def started(*options, soft, hard):
 
 def ended(process):
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=300)
     return err
 
 
