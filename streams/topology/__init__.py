@@ -1,1 +1,1 @@
-"""The graph as values, its sub-topologies and partition groups, and its compilation."""
+"""The processor graph, its sub-topologies and partition groups, and its compilation."""

@@ -48,14 +48,14 @@ class GlobalStoreDescription:
 
 @frozen
 class TopologyDescription:
-    """Everything that ``streams describe`` shows."""
+    """The content of ``streams describe``."""
 
     sub_topologies: tuple[SubTopologyDescription, ...]
     global_stores: tuple[GlobalStoreDescription, ...]
     internal_topics: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as ``describe --format json`` prints them."""
+        """Return plain JSON values, as ``describe --format json`` prints them."""
         return {
             "subtopologies": [
                 {"id": sub.id, "nodes": [_node_dict(node) for node in sorted(sub.nodes, key=lambda node: node.name)]}

@@ -33,7 +33,7 @@ class SourceNode:
     pattern: re.Pattern[str] | None
     key_serde: Serde[Any]
     value_serde: Serde[Any]
-    #: The source of event times: an extractor, a policy by name, or None for that of the settings.
+    #: The source of event times: an extractor, the name of a policy, or None for the default of the settings.
     extractor: Extractor | ExtractorName | None = None
     offset_reset: str | None = None
 
@@ -51,8 +51,8 @@ class ProcessorNode:
 class SinkNode:
     """Writes to one topic, or to the one that ``topic_for(key, value, RecordContext)`` returns.
 
-    Without a ``partitioner`` the bytes of the key choose the partition, for a windowed key those of
-    the inner key.
+    Without a ``partitioner`` the partition is chosen by the key's bytes, for a windowed key by the
+    bytes of the inner key.
     """
 
     name: str
@@ -65,7 +65,7 @@ class SinkNode:
 
     @property
     def is_plain(self) -> bool:
-        """Whether topic and partition depend on the node and the bytes of the key only."""
+        """Return whether topic and partition depend on the node and the key's bytes only."""
         return self.topic_for is None and self.partitioner is None
 
 
@@ -74,7 +74,7 @@ Node = SourceNode | ProcessorNode | SinkNode
 
 @frozen
 class RepartitionTopic:
-    """A repartition topic; ``partitions`` None: the largest count of the source topics of its writers."""
+    """A repartition topic; ``partitions`` None: the largest partition count of its upstream source topics."""
 
     name: str
     partitions: int | None = None
@@ -108,7 +108,7 @@ class Topology:
     copartitioned: list[frozenset[str]] = Factory(list)
     #: Store name -> source topic that serves as its changelog (optimized tables).
     source_changelogs: dict[str, str] = Factory(dict)
-    #: Names of all nodes, those of global stores included, in order of adding.
+    #: Names of all nodes, including those of global stores, in order of adding.
     order: list[str] = Factory(list)
     #: Declarations by topic name, of topics that were given as ``Topic`` objects.
     topics: dict[str, Topic[Any, Any]] = Factory(dict)
@@ -233,7 +233,7 @@ class Topology:
             if processor not in self.nodes:
                 raise TopologyError(f"cannot connect store {store!r}: there is no processor {processor!r}")
             if store in self.global_stores:
-                continue  # Every node may use global stores.
+                continue  # Every node can use global stores.
             if store not in self.stores:
                 raise TopologyError(f"processor {processor!r}: there is no state store {store!r}; add it first")
             users = self.store_users[store]
@@ -280,15 +280,15 @@ class Topology:
                 self.children[parent].append(node.name)
 
     def sources(self) -> list[SourceNode]:
-        """Return source nodes in order of adding."""
+        """Return the source nodes in order of adding."""
         return [node for node in self.nodes.values() if isinstance(node, SourceNode)]
 
     def sinks(self) -> list[SinkNode]:
-        """Return sink nodes in order of adding."""
+        """Return the sink nodes in order of adding."""
         return [node for node in self.nodes.values() if isinstance(node, SinkNode)]
 
     def stores_of(self, node: str) -> list[str]:
-        """Return names of the stores connected to a node."""
+        """Return the names of the stores connected to a node."""
         return [store for store, users in self.store_users.items() if node in users]
 
     def _check_new(self, name: str) -> None:

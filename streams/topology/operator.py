@@ -48,35 +48,35 @@ class NodeContext(Protocol):
 
     @property
     def node(self) -> str:
-        """Name of the node."""
+        """Return the name of the node."""
         ...
 
     @property
     def task_id(self) -> TaskId:
-        """Identity of the task."""
+        """Return the task id."""
         ...
 
     @property
     def application_id(self) -> str:
-        """Application id, the prefix of internal topics."""
+        """Return the application id, the prefix of internal topics."""
         ...
 
     @property
     def forward(self) -> Process:
-        """Process function of all children, called in their order."""
+        """Return the process function of all children, called in their order."""
         ...
 
     @property
     def children(self) -> Sequence[str]:
-        """Names of the nodes that this one forwards to."""
+        """Return the names of the child nodes."""
         ...
 
     def forward_to(self, child: str) -> Process:
-        """Process function of one child by its node name."""
+        """Return the process function of one child by its node name."""
         ...
 
     def store(self, name: str) -> Any:
-        """State store connected to this node, by name."""
+        """Return a state store connected to this node, by name."""
         ...
 
     def table_forward(
@@ -93,14 +93,14 @@ class NodeContext(Protocol):
     def table_section(
         self, store: str, *, send_old: bool = True, window_of: Callable[[int], Window] | None = None
     ) -> Any:
-        """Return the section of the record cache of a store that has one: ``state.cache.Section``.
+        """Return the section of a store in the record cache, a ``state.cache.Section``.
 
         With ``window_of`` its keys are (key, window start).
         """
         ...
 
     def shared(self, key: str, make: Callable[[], Any]) -> Any:
-        """Return what several nodes of the task share under ``key``; ``make()`` makes it at the first call."""
+        """Return the object that nodes of the task share under ``key``; the first call creates it by ``make()``."""
         ...
 
     def stream_time(self, name: str = "") -> StreamTime:
@@ -126,15 +126,15 @@ class NodeContext(Protocol):
         ...
 
     def task_stream_time_ms(self) -> int:
-        """Highest timestamp of the records that the task has taken, the current one included."""
+        """Return the highest timestamp of the records that the task has taken, including the current one."""
         ...
 
     def wall_clock_ms(self) -> int:
-        """Wall-clock time of the driver."""
+        """Return the wall-clock time of the driver."""
         ...
 
     def record_metadata(self) -> RecordMetadata | None:
-        """Topic, partition and offset of the current record; None within a punctuation."""
+        """Return topic, partition and offset of the current record; None within a punctuation."""
         ...
 
     def on_init(self, callback: Callable[[], None]) -> None:
@@ -142,7 +142,7 @@ class NodeContext(Protocol):
         ...
 
     def caches(self, store: str | None) -> bool:
-        """Whether the output of this store goes through a record cache."""
+        """Return whether the output of this store goes through a record cache."""
         ...
 
     def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
@@ -150,7 +150,7 @@ class NodeContext(Protocol):
         ...
 
     def on_final_flush(self, callback: Callable[[], None]) -> None:
-        """Register a function that forwards what is still buffered at the end of a bounded run.
+        """Register a function that forwards buffered results at the end of a bounded run.
 
         For operators that buffer results: suppression, emission on window close, outer joins.
         """
@@ -163,15 +163,15 @@ class NodeContext(Protocol):
 
 @frozen
 class StoreNaming:
-    """How the name of an operator's store comes about: the ``argument`` that the user gives, and what is added."""
+    """The rule for the name of an operator's store: the user's ``argument`` plus a suffix."""
 
     argument: str = "store"
-    #: Ends that the library adds to the argument; without any it is the whole name.
+    #: Suffixes that the library adds to the argument; without any the argument is the whole name.
     ends: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, operator: Any) -> "StoreNaming":
-        """Return that of an operator: its ``store_naming`` if it has one, else the default."""
+        """Return the naming of an operator: its ``store_naming`` if it has one, otherwise the default."""
         naming: StoreNaming = getattr(operator, "store_naming", _PLAIN_NAMING)
         return naming
 
@@ -183,5 +183,5 @@ class Operator(Protocol):
     """The behaviour of a node: a frozen value, shared by all tasks."""
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         ...

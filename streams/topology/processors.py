@@ -1,7 +1,7 @@
 """Processor API: user code that processes records one at a time, with stores and punctuations.
 
-Each task has its own instance of a ``Processor``.  Only here a ``Record`` object is made for each
-record, for user code.  KIP-478, KIP-820.
+Each task has its own instance of a ``Processor``.  A ``Record`` object is created
+only for user code.  KIP-478, KIP-820.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ P = TypeVar("P", bound="Processor[Any, Any, Any, Any]")
 
 
 class _Unset:
-    """Marks an argument that was not given, since None is a valid type."""
+    """The type of the default of an omitted argument, since None is a valid type."""
 
     def __repr__(self) -> str:
         return "UNSET"
@@ -54,7 +54,7 @@ UNSET: Final = _Unset()
 
 
 def serde_of(form: Any, node: str = "") -> Serde[Any]:
-    """Return the serde of a type expression or serde; if it is unset, one that the first object at ``node`` pins."""
+    """Return the serde of a type expression or serde; if unset, a serde pinned to the type of the first object at ``node``."""
     if form is UNSET:
         return PinnedSerde(node) if node else BYTES
     return form if isinstance(form, Serde) else serde_for(form)
@@ -82,7 +82,7 @@ class ProcessorContext(Generic[KO, VO]):
         self._now_ms = 0
         #: The record being processed; None within a punctuation.
         self._record: Record[Any, Any] | None = None
-        #: Whether a record cache shares the headers of the records processed, and these headers.
+        #: Whether a record cache shares the headers of the processed records, and the current headers.
         self._is_live = is_live
         self._live: list[tuple[str, bytes | None]] | None = None
 
@@ -98,8 +98,8 @@ class ProcessorContext(Generic[KO, VO]):
         """Send a record to all children, or to the child named ``to``.
 
         ``timestamp_ms`` and ``headers`` default to those of the record being processed; within
-        a punctuation to its time and to none.  Headers that are not given are shared with the
-        current record, as in Kafka Streams: changes by a processor downstream are visible here.
+        a punctuation to its time and to no headers.  Default headers are shared with the
+        current record, as in Kafka Streams: changes by a downstream processor are visible here.
 
         Raises:
             ProcessingError: there is no child ``to``, the timestamp is negative, or a processor of
@@ -190,27 +190,27 @@ class ProcessorContext(Generic[KO, VO]):
 
     @property
     def application_id(self) -> str:
-        """Application id."""
+        """The application id."""
         return self._node.application_id
 
     @property
     def task_id(self) -> TaskId:
-        """Sub-topology and partition of the task."""
+        """The task id: sub-topology and partition."""
         return self._node.task_id
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Topic, partition and offset of the record being processed; None within a punctuation."""
+        """The topic, partition and offset of the record being processed; None within a punctuation."""
         return self._node.record_metadata()
 
     @property
     def stream_time_ms(self) -> int:
-        """Highest timestamp of the records that the task has taken, epoch milliseconds; -1 before the first."""
+        """The highest timestamp of the records that the task has taken, in epoch milliseconds; -1 before the first."""
         return self._node.task_stream_time_ms()
 
     @property
     def wall_clock_ms(self) -> int:
-        """Wall-clock time of the driver, epoch milliseconds."""
+        """The wall-clock time of the driver, in epoch milliseconds."""
         return self._node.wall_clock_ms()
 
 
@@ -224,7 +224,7 @@ class Processor(Generic[KI, VI, KO, VO]):
     context: ProcessorContext[KO, VO]
 
     def init(self, context: ProcessorContext[KO, VO]) -> None:
-        """Prepare; called once per task, in the order of the graph."""
+        """Initialize the processor; called once per task, in the order of the graph."""
 
     def process(self, record: Record[KI, VI]) -> None:
         """Process one record."""
@@ -239,7 +239,7 @@ ProcessorSupplier = Callable[[], Processor[Any, Any, Any, Any]]
 
 @frozen
 class StoreBuilder(Generic[S]):
-    """Declares a state store; an attribute of a processor class that declares one is the store in its instances."""
+    """The declaration of a state store; as a class attribute of a processor, its instances see the open store."""
 
     kind: StoreKind
     key_serde: Serde[Any]
@@ -250,7 +250,7 @@ class StoreBuilder(Generic[S]):
 
     @property
     def name(self) -> str:
-        """Name of the store: the given one, else that of the class attribute."""
+        """The name of the store: the given one, otherwise the name of the class attribute."""
         if not self._names:
             raise TopologyError("a state store that is no class attribute needs a name: key_value_store(..., name=...)")
         return self._names[0]
@@ -260,11 +260,11 @@ class StoreBuilder(Generic[S]):
         return StoreSpec(self.name, self.kind, self.key_serde, self.value_serde, **self.options)
 
     def viewed(self, kind: str, view: Callable[[S], T], queries: Sequence[str] = ()) -> "StoreBuilder[T]":
-        """Return the declaration of a store of a kind of your own: processors get ``view(store)``.
+        """Return the declaration of a custom store kind: processors get ``view(store)``.
 
-        ``store`` is the store declared here, with all its options: it is restored, logged and committed as ever.
-        ``kind`` is the name of the new kind, noted in state folders and snapshots; ``queries`` names the methods of
-        the view that ``StoreView.ask`` may call.
+        ``store`` is the store declared here: its options, changelog, restore and commit are unchanged.
+        ``kind`` is the name of the new kind, recorded in state folders and snapshots; ``queries`` are the names of
+        the view's methods that ``StoreView.ask`` can call.
 
         Raises:
             StoreError: ``kind`` is the name of the built-in kind, the view lacks a query, or this is a view already.
@@ -303,7 +303,7 @@ def lru_store(
     max_entries: int,
     **options: Any,
 ) -> StoreBuilder[KeyValueStore[K, V]]:
-    """Declare a key-value store in memory with the ``max_entries`` most recently used keys (``Stores.lruMap``)."""
+    """Declare an in-memory key-value store of the ``max_entries`` most recently used keys (``Stores.lruMap``)."""
     return _builder(LRU, key, value, name, {"max_entries": max_entries} | options)
 
 
@@ -366,7 +366,7 @@ def versioned_store(
 
 @frozen
 class Punctuation:
-    """A punctuation that calls a method of a processor."""
+    """A punctuation declared on a method of a processor."""
 
     interval: timedelta
     kind: PunctuationType
@@ -410,7 +410,7 @@ class ProcessorOperator:
         return [value for _, value in _members(owner) if isinstance(value, StoreBuilder)]
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the instance of the task; its ``init`` is called when all nodes are bound."""
+        """Create the task's instance and return its process function; ``init`` runs once all nodes are bound."""
         user_context, handle, shown = self._bound(context, is_live=False)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> Headers:
@@ -426,7 +426,7 @@ class ProcessorOperator:
         return process
 
     def bind_live(self, context: NodeContext) -> Process:
-        """Bind as ``bind`` does, for records whose headers are a shared list."""
+        """Do as ``bind``, for records whose headers are a shared list."""
         user_context, handle, shown = self._bound(context, is_live=True)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
@@ -444,7 +444,7 @@ class ProcessorOperator:
     def _bound(
         self, context: NodeContext, *, is_live: bool
     ) -> tuple[ProcessorContext[Any, Any], Callable[[Record[Any, Any]], object], str]:
-        """Make the instance of the task; return its context, its ``process`` and its name in messages."""
+        """Create the task's instance; return its context, its ``process`` and its name in messages."""
         processor = self._make()
         user_context: ProcessorContext[Any, Any] = ProcessorContext(
             context, fixed_key=self.has_fixed_key, is_live=is_live
@@ -481,7 +481,7 @@ class ProcessorOperator:
 
 
 def _refuse_unawaited(processor: Any) -> None:
-    """Refuse a processor, or its class, whose methods are async or generators, which would never run to their end."""
+    """Reject a processor, or its class, with async or generator methods, which would never be run."""
     owner = processor if isinstance(processor, type) else type(processor)
     timers = [name for name, value in _members(owner) if isinstance(getattr(value, "punctuation", None), Punctuation)]
     refuse_unawaited_methods(processor, ("init", "process", "close", *timers), f"processor {owner.__qualname__}")

@@ -1,6 +1,6 @@
-"""Operators without state: what ``filter``, ``map`` and their like do with one record.
+"""Stateless operators: ``filter``, ``map``, ``branch`` and similar.
 
-User functions are given in their final shape: ``with_key`` says whether they take (key, value) or (value).
+``with_key`` says whether a user function takes (key, value) or (value).
 """
 
 from collections.abc import Callable, Iterable
@@ -20,10 +20,10 @@ def _checked(function: Callable[..., Any], context: NodeContext, *, may_yield: b
 
 @frozen
 class PassThrough:
-    """Forwards every record unchanged: merges, and the root of a split without condition."""
+    """Forwards every record unchanged: merges, and the root of an unconditional split."""
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         return context.forward
 
 
@@ -35,7 +35,7 @@ class Filter:
     negate: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         forward, negate = context.forward, self.negate
         predicate = _checked(self.predicate, context, may_yield=False)
 
@@ -54,7 +54,7 @@ class MapValues:
     with_key: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         forward, mapper, with_key = context.forward, _checked(self.mapper, context), self.with_key
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -71,7 +71,7 @@ class Map:
     mapper: Callable[[Any, Any], tuple[Any, Any]]
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         forward, mapper = context.forward, _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -88,7 +88,7 @@ class SelectKey:
     mapper: Callable[[Any, Any], Any]
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         forward, mapper = context.forward, _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -105,7 +105,7 @@ class FlatMap:
     mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         forward, mapper = context.forward, _checked(self.mapper, context)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -123,7 +123,7 @@ class FlatMapValues:
     with_key: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         forward, mapper, with_key = context.forward, _checked(self.mapper, context), self.with_key
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -141,7 +141,7 @@ class Peek:
     is_terminal: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         forward, is_terminal, what = context.forward, self.is_terminal, f"node {context.node!r}"
         action = _checked(self.action, context, may_yield=False)
 
@@ -160,14 +160,14 @@ class Peek:
 class Branch:
     """Sends a record to the first child whose predicate holds.
 
-    ``predicates`` belong to the node's children, in order; None stands for the default
-    branch, which must be last.  Without one, unmatched records are dropped.
+    ``predicates`` belong to the node's children, in order; None is the default branch, which
+    must be last.  Without a default branch, unmatched records are dropped.
     """
 
     predicates: tuple[Callable[[Any, Any], object] | None, ...]
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         process: Process = _ignore
         for predicate, child in reversed(list(zip(self.predicates, context.children, strict=True))):
             forward = context.forward_to(child)
@@ -179,11 +179,11 @@ class Branch:
 
 
 def _arm(predicate: Callable[[Any, Any], object], forward: Process, otherwise: Process) -> Process:
-    """Return the function that sends a record to the one side or to the other."""
+    """Return the function that forwards a record to one of two functions by a predicate."""
 
     @inlined
     def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> Any:
-        # Returned are the headers, where a child may change them.
+        # The headers are returned, since a child may change them.
         if predicate(key, value):
             return forward(key, value, timestamp_ms, headers)
         return otherwise(key, value, timestamp_ms, headers)
@@ -203,7 +203,7 @@ class TableToStream:
     keeps_tombstones: bool = True
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         forward, keeps_tombstones = context.forward, self.keeps_tombstones
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:

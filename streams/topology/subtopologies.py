@@ -1,7 +1,7 @@
 """Sub-topologies, partition counts and partition groups of a topology.
 
-Nodes that are connected by edges or share a store form one sub-topology; with the
-numbers of Kafka Streams.  A partition group is the input of one task: by default the same
+Nodes that are connected by edges or share a store form one sub-topology, numbered as in
+Kafka Streams.  A partition group is the input of one task: by default the same
 partition number of every source topic of a sub-topology.  Pure; imports core and topology.
 """
 
@@ -189,7 +189,7 @@ def _resolve_waiting(
 
 
 def _copartition(topology: Topology, counts: dict[str, int]) -> None:
-    """Set one count for the repartition topics of a co-partitioned set; refuse external topics that differ."""
+    """Set one count for the repartition topics of a co-partitioned set; reject external topics that differ."""
     for names in topology.copartitioned:
         topics = [topic for name in sorted(names) for topic in _topics_of(topology, name, counts)]
         fixed: dict[str, int] = {}
@@ -241,7 +241,7 @@ class SamePartitionGrouper:
         for sub in subs:
             if sub.is_global:
                 continue
-            # A repartition topic without writers so far has no count.
+            # A repartition topic without writers so far has no partition count.
             counts = {topic: partitions[topic] for topic in sub.source_topics if topic in partitions}
             for number in range(max(counts.values(), default=0)):
                 result[TaskId(sub.id, number)] = tuple(

@@ -1,8 +1,8 @@
 """Aggregates of grouped streams and grouped tables, without windows.
 
 Each keeps one row per key in a timestamped or versioned store and forwards changes
-``(new, old, is_latest)``.  Of a grouped stream records without key or value are dropped;
-of a grouped table the old row is taken out before the new one is added (KIP-904 order).
+``(new, old, is_latest)``.  Records of a grouped stream without key or value are dropped;
+for a grouped table the old row is subtracted before the new one is added (KIP-904 order).
 """
 
 from typing import Any
@@ -21,10 +21,10 @@ _NULL = "null key or value"
 
 @frozen
 class StreamAggregate:
-    """Values of a key, folded.
+    """The fold of all values of a key.
 
-    Where a key has no row yet, the old value sent on is the initial one.  With the record cache
-    it is what was stored, and a deletion has the time of its record, as in the reference.
+    For a key without a row, the old value forwarded is the initial one.  With the record cache it is
+    the stored value, and a deletion has the time of its record, as in Kafka Streams.
     """
 
     store: str
@@ -32,7 +32,7 @@ class StreamAggregate:
     send_old: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         get, put = open_rows(context, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
         drop, send_old = context.drop, self.send_old or is_cached
@@ -61,14 +61,14 @@ class StreamAggregate:
 
 @frozen
 class TableAggregate:
-    """Rows of a table grouped by a new key, folded."""
+    """The fold of a table's rows, grouped by a new key."""
 
     store: str
     fold: TableFold
     send_old: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         get, put = open_rows(context, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
         send_old, node = self.send_old or is_cached, context.node

@@ -1,4 +1,4 @@
-"""Bytes of a table's changes in repartition topics, as Kafka Streams 4 writes them (KIP-904).
+"""Serialization of a table's changes in repartition topics, in the format of Kafka Streams 4 (KIP-904).
 
 A deletion is the old value and 0, an insertion the new value and 1; an update is the new value's
 length as zigzag varint, the new value, the old value and 2.
@@ -14,7 +14,7 @@ _OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
 
 
 def change_serde(inner: Serde[Any]) -> Serde[Any]:
-    """Return the serde of changes ``(new, old, is_latest)`` over values of ``inner``; read back, all are latest."""
+    """Return the serde of changes ``(new, old, is_latest)`` of ``inner`` values; read back, all are latest."""
     write_value, read_value = portable(inner)
 
     def write(change: Any) -> bytes:
@@ -34,7 +34,7 @@ def change_serde(inner: Serde[Any]) -> Serde[Any]:
         if flag == _OLD:
             return None, read_value(body), True
         if flag != _BOTH:
-            raise SerializationError(f"change of a table ends in the unknown flag {flag!r}")
+            raise SerializationError(f"change of a table ends with the unknown flag {flag!r}")
         length, start = _read_varint(body)
         return read_value(body[start : start + length]), read_value(body[start + length :]), True
 
@@ -51,7 +51,7 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(data: bytes) -> tuple[int, int]:
-    """Return the number and the position behind it."""
+    """Return the number and the position after it."""
     number = shift = position = 0
     while data[position] & 0x80:
         number |= (data[position] & 0x7F) << shift

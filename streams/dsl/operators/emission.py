@@ -1,6 +1,6 @@
-"""How operators send out table changes, and records that they held back.
+"""Forwarding of table changes, and of records that an operator buffered.
 
-A change leaves at once, or through the record cache of its store.
+A change is forwarded at once, or through the record cache of its store.
 """
 
 from collections.abc import Callable
@@ -9,28 +9,28 @@ from typing import Any, TypeAlias
 from streams.core.records import Headers, RecordContext, RecordMetadata
 from streams.topology.operator import NodeContext
 
-#: Sends a table's change: (key, new, old, timestamp_ms, headers, is_latest).
+#: Forwards a table's change: (key, new, old, timestamp_ms, headers, is_latest).
 Emit: TypeAlias = Callable[[Any, Any, Any, int, Headers | None, bool], None]
-#: Sends a record that was held back: (origin, key, value, timestamp_ms, headers).
+#: Forwards a record that was buffered: (origin, key, value, timestamp_ms, headers).
 Release: TypeAlias = Callable[[RecordMetadata | None, Any, Any, int, Headers | None], None]
 
 
 def table_emit(context: NodeContext, store: str, send_old: bool) -> tuple[Emit, bool]:
-    """Return the function that sends a table's changes, and whether the record cache is behind it.
+    """Return the function that forwards a table's changes, and whether it writes to the record cache.
 
-    The cache must always be told what was stored: it skips a key that came and went between two
+    The cache always needs the stored old value: it skips a key that was added and deleted between two
     flushes.  An uncached operator sends the initial aggregate as the old value of a new row, and
-    no old value at all unless it is asked to.
+    no old value at all unless ``send_old`` is True.
     """
     return context.table_forward(store, send_old=send_old), context.caches(store)
 
 
 def emit_nothing(*_: Any) -> None:
-    """Take the place of ``emit`` where results wait until their window closes."""
+    """Do nothing: stands in for ``emit`` where results are emitted on window close."""
 
 
 def release(context: NodeContext, forward: Callable[[Any, Any, int, Headers | None], None]) -> Release:
-    """Return ``forward`` for records held back earlier: those behind see the origin of that time."""
+    """Return ``forward`` for buffered records: downstream nodes see the original record metadata."""
     within = context.within
 
     def send(origin: RecordMetadata | None, key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:

@@ -1,4 +1,4 @@
-"""How an aggregate comes about: count, reduce and aggregate are the same operator with another fold."""
+"""Folds: count, reduce and aggregate are the same operator with different folds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,21 +10,21 @@ from streams.core.inlining import inlined
 
 @frozen
 class Fold:
-    """An empty aggregate, and what adds a value to one: ``aggregator(key, value, aggregate)``.
+    """An initializer of an aggregate, and a function that adds a value to it: ``aggregator(key, value, aggregate)``.
 
-    ``merger(key, left, right)`` unites the aggregates of two sessions.
+    ``merger(key, left, right)`` combines the aggregates of two sessions.
     """
 
     initializer: Callable[[], Any]
     aggregator: Callable[[Any, Any, Any], Any]
     merger: Callable[[Any, Any, Any], Any] | None = None
-    #: Whether the aggregate does not depend on the values, not even on whether they are None.
+    #: Whether the aggregate is independent of the values, even of whether they are None.
     ignores_values: bool = False
 
 
 @frozen
 class TableFold:
-    """A fold that also takes values out: ``subtractor(key, value, aggregate)``."""
+    """A fold that also removes values: ``subtractor(key, value, aggregate)``."""
 
     initializer: Callable[[], Any]
     adder: Callable[[Any, Any, Any], Any]
@@ -63,7 +63,7 @@ TABLE_COUNT = TableFold(_zero, _one_more, _one_less)
 
 
 def reduction(reducer: Callable[[Any, Any], Any]) -> Fold:
-    """Return the fold that combines values by ``reducer(old, new)``; the first one is kept as it is."""
+    """Return the fold that combines values by ``reducer(old, new)``; the first value is the first aggregate."""
 
     @inlined
     def aggregate(_: Any, value: Any, old: Any) -> Any:

@@ -1,11 +1,11 @@
-"""Foreign-key joins of tables: each left row subscribes to the right row that it names (KIP-213).
+"""Foreign-key joins of tables: each left row subscribes to the right row that it references (KIP-213).
 
 left table -> SubscriptionSend -> topic -> SubscriptionReceive -> SubscriptionJoin -> topic -> ResponseJoin
 right table -> ForeignTableJoin ---------------------------------------------------^
 
-A subscription says what to do and carries a hash of the left value; every change of the right row
-is answered to all its subscribers, in the order of their key bytes.  A response whose hash is not
-that of the left row as it is now is stale and dropped.  Bytes and messages: subscriptions.py.
+A subscription carries an instruction and a hash of the left value.  Every change of the right row is
+sent as a response to all its subscribers, in the order of their key bytes.  A response whose hash
+differs from that of the current left row is stale and dropped.  Messages and formats: subscriptions.py.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _STALE = "stale response of a foreign-key join"
 
 
 def _hash_of(serde: Serde[Any]) -> Callable[[Any], bytes | None]:
-    """Return the hash of values by their bytes; None for None."""
+    """Return a function that hashes the serialized value; None for None."""
     serialize = serde.serialize
 
     def hash_of(value: Any) -> bytes | None:
@@ -51,8 +51,8 @@ def _hash_of(serde: Serde[Any]) -> Callable[[Any], bytes | None]:
 class SubscriptionSend:
     """Turns changes of the left table into subscriptions, keyed by ``foreign_key(key, value)``.
 
-    ``value_serde`` is that of the left table, for the hash.  ``is_versioned``: the left table is
-    versioned, late records of it are dropped (KIP-914).  The left table must send old values.
+    ``value_serde`` serializes left values for the hash.  ``is_versioned``: the left table is versioned,
+    its late records are dropped (KIP-914).  The left table must send old values.
     """
 
     foreign_key: Callable[[Any, Any], Any]
@@ -62,7 +62,7 @@ class SubscriptionSend:
     is_versioned: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         hash_of, is_versioned = _hash_of(self.value_serde), self.is_versioned
         drop, forward = context.drop, context.forward
         plan = self._plan_left() if self.is_left else self._plan_inner(drop)
@@ -86,12 +86,12 @@ class SubscriptionSend:
         return process
 
     def _has_changed(self) -> Callable[[Any, Any], bool]:
-        """Return the comparison of foreign keys, which goes by their bytes."""
+        """Return a function that compares foreign keys by their serialized bytes."""
         serialize = self.foreign_key_serde.serialize
         return lambda new, old: serialize(new) != serialize(old)
 
     def _plan_left(self) -> Callable[[Any, Any, Any], list[tuple[Any, Instruction]]]:
-        """Every change gets an answer, for the left row is shown even without a partner."""
+        """Return the instructions of a left join: every change gets a response, since the left row needs no partner."""
         extract, has_changed = self.foreign_key, self._has_changed()
 
         def plan(key: Any, new: Any, old: Any) -> list[tuple[Any, Instruction]]:
@@ -107,7 +107,7 @@ class SubscriptionSend:
         return plan
 
     def _plan_inner(self, drop: Callable[[str], None]) -> Callable[[Any, Any, Any], list[tuple[Any, Instruction]]]:
-        """Answers are asked for only where the result may change."""
+        """Return the instructions of an inner join: responses are requested only where the result may change."""
         extract, has_changed = self.foreign_key, self._has_changed()
 
         def plan(key: Any, new: Any, old: Any) -> list[tuple[Any, Instruction]]:
@@ -116,7 +116,7 @@ class SubscriptionSend:
             if new is not None and new_key is None:
                 drop(_NULL_FOREIGN_KEY)
             if new_key is None:
-                # An answer deletes the result that may exist.
+                # The response deletes the result that may exist.
                 return [] if old_key is None else [(old_key, Instruction.DELETE_AND_PROPAGATE)]
             if old_key is not None and has_changed(new_key, old_key):
                 return [(old_key, Instruction.DELETE), (new_key, Instruction.PROPAGATE_NULL_IF_NONE)]
@@ -127,7 +127,7 @@ class SubscriptionSend:
 
 @frozen
 class SubscriptionReceive:
-    """Keeps subscriptions beside the right table and passes them on to be answered."""
+    """Stores subscriptions in the task of the right table and forwards them to the join."""
 
     store_naming: ClassVar = StoreNaming("name", ("-subscription-store",))
 
@@ -136,7 +136,7 @@ class SubscriptionReceive:
     foreign_key_serde: Serde[Any]
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         put, drop, forward = context.store(self.store).put_pair, context.drop, context.forward
         place_of = subscriber_key(self.foreign_key_serde, self.key_serde)
 
@@ -155,12 +155,12 @@ class SubscriptionReceive:
 
 @frozen
 class SubscriptionJoin:
-    """Answers a subscription with the right row as it is now; ``table`` are the right table's rows."""
+    """Responds to a subscription with the current right row; ``table`` are the right table's rows."""
 
     table: TableValues
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         lookup, forward = self.table.getter(context), context.forward
 
         def process(key: Any, value: ForeignKeySubscription, timestamp_ms: int, headers: Headers | None) -> None:
@@ -182,9 +182,9 @@ class SubscriptionJoin:
 
 @frozen
 class ForeignTableJoin:
-    """Answers a change of the right table to all subscribers of the row, by their key bytes.
+    """Sends each change of the right table to all subscribers of the row, in the order of their key bytes.
 
-    ``is_versioned``: the right table is versioned, late records of it are dropped (KIP-914).
+    ``is_versioned``: the right table is versioned, its late records are dropped (KIP-914).
     """
 
     store: str
@@ -193,7 +193,7 @@ class ForeignTableJoin:
     is_versioned: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         scan, drop, forward = context.store(self.store).prefix_scan, context.drop, context.forward
         prefix_of, is_versioned = subscriber_prefix(self.foreign_key_serde), self.is_versioned
 
@@ -213,9 +213,9 @@ class ForeignTableJoin:
 
 @frozen
 class ResponseJoin:
-    """Joins responses with the left row; gives upserts, for a TableSource to follow.
+    """Joins responses with the left row; forwards upserts to a ``TableSource``.
 
-    ``table`` are the left table's rows, ``value_serde`` writes them for the hash.
+    ``table`` are the left table's rows; ``value_serde`` serializes them for the hash.
     """
 
     table: TableValues
@@ -225,7 +225,7 @@ class ResponseJoin:
     is_left: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         lookup, drop, forward = self.table.getter(context), context.drop, context.forward
         hash_of, is_left = _hash_of(self.value_serde), self.is_left
         join = two_value_joiner(self.joiner, self.with_key)

@@ -1,8 +1,8 @@
-"""Where a table's current rows can be read: a store, or a function of other tables' rows.
+"""Sources of a table's current rows: a store, or a function of other tables' rows.
 
 A KTable carries one of these values as its source for lookups.  ``getter(context)`` opens it in
 one task: a function from a key to ``(value, timestamp_ms)``, None where there is no row.  The
-node that reads must be connected to ``stores``.  Between stores and the operators that look up.
+reading node must be connected to ``stores``.
 """
 
 from collections.abc import Callable
@@ -24,19 +24,19 @@ _NO_TIME = -1
 
 
 class TableValues(Protocol):
-    """A table's rows, to be looked up by key."""
+    """The rows of a table, for lookups by key."""
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Names of the stores that a reading node must be connected to."""
+        """Return the names of the stores that a reading node must be connected to."""
         ...
 
     def getter(self, context: NodeContext) -> Getter:
-        """Open for reads of the current row."""
+        """Return the function that reads the current row."""
         ...
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Open for reads as of a time; None where the table keeps no history."""
+        """Return the function that reads the row as of a time; None where the table keeps no history."""
         ...
 
 
@@ -58,17 +58,17 @@ class StoreValues:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Just the store."""
+        """Return the name of the table's store."""
         return (self.store,)
 
     def getter(self, context: NodeContext) -> Getter:
-        """Open for reads of the current row."""
+        """Return the function that reads the current row."""
         store = context.store(self.store)
         get: Getter = store.spec.kind.table.get(store)
         return get
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Open a versioned store for reads as of a time."""
+        """Return the function that reads a versioned store as of a time."""
         store = context.store(self.store)
         table: TableReads = store.spec.kind.table
         return None if table.get_as_of is None else table.get_as_of(store)
@@ -84,11 +84,11 @@ class FilteredValues:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Those of the parent."""
+        """Return the parent's stores."""
         return self.parent.stores
 
     def getter(self, context: NodeContext) -> Getter:
-        """Open for reads of the current row."""
+        """Return the function that reads the current row."""
         read, predicate, negate = self.parent.getter(context), self.predicate, self.negate
 
         def get(key: Any) -> Pair | None:
@@ -98,7 +98,7 @@ class FilteredValues:
         return get
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Open for reads as of a time, if the parent keeps history."""
+        """Return the function that reads the row as of a time, if the parent keeps history."""
         read, predicate, negate = self.parent.time_getter(context), self.predicate, self.negate
         if read is None:
             return None
@@ -120,7 +120,7 @@ class MappedValues:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Those of the parent."""
+        """Return the parent's stores."""
         return self.parent.stores
 
     def _mapped(self) -> Callable[[Any, Pair | None], Pair | None]:
@@ -135,21 +135,21 @@ class MappedValues:
         return mapped
 
     def getter(self, context: NodeContext) -> Getter:
-        """Open for reads of the current row."""
+        """Return the function that reads the current row."""
         read, mapped = self.parent.getter(context), self._mapped()
         return lambda key: mapped(key, read(key))
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Open for reads as of a time, if the parent keeps history."""
+        """Return the function that reads the row as of a time, if the parent keeps history."""
         read, mapped = self.parent.time_getter(context), self._mapped()
         return None if read is None else lambda key, timestamp_ms: mapped(key, read(key, timestamp_ms))
 
 
 @frozen
 class TransformedValues:
-    """Rows of another table transformed by what ``supplier(context)`` makes; absent rows too.
+    """Rows of another table, absent ones included, transformed by the function that ``supplier(context)`` returns.
 
-    ``own_stores`` are those that the transformer uses.
+    ``own_stores`` are the stores that the transformer uses.
     """
 
     parent: TableValues
@@ -158,11 +158,11 @@ class TransformedValues:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Those of the parent and the transformer's own."""
+        """Return the stores of the parent and of the transformer."""
         return (*self.parent.stores, *self.own_stores)
 
     def getter(self, context: NodeContext) -> Getter:
-        """Open for reads of the current row."""
+        """Return the function that reads the current row."""
         read, transform = self.parent.getter(context), self.supplier(context)
 
         def get(key: Any) -> Pair | None:
@@ -175,7 +175,7 @@ class TransformedValues:
         return get
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Open for reads as of a time, if the parent keeps history."""
+        """Return the function that reads the row as of a time, if the parent keeps history."""
         read, transform = self.parent.time_getter(context), self.supplier(context)
         if read is None:
             return None
@@ -202,11 +202,11 @@ class JoinedValues:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Those of both tables."""
+        """Return the stores of both tables."""
         return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
 
     def getter(self, context: NodeContext) -> Getter:
-        """Open for reads of the current row."""
+        """Return the function that reads the current row."""
         read_left, read_right = self.left.getter(context), self.right.getter(context)
         join = two_value_joiner(self.joiner, self.with_key)
         needs_left = self.kind is not JoinKind.OUTER
@@ -231,5 +231,5 @@ class JoinedValues:
         return get
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Answer None: the result of a join is not versioned."""
+        """Return None: the result of a join is not versioned."""
         return None

@@ -1,9 +1,9 @@
 """Stream records that wait for a versioned table to catch up (KIP-923).
 
-A record waits until the buffer's stream time is the grace period ahead of it; one that is
-already later goes on at once.  Records leave by time, then key bytes, then order of arrival.
+A record waits until the buffer's stream time is ahead of it by the grace period; a record already that
+late is joined at once.  Records leave by time, then key bytes, then order of arrival.
 The store's keys are time (8 bytes), key bytes and a sequence number (4 bytes); a heap of them,
-made anew when the task opens the store, says what is next.
+built when the task opens the store, gives the next one.
 """
 
 from heapq import heapify, heappop, heappush
@@ -30,7 +30,7 @@ _NEVER_MS = 1 << 63
 
 
 def grace_store(name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True) -> StoreSpec:
-    """Return the store of waiting stream records; serdes are those of the stream."""
+    """Return the store builder for buffered stream records, with the serdes of the stream."""
     return StoreSpec(
         name,
         KEY_VALUE,
@@ -43,7 +43,7 @@ def grace_store(name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, ha
 
 @define(eq=False)
 class GraceBuffer:
-    """The waiting records of one join in one task."""
+    """The buffered stream records of one join in one task."""
 
     store: Any
     key_serde: Serde[Any]
@@ -54,7 +54,7 @@ class GraceBuffer:
     _sequence: int = 0
 
     def open(self, context: NodeContext) -> Process:
-        """Return the function that takes records and joins those that have waited long enough."""
+        """Return the function that buffers a record and joins those that have waited for the grace period."""
         time = context.stream_time("buffered")
         waiting, joined, grace_ms = self._waiting, self.joined, self.grace_ms
         context.on_init(self._load)
@@ -93,7 +93,7 @@ class GraceBuffer:
         return process
 
     def _load(self) -> None:
-        """Read what waits from the store."""
+        """Load the buffered records from the store."""
         self._waiting[:] = [data for data, _ in self.store.all()]
         heapify(self._waiting)
         self._sequence = max((_SEQUENCE.unpack(data[-_SEQUENCE.size :])[0] for data in self._waiting), default=0)

@@ -1,8 +1,8 @@
-"""Bytes of records that an operator holds back: values, and all else that must come out again.
+"""Serialization of records that an operator buffers, with their metadata and headers.
 
-A held record is a plain tuple ``(origin, place_ms, timestamp_ms, headers, value, ...)``: where the
-record came from (None if unknown), the time by which it waits, its own time, its headers and
-one or more values, each possibly None.  In stores and changelogs it is a mark and MessagePack.
+A held record is a plain tuple ``(origin, place_ms, timestamp_ms, headers, value, ...)``: the record's
+metadata (None if unknown), the time that orders it in the buffer, its own time, its headers and one or
+more values, each possibly None.  In stores and changelogs it is a format mark and MessagePack.
 """
 
 import struct
@@ -26,21 +26,21 @@ ORIGIN, PLACE, TIME, HEADERS, VALUES = range(5)
 
 
 _TIME = struct.Struct(">q")
-#: No time of a record lies beyond: the year 10889.
+#: Upper bound of record times in epoch milliseconds: the year 10889.
 _LAST_MS = 1 << 48
 
 
 def is_buffer_value(data: bytes) -> bool:
-    """Whether bytes look like Kafka Streams' ``BufferValue``, whose record context begins with a time."""
+    """Return whether bytes look like Kafka Streams' ``BufferValue``, whose record context begins with a time."""
     return len(data) > 2 * _TIME.size and -1 <= _TIME.unpack_from(data)[0] < _LAST_MS
 
 
 def held_serde(own: Format, parts: str, value: Serde[Any]) -> Serde[Held]:
-    """Return the serde of records held in a format, over a serde of their values; ``parts`` are named in its name."""
+    """Return the serde of held records over a serde of their values; its name contains ``parts``."""
     write_value, read_value = portable(value)
 
     def write(row: Held) -> bytes:
-        # Whether a record without headers comes with none or with an empty tuple is up to its block.
+        # A record without headers has None or an empty tuple, depending on its block.
         return _encode((*row[:HEADERS], row[HEADERS] or None, [write_value(item) for item in row[VALUES:]]))
 
     def read(data: bytes, start: int) -> Held:

@@ -1,4 +1,4 @@
-"""What all joins share: their kinds, and joiners of one settled arity."""
+"""Parts common to all joins: join kinds, and joiners with a uniform signature."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from streams.core.inlining import inlined
 
-#: A joiner as operators call it: (key, left, right).
+#: Signature of joiners inside operators: (key, left, right).
 KeyedJoiner: TypeAlias = Callable[[Any, Any, Any], Any]
 
 

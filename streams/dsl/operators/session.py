@@ -1,8 +1,8 @@
 """Aggregates over sessions: a record joins all sessions of its key within the gap into one.
 
-The sessions found are merged in the order of the store, the record is added last, and the old
-sessions are deleted unless the result has the very bounds of the one it replaces.  A session
-whose end is more than gap and grace before stream time is closed (KIP-94, KIP-825).
+The sessions found are merged in the order of the store, and the record is added last.  The old sessions
+are deleted unless the result has the same bounds.  A session whose end is before stream time by more
+than gap plus grace is closed (KIP-94, KIP-825).
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from streams.topology.operator import NodeContext, Process, StreamTime
 
 @frozen
 class SessionAggregate:
-    """Values of a session, folded; the fold has a merger."""
+    """The fold of the values of a session; the fold has a merger."""
 
     store: str
     windows: SessionWindows
@@ -31,11 +31,11 @@ class SessionAggregate:
 
     @property
     def ignores_values(self) -> bool:
-        """Whether nothing depends on the values of the records."""
+        """Return whether the result is independent of the records' values."""
         return self.fold.ignores_values
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         store = context.store(self.store)
         find, put, remove, retention_ms = store.sessions_of, store.put_at, store.remove_at, store.spec.retention_ms
         drop, time, on_close = context.drop, context.stream_time(), self.emit_on_close
@@ -55,7 +55,7 @@ class SessionAggregate:
             if timestamp_ms > time.ms:
                 time.ms = timestamp_ms
             if on_close and timestamp_ms - retention_ms >= emitted.ms:
-                # So far ahead that the store would forget sessions that are still to be emitted.
+                # So far ahead that the store would expire sessions that are still to be emitted.
                 emit_closed(headers)
             found = find(key, timestamp_ms - gap_ms, timestamp_ms + gap_ms)
             start_ms = end_ms = timestamp_ms
@@ -75,11 +75,11 @@ class SessionAggregate:
                         remove(key, first_ms, last_ms)
                         if not on_close:
                             gone = session_windowed(key, first_ms, last_ms)
-                            # In the reference, results have headers only from the cache.
+                            # In Kafka Streams, only results from the cache have headers.
                             old_part = part if send_old else None
                             emit(gone, None, old_part, last_ms, headers if is_cached else None, True)
                 elif is_cached and found:
-                    # Where a session keeps its bounds the uncached operator sends no old value.
+                    # Without a cache, a session that keeps its bounds is forwarded without an old value.
                     old = found[0][2]
                 aggregate = aggregator(key, value, aggregate)
                 put(key, start_ms, end_ms, aggregate)
@@ -95,9 +95,9 @@ class SessionAggregate:
 def _closer(
     context: NodeContext, operator: SessionAggregate, time: StreamTime, emitted: StreamTime
 ) -> Callable[[Headers | None], None]:
-    """Return the function that emits the sessions that have closed since it was last called.
+    """Return the function that emits the sessions that have closed since its last call.
 
-    Sessions that ended before ``emitted`` are emitted; it survives a restart.
+    Sessions that ended before ``emitted`` have been emitted; it survives a restart.
     """
     forward, closed_sessions = context.forward, context.store(operator.store).sessions_between
     closed_after_ms = operator.windows.gap_ms + operator.windows.grace_ms
@@ -110,7 +110,7 @@ def _closer(
             emitted.ms = close_ms
 
     def flush() -> None:
-        # What is open is emitted again when it closes, if the program continues.
+        # Open sessions are emitted again on close, if the program continues.
         for session, aggregate in closed_sessions(max(emitted.ms, 0), MAX_TIME):
             forward(session, (aggregate, None, True), session[1][1], None)
 

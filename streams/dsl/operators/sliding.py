@@ -1,6 +1,6 @@
 """Aggregates over sliding windows: one window for every distinct set of records close in time.
 
-A record at t belongs to all windows that hold t, and opens up to three: its left window, which
+A record at t belongs to all windows that contain t, and opens up to three: its left window, which
 ends at t, its right window, which starts after t and holds later records, and the right window
 of the record before it.  A window's time is that of its latest record.  Windows that would
 start before time 0 are one window from 0 (KIP-450).
@@ -21,7 +21,7 @@ from streams.topology.operator import NodeContext, Process, StreamTime
 
 #: Aggregate and time of a window's latest record.
 _Pair: TypeAlias = tuple[Any, int]
-#: Sets a window: key, value, record time, headers, start, pair to go on from, stored pair.
+#: Updates a window: key, value, record time, headers, start, pair to update, stored pair.
 _Update: TypeAlias = Callable[[Any, Any, int, Headers | None, int, _Pair | None, _Pair | None], None]
 #: Creates a window from a pair: key, headers, start, pair.
 _Create: TypeAlias = Callable[[Any, Headers | None, int, _Pair], None]
@@ -29,7 +29,7 @@ _Create: TypeAlias = Callable[[Any, Headers | None, int, _Pair], None]
 
 @frozen
 class SlidingAggregate:
-    """Values of a key and window, folded."""
+    """The fold of the values of a key and window."""
 
     store: str
     windows: SlidingWindows
@@ -38,7 +38,7 @@ class SlidingAggregate:
     emit_on_close: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         store = context.store(self.store)
         drop, time = context.drop, context.stream_time()
         difference_ms, grace_ms = self.windows.difference_ms, self.windows.grace_ms
@@ -47,7 +47,7 @@ class SlidingAggregate:
         early = _early(find, difference_ms, self.fold.initializer, update, create)
         usual = _usual(find, difference_ms, self.fold.initializer, update, create)
         emit_closed, emitted = _closer(context, store, difference_ms) if self.emit_on_close else (None, time)
-        # The store forgets windows that start so long before the one that starts after a record.
+        # Retention, counted back from the start of the window after a record.
         kept_ms = store.spec.retention_ms - difference_ms - 1
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -74,7 +74,7 @@ class SlidingAggregate:
 
 
 def _writers(context: NodeContext, operator: SlidingAggregate, store: Any) -> tuple[_Update, _Create]:
-    """Return the functions that add a record to a window, and that create one from what another holds."""
+    """Return the functions that add a record to a window, and that create one from another's pair."""
     put, drop, time = store.put_pair, context.drop, context.stream_time()
     difference_ms, grace_ms = operator.windows.difference_ms, operator.windows.grace_ms
     aggregator = operator.fold.aggregator
@@ -129,7 +129,7 @@ def _usual(
         right: _Pair | None = None
         has_left = has_right = False
         previous_ms: int | None = None
-        # The windows that hold the record, or the record before it, latest first.
+        # The windows that contain the record, or the record before it, latest first.
         found = find(key, max(0, timestamp_ms - 2 * difference_ms), timestamp_ms + 1)
         starts = set()
         for start_ms, pair in reversed(found):
@@ -145,7 +145,7 @@ def _usual(
                 has_left = True
                 update(key, value, timestamp_ms, headers, start_ms, pair, pair)
                 if pair[1] >= timestamp_ms:
-                    # A record of this time came before: all its windows exist.
+                    # An earlier record has this time: all its windows exist.
                     return
                 previous_ms = pair[1]
             else:
@@ -215,9 +215,9 @@ def _started(initializer: Callable[[], Any], timestamp_ms: int) -> _Pair | None:
 def _closer(
     context: NodeContext, store: Any, difference_ms: int
 ) -> tuple[Callable[[int, Headers | None], None], StreamTime]:
-    """Return a function that emits the windows that end before a time, once, and how far it is."""
+    """Return a function that emits the windows that end before a time, once, and the time up to which it has."""
     forward = context.forward
-    # The close time up to which windows were emitted; outlives a restart.
+    # The close time up to which windows were emitted; survives a restart.
     emitted = context.stream_time("emitted")
     memo = WindowMemo(difference_ms)
 
@@ -230,7 +230,7 @@ def _closer(
         emitted.ms = close_ms
 
     def flush() -> None:
-        # What is open still goes out again when it closes, should the program go on.
+        # Open windows are emitted again on close, if the program continues.
         for start_ms, key, pair in store.windows_between(max(0, emitted.ms - difference_ms), MAX_TIME):
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], None)
 

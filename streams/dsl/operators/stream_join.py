@@ -1,7 +1,7 @@
 """Joins of two streams within a window of time.
 
-Each side forwards a record to its join node first and keeps it afterwards; the join node looks
-into the store of the other side.  In left and outer joins a record without a partner waits
+Each side forwards a record to its join node first and stores it afterwards; the join node reads
+the store of the other side.  In left and outer joins a record without a partner waits
 until its window has closed; results that were not joined are emitted in order of time, side and key
 with the next record that moves stream time (KIP-633).
 """
@@ -35,14 +35,14 @@ _JOIN_STORES = StoreNaming(
 
 @frozen
 class JoinBuffer:
-    """Forwards a record and then keeps it for the other side of a join."""
+    """Forwards a record and then stores it for the other side of a join."""
 
     store_naming: ClassVar = _JOIN_STORES
 
     store: str
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         forward, append = context.forward, context.store(self.store).append
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -58,9 +58,9 @@ class StreamStreamJoin:
     """One side of a join: looks for partners in the other side's store.
 
     ``joiner`` takes (left, right), or (key, left, right) if ``with_key``, on either side.
-    ``is_outer``: this side's records also go out without a partner.  ``name`` is that of the join.
-    Both sides of a left or outer join name the same ``outer_store``, made by ``unmatched_store``,
-    and the serde of their keys.
+    ``is_outer``: this side's records are also emitted without a partner.  ``name`` is the join's name.
+    Both sides of a left or outer join have the same ``outer_store``, made by ``unmatched_store``,
+    and the same key serde.
     """
 
     store_naming: ClassVar = _JOIN_STORES
@@ -76,7 +76,7 @@ class StreamStreamJoin:
     key_serde: Serde[Any] | None = None
 
     def _reach(self) -> tuple[int, int]:
-        """Return how far before and after a record of this side its partners may lie."""
+        """Return by how many milliseconds partners may be before and after a record of this side."""
         windows = self.windows
         if self.is_left_side:
             return windows.before_ms, windows.after_ms
@@ -88,7 +88,7 @@ class StreamStreamJoin:
         return make(self.joiner, self.with_key)
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         find, forward, drop = context.store(self.other_store).rows_in_range, context.forward, context.drop
         before_ms, after_ms = self._reach()
         join, is_outer, is_left = self._joiner(), self.is_outer, self.is_left_side
@@ -119,7 +119,7 @@ class StreamStreamJoin:
                 forward(key, joined, other_ms if other_ms > timestamp_ms else timestamp_ms, headers)
             if is_outer and unmatched is not None and is_alone:
                 if max(last_ms, 0) < unmatched.stream_time_ms:
-                    # Its window is in the past: it would not be found again.
+                    # Its window has closed: no partner can find it.
                     forward(key, join(key, value, None), timestamp_ms, headers)
                 else:
                     unmatched.add(is_left, key, value, timestamp_ms)
@@ -127,7 +127,7 @@ class StreamStreamJoin:
         return process
 
     def _open_unmatched(self, context: NodeContext, time: StreamTime) -> Unmatched | None:
-        """Return the records that wait for a partner, None for an inner join."""
+        """Return the records without a partner so far, None for an inner join."""
         if self.outer_store is None:
             return None
         assert self.key_serde is not None, "the outer store needs the serde of the keys"
@@ -139,7 +139,7 @@ class StreamStreamJoin:
 
         context.on_init(restore)
         if self.is_left_side:
-            # One of the two keeps it for both.
+            # One of the two sides stores it for both.
             unmatched.earliest = context.stream_time("earliest")
         return unmatched
 
@@ -168,14 +168,14 @@ class StreamStreamJoin:
 
 
 def _ignore(_: int, __: Headers | None) -> None:
-    """Emit nothing: an inner join has no records that wait."""
+    """Emit nothing: an inner join keeps no unmatched records."""
 
 
 @frozen
 class StreamSelfJoin:
     """An inner join of a stream with itself over one store (KIP-862, optimized topologies).
 
-    ``retention_ms`` is that of the store: before, after and grace together.
+    ``retention_ms`` is the store's retention: the sum of before, after and grace.
     """
 
     store_naming: ClassVar = _JOIN_STORES
@@ -187,7 +187,7 @@ class StreamSelfJoin:
     retention_ms: int
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         find, forward, drop = context.store(self.store).fetch_range, context.forward, context.drop
         before_ms, after_ms, retention_ms = self.windows.before_ms, self.windows.after_ms, self.retention_ms
         join, time = two_value_joiner(self.joiner, self.with_key), context.stream_time()
@@ -199,7 +199,7 @@ class StreamSelfJoin:
             itself = join(key, value, value)
             if timestamp_ms > time.ms:
                 time.ms = timestamp_ms
-            # A record that the store would refuse does not meet itself either.
+            # A record that the store would drop as expired is not joined with itself either.
             has_met_itself = timestamp_ms <= time.ms - retention_ms + 1
             for other_ms, other in find(key, max(0, timestamp_ms - before_ms), max(0, timestamp_ms + after_ms)):
                 forward(key, join(key, value, other), max(timestamp_ms, other_ms), headers)

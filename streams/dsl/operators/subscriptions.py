@@ -1,9 +1,9 @@
-"""Messages of foreign-key joins: subscriptions, responses, their bytes and their partitions.
+"""Messages of foreign-key joins: subscriptions and responses, their formats and partitions.
 
-Bytes of our own, for internal topics and the subscription store.  Subscription: mark (3), instruction (1),
+The formats are private to internal topics and the subscription store.  Subscription: mark (3), instruction (1),
 partition (4), flag and hash of the left value, bytes of the left key.  Response: mark (3), partition (4),
 flag and hash, bytes of the right value.  A store key is the length of the foreign key's
-bytes (4), these, and those of the left key, as in Kafka Streams.
+bytes (4), these bytes, and the left key's bytes, as in Kafka Streams.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _SUBSCRIPTION = Struct(">bi")
 _RESPONSE = Struct(">i")
 _LENGTH = Struct(">i")
 
-#: Kafka Streams begins both with a byte of its version, 0 or 1, and whether there is a hash (SubscriptionWrapperSerde).
+#: In Kafka Streams both begin with a version byte, 0 or 1, and a hash flag (SubscriptionWrapperSerde).
 _REFERENCE_VERSIONS = (0x00, 0x01, 0x80, 0x81)
 
 
@@ -38,20 +38,20 @@ RESPONSE = Format("response of a foreign-key join", "R", 1, "SubscriptionRespons
 
 
 class Instruction(IntEnum):
-    """What a subscription asks for."""
+    """The instruction of a subscription (Kafka Streams' ``SubscriptionWrapper.Instruction``)."""
 
-    #: Forget the subscription, send nothing.
+    #: Delete the subscription, send no response.
     DELETE = 0
-    #: Forget it and answer that there is no right row.
+    #: Delete it and respond with None.
     DELETE_AND_PROPAGATE = 1
-    #: Keep it and answer with the right row, or that there is none.
+    #: Store it and respond with the right row or None.
     PROPAGATE_NULL_IF_NONE = 2
-    #: Keep it and answer only if there is a right row.
+    #: Store it and respond only if there is a right row.
     PROPAGATE_IF_ANY = 3
 
 
 class ForeignKeySubscription(NamedTuple):
-    """A left row's interest in a right row."""
+    """A left row's subscription to a right row."""
 
     value_hash: bytes | None
     instruction: Instruction
@@ -69,7 +69,7 @@ class Response(NamedTuple):
 
 
 def subscription_serde(key_serde: Serde[Any]) -> Serde[Any]:
-    """Return the serde of subscriptions over that of the left table's keys."""
+    """Return the serde of subscriptions, given the serde of the left table's keys."""
     write_key, read_key = portable(key_serde)
 
     def write(value: ForeignKeySubscription) -> bytes:
@@ -88,11 +88,11 @@ def subscription_serde(key_serde: Serde[Any]) -> Serde[Any]:
 
 
 def response_serde(value_serde: Serde[Any]) -> Serde[Any]:
-    """Return the serde of responses over that of the right table's values."""
+    """Return the serde of responses, given the serde of the right table's values."""
     write_value, read_value = portable(value_serde)
 
     def write(response: Response) -> bytes:
-        # No bytes stand for no value: as in the reference, an empty text comes back as None.
+        # Zero bytes mean no value: as in Kafka Streams, an empty string is read back as None.
         value = write_value(response.value) or b""
         return _RESPONSE.pack(response.partition) + _hash_bytes(response.value_hash) + value
 
@@ -114,7 +114,7 @@ def _read_hash(data: bytes, start: int) -> bytes | None:
 
 
 def subscriber_prefix(foreign_key_serde: Serde[Any]) -> Callable[[Any], bytes]:
-    """Return the function from a foreign key to the start of the store keys of its subscribers."""
+    """Return the function from a foreign key to the prefix of its subscribers' store keys."""
     serialize = foreign_key_serde.serialize
 
     def prefix(foreign_key: Any) -> bytes:
@@ -140,7 +140,7 @@ def subscriber_key(foreign_key_serde: Serde[Any], key_serde: Serde[Any]) -> Call
 def subscription_store(
     name: str, key_serde: Serde[Any], *, has_changelog: bool = True, is_persistent: bool | None = None
 ) -> StoreSpec:
-    """Return the store of subscriptions; ``key_serde`` is that of the left table's keys."""
+    """Return the store builder for subscriptions; ``key_serde`` is the serde of the left table's keys."""
     return StoreSpec(
         name,
         TIMESTAMPED_KEY_VALUE,
@@ -153,10 +153,10 @@ def subscription_store(
 
 
 def subscription_partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
-    """Choose the partition of a subscription: by its foreign key; without one, that of the left row."""
+    """Return the partition of a subscription: by its foreign key; without one, the left row's partition."""
     return value.partition % partitions if key is None and value is not None else None
 
 
 def response_partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
-    """Choose the partition of a response: that of the left row."""
+    """Return the partition of a response: the left row's partition."""
     return None if value is None else value.partition % partitions

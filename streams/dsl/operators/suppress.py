@@ -1,10 +1,10 @@
-"""Holding back a table's changes: until a window closes, or for some time.
+"""Suppression of a table's changes until a window closes, or for some time.
 
-The buffer keeps one change per key; a later one takes the place in the queue of the first.
-Changes leave by the time they wait on, then by key bytes, with the time and headers of the last
+The buffer keeps one change per key; a later one replaces it in its place in the queue.
+Changes leave by buffer time, then by key bytes, with the time and headers of the last
 update.  A full buffer emits early or fails (KIP-328).  One row per key in the store: a mark and MessagePack
-of the held record, with the values last emitted before, old and new; a heap of the places, made
-anew when the task opens the store, says what is next.
+of the held record, with three values: last emitted, old and new; a heap of the places, built
+when the task opens the store, gives the next one.
 """
 
 from collections.abc import Callable
@@ -28,20 +28,20 @@ SUPPRESSED_CHANGE = Format("suppressed change", "S", 1, "BufferValue", is_buffer
 #: Positions of the three values of a held change.
 _PRIOR, _OLD, _NEW = range(VALUES, VALUES + 3)
 
-#: Time of a value whose time is not known any more.
+#: Time of a value whose time is unknown.
 _UNKNOWN_MS = -1
 _NEVER_MS = 1 << 63
-#: What a held change weighs beside key, values, topic and headers: three times and a partition number.
+#: Size in bytes of a held change's fixed parts: three times and a partition number.
 _ROW_BYTES = 28
 
 
 @frozen
 class Suppress:
-    """Holds back changes for ``wait_ms``: the time limit, or the grace if ``until_window_closes``.
+    """Buffers changes for ``wait_ms``: the time limit, or the grace if ``until_window_closes``.
 
     The parent must send old values.  The buffer is full above ``max_records`` or ``max_bytes``;
-    then it emits early, or fails if ``shut_down_when_full``.  Until a window closes deletions are
-    left out, for nothing was ever emitted.
+    then it emits early, or fails if ``shut_down_when_full``.  With ``until_window_closes``
+    deletions are dropped, since nothing was emitted before.
     """
 
     store_naming: ClassVar = StoreNaming("name", ("-store",))
@@ -56,7 +56,7 @@ class Suppress:
     shut_down_when_full: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         buffer = _Buffer(context.store(self.store), self.value_serde, self.max_bytes is not None)
         read, put, evict, places = buffer.store.get, buffer.put, buffer.evict, buffer.places
         to_bytes, origin_of = self.key_serde.serialize, context.record_metadata
@@ -94,7 +94,7 @@ class Suppress:
         return process
 
     def _emit(self, context: NodeContext) -> "_EmitHeld":
-        """Return the function that sends a held change on."""
+        """Return the function that emits a held change."""
         send, to_key = release(context, context.forward), self.key_serde.deserialize
         drops_deletions = self.until_window_closes
 
@@ -106,7 +106,7 @@ class Suppress:
         return emit
 
     def _is_over(self, buffer: "_Buffer") -> Callable[[], bool] | None:
-        """Return the question whether the buffer is over its limits; None if it has none."""
+        """Return the function that checks whether the buffer exceeds its limits; None if it has none."""
         max_records, max_bytes, places = self.max_records, self.max_bytes, buffer.places
         if max_bytes is not None:
             limit = _NEVER_MS if max_records is None else max_records
@@ -125,24 +125,24 @@ class Suppress:
         )
 
 
-#: Sends a held change on: (key bytes, row).
+#: Emits a held change: (key bytes, row).
 _EmitHeld: TypeAlias = Callable[[bytes, Held], None]
 
 
 @define(eq=False)
 class _Buffer:
-    """Held changes of one task: rows in the store, their order in a heap."""
+    """The held changes of one task: rows in the store, their order in a heap."""
 
     store: Any
     value_serde: Serde[Any]
     is_weighed: bool
-    #: (time waited on, key bytes) of all held changes, as a heap.
+    #: (buffer time, key bytes) of all held changes, as a heap.
     places: list[tuple[int, bytes]] = field(factory=list)
     size_bytes: int = 0
     _sizes: dict[bytes, int] = field(factory=dict)
 
     def load(self) -> None:
-        """Read what is held from the store."""
+        """Load the held changes from the store."""
         self.places.clear()
         for key_bytes, row in self.store.all():
             self.places.append((row[PLACE], key_bytes))
@@ -150,13 +150,13 @@ class _Buffer:
         heapify(self.places)
 
     def put(self, key_bytes: bytes, row: Held) -> None:
-        """Hold a change in the place of the key's last one."""
+        """Add a change, in place of the key's last one."""
         self.store.put(key_bytes, row)
         if self.is_weighed:
             self._weigh(key_bytes, row)
 
     def evict(self, emit: _EmitHeld) -> None:
-        """Emit the first change and forget it; if that fails it stays."""
+        """Emit and then remove the first change; if emitting fails it stays."""
         key_bytes = self.places[0][1]
         emit(key_bytes, self.store.get(key_bytes))
         heappop(self.places)
@@ -165,7 +165,7 @@ class _Buffer:
             self.size_bytes -= self._sizes.pop(key_bytes)
 
     def _weigh(self, key_bytes: bytes, row: Held) -> None:
-        """Count what the reference would for this row in its place."""
+        """Return the row's size in bytes as Kafka Streams counts it."""
         if not self.is_weighed:
             return
         prior, old, new = map(self.value_serde.serialize, row[VALUES:])
@@ -182,7 +182,7 @@ class _Buffer:
 
 @frozen
 class SuppressedValues:
-    """Rows of a suppressed table: for a held key the value last emitted, else the parent's row."""
+    """Rows of a suppressed table: for a held key the last emitted value, otherwise the parent's row."""
 
     parent: TableValues
     store: str
@@ -190,11 +190,11 @@ class SuppressedValues:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """The buffer and those of the parent."""
+        """Return the buffer and the parent's stores."""
         return (self.store, *self.parent.stores)
 
     def getter(self, context: NodeContext) -> Getter:
-        """Open for reads of the current row."""
+        """Return the function that reads the current row."""
         held, to_bytes, read = context.store(self.store).get, self.key_serde.serialize, self.parent.getter(context)
 
         def get(key: Any) -> Pair | None:
@@ -206,14 +206,14 @@ class SuppressedValues:
         return get
 
     def time_getter(self, context: NodeContext) -> TimeGetter | None:
-        """Answer None: a suppressed table keeps no history."""
+        """Return None: a suppressed table keeps no history."""
         return None
 
 
 def suppress_store(
     name: str, key_serde: Serde[Any], value_serde: Serde[Any], *, has_changelog: bool = True
 ) -> StoreSpec:
-    """Return the store of held changes; serdes are those of the table."""
+    """Return the store builder for held changes, with the serdes of the table."""
     return StoreSpec(
         name,
         KEY_VALUE,

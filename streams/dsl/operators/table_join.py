@@ -1,7 +1,7 @@
 """Joins with tables: a stream with a table or global table, and two tables with each other.
 
 The stream side of a stream-table join is the only one that produces results.  A table-table
-join has a node per side, which looks up the other table's row, and a node where both meet.
+join has a node per side, which looks up the other table's row, and a node that merges both.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ _LATE = "late record of a versioned table"
 
 @frozen
 class StreamTableJoin:
-    """Each record of a stream with the table's row of its key.
+    """A join of each stream record with the table's row of its key.
 
-    From a versioned table the row is that of the record's time.  With ``grace_ms`` records wait in
-    ``buffer_store`` (made by ``grace_store``, whose keys ``key_serde`` writes) until stream time
-    is so far ahead, so that the row may come late (KIP-923).
+    From a versioned table the row is the one valid at the record's time.  With ``grace_ms`` records wait
+    in ``buffer_store`` (made by ``grace_store`` with ``key_serde``) until stream time is ahead by the
+    grace period, so that the row may arrive late (KIP-923).
     """
 
     store_naming: ClassVar = StoreNaming("store", ("-store",))
@@ -44,14 +44,14 @@ class StreamTableJoin:
     key_serde: Serde[Any] | None = None
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         drop, is_left, time = context.drop, self.is_left, context.stream_time()
         joined, has_grace = self._joined(context), self.grace_ms is not None
         if has_grace:
             joined = self._waiting(context, joined)
 
         def process(key: Any, value: Any, timestamp_ms: int, headers: Headers | None) -> None:
-            # Without grace the node has no time of its own.
+            # Without grace the node needs no stream time of its own.
             if has_grace and timestamp_ms > time.ms:
                 time.ms = timestamp_ms
             if value is None or (key is None and not is_left):
@@ -102,9 +102,9 @@ class StreamTableJoin:
 
 @frozen
 class StreamGlobalTableJoin:
-    """Each record of a stream with the row of a global table.
+    """A join of each stream record with a row of a global table.
 
-    ``table_key(key, value)`` gives the key of the row; the joiner gets the stream's key.
+    ``table_key(key, value)`` returns the key of the row; the joiner gets the stream's key.
     """
 
     table: TableValues
@@ -114,7 +114,7 @@ class StreamGlobalTableJoin:
     is_left: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         lookup, forward, drop = self.table.getter(context), context.forward, context.drop
         join, table_key, is_left = two_value_joiner(self.joiner, self.with_key), self.table_key, self.is_left
 
@@ -123,7 +123,7 @@ class StreamGlobalTableJoin:
             if value is None or (row_key is None and not is_left):
                 drop(_NULL)
                 return
-            # The reference maps the key a second time when it joins; a mapper has no effects.
+            # Kafka Streams maps the key a second time when it joins; a mapper has no side effects.
             row = None if row_key is None else lookup(row_key)
             if row is not None:
                 other = row[0]
@@ -142,7 +142,7 @@ class TableTableJoin:
     """One side of a table-table join; ``other`` are the rows of the other side.
 
     ``joiner`` takes (left, right), or (key, left, right) if ``with_key``, on either side.
-    ``is_versioned``: this side's table is versioned, late records of it are dropped (KIP-914).
+    ``is_versioned``: this side's table is versioned, its late records are dropped (KIP-914).
     """
 
     other: TableValues
@@ -154,11 +154,11 @@ class TableTableJoin:
     is_versioned: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         compute = self._compute()
         lookup, forward, drop = self.other.getter(context), context.forward, context.drop
         send_old, is_versioned = self.send_old, self.is_versioned
-        # Without a row on the other side: the inner join and the right side of the left join are silent.
+        # Without a row on the other side, the inner join and the right side of the left join emit nothing.
         is_silent_alone = self.kind is JoinKind.INNER or (self.kind is JoinKind.LEFT and not self.is_left_side)
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:
@@ -185,7 +185,7 @@ class TableTableJoin:
         return process
 
     def _compute(self) -> KeyedJoiner:
-        """Return the result of (key, this row, other row); None where the join has none."""
+        """Return the function from (key, this row, other row) to the result, None where the join has none."""
         make = two_value_joiner if self.is_left_side else reversed_joiner
         join = make(self.joiner, self.with_key)
         if self.kind is JoinKind.LEFT and not self.is_left_side:
@@ -201,13 +201,13 @@ class TableTableJoin:
 
 @frozen
 class TableJoinMerge:
-    """Where both sides of a table-table join meet, and where its result is materialized."""
+    """Merges both sides of a table-table join, and materializes its result."""
 
     store: str | None = None
     send_old: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         send_old = self.send_old
         if self.store is None:
             forward = context.forward

@@ -1,7 +1,7 @@
 """Operators on tables that keep the key: sources, filters, maps, and the map before regrouping.
 
 Rows travel as changes ``(new, old, is_latest)``.  With a store the operator materializes its
-result and takes the old row from there; without one it computes it from the parent's.
+result and reads the old row from it; without one it computes the old row from the parent's.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from streams.topology.operator import NodeContext, Process
 
 @frozen
 class TableSource:
-    """Turns a stream of upserts into a table: the root of a table, and ``to_table``.
+    """Turns a stream of upserts into a table: the source of a table, and ``to_table``.
 
     A value of None deletes.  Without a store the old row is not known.
     """
@@ -29,7 +29,7 @@ class TableSource:
     send_old: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         drop = context.drop
         if self.store is None:
             forward = context.forward
@@ -62,7 +62,7 @@ class TableSource:
         return process
 
 
-#: A stream made into a table behaves as a table's source does.
+#: ``to_table`` is the same operator as a table's source.
 ToTable = TableSource
 
 
@@ -70,8 +70,8 @@ ToTable = TableSource
 class TableFilter:
     """Rows for which ``predicate(key, value)`` holds (does not hold if ``negate``); others become deletions.
 
-    ``is_versioned``: the parent is a versioned table, so that deletions of what was never there
-    are passed on (KIP-914).
+    ``is_versioned``: the parent is a versioned table, so that deletions of absent rows
+    are forwarded (KIP-914).
     """
 
     predicate: Callable[[Any, Any], object]
@@ -81,7 +81,7 @@ class TableFilter:
     is_versioned: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         negate, send_old = self.negate, self.send_old
         predicate = CheckedFunction(self.predicate, f"node {context.node!r}")
         skips_empty = send_old and not self.is_versioned
@@ -127,7 +127,7 @@ class TableMapValues:
     send_old: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         mapper, with_key = self.mapper, self.with_key
 
         @inlined
@@ -141,14 +141,14 @@ class TableMapValues:
 
 @frozen
 class TableTransformValues:
-    """Rows transformed by what ``supplier(context)`` makes: a function of (key, value or None)."""
+    """Rows transformed by the function of (key, value or None) that ``supplier(context)`` returns."""
 
     supplier: Callable[[NodeContext], Callable[[Any, Any], Any]]
     store: str | None = None
     send_old: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         return _mapping(context, self.supplier(context), self.store, self.send_old)
 
 
@@ -179,18 +179,18 @@ def _mapping(context: NodeContext, compute: Callable[[Any, Any], Any], store: st
 
 @frozen
 class TableGroupMap:
-    """Gives rows the key and value of ``mapper(key, value)`` before they are grouped anew.
+    """Maps rows to the key and value of ``mapper(key, value)`` before they are regrouped.
 
-    The parent must send old values.  A change that leaves the new key as it was stays one
-    record; else the old row is taken out first (KIP-904).  ``is_versioned``: the parent is a
-    versioned table, whose late records are left out (KIP-914).
+    The parent must send old values.  A change that keeps the mapped key stays one
+    record; otherwise the old row is subtracted first (KIP-904).  ``is_versioned``: the parent is a
+    versioned table, its late records are dropped (KIP-914).
     """
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]
     is_versioned: bool = False
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         mapper, is_versioned, forward, node = self.mapper, self.is_versioned, context.forward, context.node
 
         def process(key: Any, change: Any, timestamp_ms: int, headers: Headers | None) -> None:

@@ -2,8 +2,8 @@
 
 One store per join holds them for both sides until their window has closed: key = record time
 (8 bytes), side (0 right, 1 left), key bytes, as in Kafka Streams; value = mark, side, then each value
-with its length, in the order of arrival.  Beside it lives an index of the keys per side, made
-anew when the task opens the store, so that nothing is scanned for what is not due.
+with its length, in the order of arrival.  An index of the keys per side, built when the task opens
+the store, avoids scans for records that are not due.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _RIGHT, _LEFT = 0, 1
 _HEAD = Struct(">qB")
 _LENGTH = Struct(">i")
 
-#: Kafka Streams has one value per entry: the side, and its bytes.
+#: Kafka Streams stores one value per entry: the side, and the value's bytes.
 UNMATCHED = Format("record without a partner", "U", 1, "LeftOrRightValue", lambda data: data[:1] in (b"\x00", b"\x01"))
 
 #: The time and the key bytes of a waiting record.
@@ -41,7 +41,7 @@ def unmatched_store(
     has_changelog: bool = True,
     is_persistent: bool | None = None,
 ) -> StoreSpec:
-    """Return the store of a left or outer join's waiting records; serdes are those of its key and values."""
+    """Return the store builder for a left or outer join's unmatched records, with its key and value serdes."""
     return StoreSpec(
         name,
         KEY_VALUE,
@@ -83,17 +83,17 @@ def _waiting_serde(parts: str, left: Serde[Any], right: Serde[Any]) -> Serde[Any
 
 @define(eq=False)
 class Unmatched:
-    """The waiting records of one join in one task, shared by its two sides."""
+    """The unmatched records of one join in one task, shared by its two sides."""
 
     store: Any
     key_serde: Serde[Any]
     #: Highest time seen by either side.
     stream_time_ms: int = NO_TIMESTAMP
-    #: Lowest time that may be due next, -1 if nothing waits; kept by the task.
+    #: Lowest time that may be due next, -1 without unmatched records; saved by the task.
     earliest: StreamTime = field(factory=StreamTime)
     #: Places per side: right, left.
     _sides: tuple["SortedList[Place]", "SortedList[Place]"] = field(factory=lambda: (SortedList(), SortedList()))
-    #: How many values wait at a place of a side.
+    #: Number of values at a place of a side.
     _counts: tuple[dict[Place, int], dict[Place, int]] = field(factory=lambda: ({}, {}))
     _is_loaded: bool = False
 
@@ -109,7 +109,7 @@ class Unmatched:
             self._counts[side][place] = len(row) - 1
 
     def add(self, is_left: bool, key: Any, value: Any, time_ms: int) -> None:
-        """Let a record wait."""
+        """Add a record without a partner so far."""
         place = (time_ms, self._bytes_of(key))
         counts = self._counts[is_left]
         count = counts.get(place, 0)
@@ -125,11 +125,11 @@ class Unmatched:
             earliest.ms = time_ms
 
     def has_any(self, is_left: bool) -> bool:
-        """Tell whether any record of a side waits."""
+        """Return whether a side has any unmatched record."""
         return bool(self._counts[is_left])
 
     def discard(self, is_left: bool, key: Any, time_ms: int) -> None:
-        """Forget the records of a side, key and time: they have a partner."""
+        """Remove the records of a side, key and time: they have a partner."""
         self._discard(is_left, (time_ms, self._bytes_of(key)))
 
     def _discard(self, is_left: int, place: Place) -> None:
@@ -145,10 +145,10 @@ class Unmatched:
     def emit_due(
         self, left_open_from_ms: int, right_open_from_ms: int, emit: Callable[[Any, Any, Any, int], None]
     ) -> None:
-        """Call ``emit(key, left, right, time_ms)`` for the records of each side before its time, and forget them.
+        """Call ``emit(key, left, right, time_ms)`` for the records of each side before its time, and remove them.
 
-        In order of time, side (right first) and key bytes.  A record is forgotten when the next
-        one is out, so that a failure leaves it for another attempt, as the reference does.
+        In order of time, side (right first) and key bytes.  A record is removed after the next
+        one is emitted, so that a failure leaves it for another attempt, as in Kafka Streams.
         """
         opens = (right_open_from_ms, left_open_from_ms)
         due = sorted(
@@ -174,10 +174,10 @@ class Unmatched:
             self._discard(*last)
 
     def _next_attempt(self, opens: tuple[int, int]) -> int:
-        """Return the time of the record at which the reference's scan ends; it looks there first next time.
+        """Return the time of the record at which Kafka Streams' scan ends, from which its next scan starts.
 
-        The scan goes in order of time, side, key and value, and stops one record after it has seen
-        an open window on both sides; otherwise it goes through to the last record.
+        The scan is in order of time, side, key and value, and stops one record after it has seen
+        an open window on both sides; otherwise it ends at the last record.
         """
         right, left = self._sides
         if not right and not left:
@@ -195,13 +195,17 @@ class Unmatched:
         after: list[int] = [
             place[0]
             for side in (_RIGHT, _LEFT)
-            if (place := next(iter(self._sides[side].irange(_behind(seen, side), None, (side > seen[1], True))), None))
+            if (
+                place := next(
+                    iter(self._sides[side].irange(_next_place(seen, side), None, (side > seen[1], True))), None
+                )
+            )
         ]
         return min(after, default=seen[0])
 
 
-def _behind(seen: tuple[int, int, bytes], side: int) -> Place:
-    """Return the place of ``side`` from which on records follow ``seen`` in the order of the scan."""
+def _next_place(seen: tuple[int, int, bytes], side: int) -> Place:
+    """Return the first place of ``side`` after ``seen`` in the order of the scan."""
     if side == seen[1]:
         return seen[0], seen[2]
     # At the same time the left side follows the right one, whatever the keys.
@@ -209,6 +213,6 @@ def _behind(seen: tuple[int, int, bytes], side: int) -> Place:
 
 
 def shared_unmatched(context: NodeContext, store_name: str, key_serde: Serde[Any]) -> Unmatched:
-    """Return the waiting records that both sides of a join in this task share."""
+    """Return the unmatched records that both sides of a join in this task share."""
     shared: Unmatched = context.shared(store_name, lambda: Unmatched(context.store(store_name), key_serde))
     return shared

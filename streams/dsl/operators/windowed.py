@@ -1,6 +1,6 @@
-"""Aggregates over windows that are fixed beforehand: tumbling, hopping, unlimited.
+"""Aggregates over time windows: tumbling, hopping, unlimited.
 
-A record updates each of its windows that is still open: whose end is after stream time less
+A record updates each of its open windows: those whose end is after stream time minus
 the grace period.  Results are emitted with every update, or once when the window closes.  Values of
 None are aggregated like any other; a result of None deletes the window (KIP-328, KIP-825).
 """
@@ -23,7 +23,7 @@ from streams.topology.operator import NodeContext, Process, StreamTime
 
 @frozen
 class WindowAggregate:
-    """Values of a key and window, folded."""
+    """The fold of the values of a key and window."""
 
     store: str
     windows: FixedWindows
@@ -33,11 +33,11 @@ class WindowAggregate:
 
     @property
     def ignores_values(self) -> bool:
-        """Whether nothing depends on the values of the records."""
+        """Return whether the result is independent of the records' values."""
         return self.fold.ignores_values
 
     def bind(self, context: NodeContext) -> Process:
-        """Make the process function of one task."""
+        """Return the process function of one task."""
         windows, on_close = self.windows, self.emit_on_close
         size_ms, starts_of = windows.size_ms, _starts(windows)
         is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == size_ms
@@ -54,7 +54,7 @@ class WindowAggregate:
             if timestamp_ms > time.ms:
                 time.ms = timestamp_ms
             if on_close and timestamp_ms - retention_ms >= emitted.ms:
-                # So far ahead that the store would forget windows that are still to be emitted.
+                # So far ahead that the store would expire windows that are still to be emitted.
                 emit_closed(headers)
             if is_tumbling:
                 update(key, value, timestamp_ms, timestamp_ms - timestamp_ms % size_ms, headers)
@@ -79,7 +79,7 @@ class WindowAggregate:
         hold: Emit = emit_nothing
         emit: Emit = emit_nothing
         if is_cached:
-            # The cache holds windows by key and start; a windowed key is made when a change leaves it.
+            # The cache holds windows by key and start; a windowed key is built when a change leaves it.
             hold = context.table_section(self.store, send_old=send_old, window_of=memo.__getitem__).hold
         elif not on_close:
             emit, _ = table_emit(context, self.store, send_old)
@@ -119,7 +119,7 @@ class WindowAggregate:
 def window_aggregate(
     store: str, windows: FixedWindows | SlidingWindows, fold: Fold, send_old: bool, emit_on_close: bool = False
 ) -> "WindowAggregate | SlidingAggregate":
-    """Return the aggregate over windows of either kind."""
+    """Return the aggregate operator for time windows or sliding windows."""
     if isinstance(windows, SlidingWindows):
         return SlidingAggregate(store, windows, fold, send_old, emit_on_close)
     return WindowAggregate(store, windows, fold, send_old, emit_on_close)
@@ -143,7 +143,7 @@ def _starts(windows: FixedWindows) -> Callable[[int], Any]:
 def _closer(
     context: NodeContext, operator: WindowAggregate, time: StreamTime, emitted: StreamTime
 ) -> Callable[[Headers | None], None]:
-    """Return the function that emits the windows that have closed since it was last called.
+    """Return the function that emits the windows that have closed since its last call.
 
     ``emitted`` is the start of the last window that may have been emitted; it survives a restart.
     """
@@ -161,7 +161,7 @@ def _closer(
         emitted.ms = last_closed_ms
 
     def flush() -> None:
-        # What is open is emitted again when it closes, if the program continues.
+        # Open windows are emitted again on close, if the program continues.
         for start_ms, key, pair in store.windows_between(emitted.ms + 1, MAX_TIME):
             forward(windowed(key, memo[start_ms]), (pair[0], None, True), pair[1], None)
 

@@ -1,11 +1,11 @@
-"""What windowed aggregates share: cheap windowed keys, and reasons for dropped records.
+"""Parts common to windowed aggregates: windowed keys, and reasons for dropped records.
 
-Windowed keys are tuples built once per output record over a memo of their windows.
+A windowed key is a tuple built once per output record from a memo of windows.
 """
 
 from streams.core.records import Window
 
-#: Reasons under which dropped records are counted.
+#: Reasons for dropped records, as counted in metrics.
 NULL_KEY = "null key"
 NULL_KEY_OR_VALUE = "null key or value"
 EXPIRED = "expired window"
@@ -13,12 +13,12 @@ EXPIRED = "expired window"
 #: The end of a window without end (Java's Long.MAX_VALUE).
 MAX_TIME = (1 << 63) - 1
 
-#: Windows remembered by one operator; beyond that it starts again from none.
+#: Maximum number of windows in the memo of one operator; above it the memo is cleared.
 _MEMO_LIMIT = 4096
 
 
 class WindowMemo(dict[int, Window]):
-    """Windows of one size by their start."""
+    """Cached windows of one size by their start."""
 
     __slots__ = ("_size_ms",)
 
