@@ -1,8 +1,8 @@
-"""What the outer names of an operator's process function stand for in one task.
+"""Bindings: the values of the outer names of an operator's process function in one task.
 
-``Capture`` looks into the closures that operators are bound as.  Plain constants go into the program
-itself; other objects get a name in it.  Tasks of the same sub-topology differ in the objects only, so that
-their bindings are equal, and one program serves them all.  Functions are followed where they are to be inlined.
+``Capture`` inspects the closures that operators are bound as.  Plain constants are written into the
+program; other objects get a name in it.  Tasks of the same sub-topology differ only in the objects: their
+bindings are equal, and they share one program.  Functions that will be inlined are inspected in turn.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Constant:
     """A value that is written into the program."""
 
     value: Any
-    #: 1, True and 1.0 are equal, the programs with them are not.
+    #: The type distinguishes 1, True and 1.0, which are equal.
     kind: type
 
 
@@ -44,13 +44,13 @@ class Forward:
 
 @frozen
 class Inlined:
-    """A function that the program contains; ``name`` is called where that is not possible."""
+    """A function that is inlined; where that is not possible, ``name`` is called."""
 
     name: str
     code: CodeType
     #: Outer names, and methods of outer names as ``name.method``.
     names: "tuple[tuple[str, Binding], ...]"
-    #: First arguments that are given already: what a method is bound to.
+    #: Bound first arguments, as ``self`` of a method.
     bound: "tuple[Binding, ...]" = ()
     #: Of the last parameters.
     defaults: "tuple[Binding, ...]" = ()
@@ -61,7 +61,7 @@ Binding: TypeAlias = Constant | Named | Forward | Inlined
 
 @define
 class Capture:
-    """Finds the bindings of one task's functions, and names their objects."""
+    """Determines the bindings of one task's functions, and names their objects."""
 
     #: The namespace of the program.
     names: dict[str, Any]
@@ -118,7 +118,7 @@ class Capture:
         self._inside.append(function)
         try:
             found = self._outer(function, tree.outer, tree.methods, number)
-        except ValueError:  # A cell that nothing has been put into yet.
+        except ValueError:  # An empty cell.
             return None
         finally:
             self._inside.pop()

@@ -1,10 +1,10 @@
 """Compilation of a sub-topology into a program: three generated functions per source.
 
-The process functions that operators are bound as are inlined, and plain sinks written out, so that a record is
-a handful of locals on its way.  User processors, and operators whose source cannot be inlined, are one call each.
-The code is made once per sub-topology and bound once per task.  Each generated line has its node, so that an
-exception is attributed to it without a cost while all goes well.  The source is in ``linecache``: tracebacks
-show it and debuggers step through it.
+Operators' process functions and plain sinks are inlined, so that a record is a few local variables.  User
+processors, and operators whose source cannot be inlined, are one call each.  The code is generated once per
+sub-topology and bound once per task.  Each generated line belongs to a node, so that exceptions are attributed
+without a cost on the normal path.  The source is in ``linecache``: tracebacks show it and debuggers step
+through it.
 """
 
 import builtins
@@ -28,13 +28,13 @@ from streams.topology.subtopologies import SubTopology
 
 
 class ProgramHost(Protocol):
-    """What a task provides when a program is bound to it."""
+    """The services of a task for a program that is bound to it."""
 
     #: Non-empty when the run must end after the current record.
     stop: list[bool]
 
     def context(self, node: str, forward: Process, forward_to: Callable[[str], Process]) -> NodeContext:
-        """Make the context of an operator."""
+        """Return the context of an operator."""
         ...
 
     def sink_columns(self, sink: SinkNode) -> SinkColumns:
@@ -42,11 +42,11 @@ class ProgramHost(Protocol):
         ...
 
     def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of a sink that decides or guards something per record."""
+        """Return the process function of a sink that is not plain."""
         ...
 
     def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
-        """Count and drop a record that failed at a node, or raise."""
+        """Count and drop a record that failed at a node, or raise ``error``."""
         ...
 
 
@@ -58,7 +58,7 @@ class Program:
     entries: dict[str, Process]
     #: Source node -> function of the columns (keys, values, timestamps), for runs without headers.
     runs: dict[str, Callable[[Any, Any, Any], None]]
-    #: Source node -> the same with a fourth column of headers.
+    #: Source node -> function of the columns with a fourth column of headers.
     runs_with_headers: dict[str, Callable[[Any, Any, Any, Any], None]]
     #: Runs records of several sources: columns of entries, keys, values, timestamps, headers.
     run_mixed: Callable[[Any, Any, Any, Any, Any], None]
@@ -70,7 +70,7 @@ class Program:
     _owners: Sequence[str]
 
     def failed_node(self, error: BaseException) -> str | None:
-        """Return the node at whose line an exception passed through the program last."""
+        """Return the node of the innermost program line in an exception's traceback."""
         found = None
         for frame, line in traceback.walk_tb(error.__traceback__):
             if frame.f_code.co_filename == self._filename:
@@ -80,7 +80,7 @@ class Program:
 
 @frozen
 class _Written:
-    """The program of all tasks whose operators are bound alike."""
+    """The program of all tasks whose operators have equal bindings."""
 
     source_code: str
     code: CodeType
@@ -92,13 +92,13 @@ class _Written:
 
 @define
 class CompiledSubTopology:
-    """What the tasks of a sub-topology share: the program, and how it is made.
+    """The generated code that the tasks of a sub-topology share.
 
-    With ``isolate_errors`` every processor catches what fails in it, for a processing handler that
-    continues; without, an exception ends the run.  What fails in a sink failed in the node that
-    forwards to it, as in Kafka Streams: downstream of a source nothing catches it.  ``guard_sinks``
-    catches what sinks cannot serialize, for a production handler that continues.  ``has_cache`` says
-    whether its tasks have a record cache, which holds changes back.  ``inlines`` False calls each operator.
+    With ``isolate_errors`` every processor catches its errors, for a processing handler that
+    continues; otherwise an exception ends the run.  An error in a sink is an error of the node that
+    forwards to it, as in Kafka Streams; if that is a source, it is not caught.  ``guard_sinks``
+    catches serialization errors of sinks, for a production handler that continues.  ``has_cache``:
+    its tasks have a record cache.  ``inlines`` False calls each operator.
     """
 
     _topology: Topology
@@ -109,7 +109,7 @@ class CompiledSubTopology:
     inlines: bool = field(kw_only=True, default=True)
     _ids: dict[str, int] = field(init=False)
     _live: LiveHeaders = field(init=False)
-    #: By the bindings of the operators; as a rule all tasks have the same.
+    #: Programs by the bindings of the operators; usually all tasks share one.
     _written: dict[Any, _Written] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -120,12 +120,12 @@ class CompiledSubTopology:
         return self._topology.stores[store].has_caching
 
     def ignores_values(self, source: str) -> bool:
-        """Whether nothing depends on the values that come from a source: they need not be deserialized."""
+        """Return whether the values of a source are unused and need not be deserialized."""
         nodes = [self._topology.nodes[name] for name in self._topology.children[source]]
         return all(isinstance(node, ProcessorNode) and _ignores_values(node.operator) for node in nodes)
 
     def bind(self, host: ProgramHost) -> Program:
-        """Bind stores, contexts and sinks of one task, and make its program."""
+        """Bind the stores, contexts and sinks of one task, and return its program."""
         names: dict[str, Any] = {"__builtins__": builtins, "stop": host.stop, "on_error": host.on_error}
         nodes = [self._topology.nodes[name] for name in self.sub.nodes]
         entries = {node.name: self._late(f"n{self._ids[node.name]}", names) for node in nodes}
@@ -151,7 +151,7 @@ class CompiledSubTopology:
         late = {name: names[name] for name in names if name in written.functions}
         exec(written.code, names)
         for name, function in late.items():
-            # Operators hold the function already, and get its code only now.
+            # Operators already refer to the function; its code is set only now.
             function.__code__ = names[name].__code__
         sources = [node.name for node in nodes if isinstance(node, SourceNode)]
         return Program(
@@ -166,12 +166,12 @@ class CompiledSubTopology:
         )
 
     def _late(self, name: str, names: dict[str, Any]) -> FunctionType:
-        """Return a function of the program that gets its code when all operators are bound."""
+        """Return a function of the program whose code is set when all operators are bound."""
         function = names[name] = FunctionType(_not_written.__code__, names, name)
         return function
 
     def _bound(self, node: ProcessorNode, number: int, context: NodeContext, capture: Capture) -> Binding:
-        """Bind an operator; return what its process function is in the program."""
+        """Bind an operator; return the binding of its process function."""
         operator, name = node.operator, f"p{number}"
         if isinstance(operator, ProcessorOperator):
             is_live = node.name in self._live.taking - self._live.copying
@@ -189,8 +189,8 @@ class CompiledSubTopology:
         )
         writer.write()
         source = "\n".join(writer.lines) + "\n"
-        # Of its own for each program: a traceback must not be attributed to another one's nodes.  The same in
-        # all processes and runs, for tracebacks travel with dead letters.
+        # Unique per program, so that tracebacks are attributed to the right nodes.  The same in all processes
+        # and runs, since dead letters contain tracebacks.
         digest = blake2b(repr((source, writer.owners)).encode(), digest_size=6).hexdigest()
         filename = f"<sub-topology {self.sub.id}, {digest}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)

@@ -1,7 +1,7 @@
-"""A function's body in place of its call: locals renamed, constants folded, dead branches left out.
+"""Inlining of function bodies: locals are renamed, constants folded, dead branches removed.
 
-The function runs the same where nothing is inlined (``tests/topology/test_inliner.py``).  Where a body
-cannot replace a call, the call stays: a ``return`` inside a loop, for example.
+Behaviour is the same without inlining (``tests/topology/test_inliner.py``).  Where a body cannot
+replace a call, the call stays, for example with a ``return`` inside a loop.
 """
 
 import ast
@@ -15,7 +15,7 @@ from attrs import define, field
 from streams.topology.bindings import Binding, Constant, Forward, Inlined
 from streams.topology.source_trees import Tree, tree_of
 
-#: What becomes of a value that the function returns.
+#: Returns the statements that use a value that the function returns.
 OnReturn: TypeAlias = Callable[[ast.expr], list[ast.stmt]]
 
 _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
@@ -35,7 +35,7 @@ _NONE = ast.Constant(None)
 
 
 class _StaysCall(Exception):
-    """The body cannot replace the call."""
+    """Raised where a body cannot replace a call."""
 
 
 def name_of(text: str) -> ast.Name:
@@ -44,24 +44,24 @@ def name_of(text: str) -> ast.Name:
 
 
 def is_simple(value: ast.expr) -> bool:
-    """Whether an expression may be written several times: a name or a constant."""
+    """Return whether an expression may be repeated: a name or a constant."""
     return isinstance(value, ast.Name | ast.Constant)
 
 
 @define
 class Inliner:
-    """Writes the functions of one node out as statements, in the names of the program."""
+    """Inlines the functions of one node as statements, in the names of the program."""
 
-    #: Number of the node, which its locals end in.
+    #: Number of the node, the suffix of its locals.
     number: int
-    #: Functions that may be written out, by their names in the program.
+    #: Functions that may be inlined, by their names in the program.
     functions: dict[str, Inlined | Forward] = field(factory=dict)
-    #: Names of objects of the task: they are not None.
+    #: Names of the task's objects, which are never None.
     _objects: set[str] = field(factory=set)
     _locals: set[str] = field(factory=set)
 
     def body(self, function: Inlined, arguments: Sequence[ast.expr]) -> list[ast.stmt] | None:
-        """Return what a call of a function for its effects does, None if only a call can do it."""
+        """Return the statements that replace a call whose result is unused, None if the call must stay."""
         self.functions[function.name] = function
         try:
             return self._inlined(function, arguments, self._effect)
@@ -116,7 +116,7 @@ class Inliner:
         return name_of(binding.name)
 
     def _constant_results(self, function: Inlined, tree: Tree) -> dict[str, ast.Constant]:
-        """Return the locals that take the result of a function which always returns the same constant."""
+        """Return the locals that are assigned from a function that always returns the same constant."""
         names = dict(function.names)
         found = {}
         for local, called in tree.results:
@@ -139,7 +139,7 @@ class Inliner:
     # Statements.
 
     def _block(self, body: Sequence[ast.stmt], on_return: OnReturn) -> list[ast.stmt]:
-        """Return statements without ``return``; each end of the function continues with ``on_return``."""
+        """Return statements without ``return``; each exit of the function continues with ``on_return``."""
         written: list[ast.stmt] = []
         for place, statement in enumerate(body):
             statement = self._nested(statement)
@@ -187,7 +187,7 @@ class Inliner:
                 handler.body = self._block(handler.body, on_return)
 
     def _valued(self, value: ast.expr, on_return: OnReturn) -> list[ast.stmt]:
-        """Return what computes a value and hands it to ``on_return``."""
+        """Return the statements that compute a value, followed by those of ``on_return``."""
         found = self._callee(value)
         if found is None:
             return on_return(value)
@@ -198,7 +198,7 @@ class Inliner:
             return on_return(value)
 
     def _lead(self, statement: ast.If, written: list[ast.stmt]) -> None:
-        """Write out the call that a condition begins with."""
+        """Inline the call that a condition begins with."""
         parent: Any = statement
         place = "test"
         test: ast.expr = statement.test
@@ -217,7 +217,7 @@ class Inliner:
         setattr(parent, place, result)
 
     def _nested(self, statement: ast.stmt) -> ast.stmt:
-        """Replace calls inside a statement's expressions by expressions, where a function is just one."""
+        """Inline calls of single-expression functions inside a statement's expressions."""
         if isinstance(statement, ast.Return | ast.Expr | ast.Assign) and isinstance(statement.value, ast.Call):
             call = statement.value
             call.args = [_Calls(self).visit(argument) for argument in call.args]
@@ -228,7 +228,7 @@ class Inliner:
         return statement
 
     def _callee(self, value: ast.expr) -> tuple[Inlined, list[ast.expr]] | None:
-        """Return the function that an expression is a call of, and the arguments, if it may be written out."""
+        """Return the function that an expression calls, and the arguments, if it may be inlined."""
         match value:
             case ast.Call(ast.Name(name), arguments, []):
                 function = self.functions.get(name)
@@ -242,7 +242,7 @@ class Inliner:
 
 @define
 class _Calls(ast.NodeTransformer):
-    """Replaces calls of functions that are one expression."""
+    """Inlines calls of single-expression functions."""
 
     inliner: Inliner
 
@@ -261,13 +261,13 @@ class _Calls(ast.NodeTransformer):
 
 @define
 class _Folding(ast.NodeTransformer):
-    """Puts in what names stand for, and leaves out what constants decide."""
+    """Substitutes bound names, and removes branches that constants decide."""
 
     scope: dict[str, ast.expr]
     objects: set[str]
 
     def block(self, body: Iterable[ast.stmt]) -> list[ast.stmt]:
-        """Return the statements that can be reached."""
+        """Return the reachable statements."""
         written: list[ast.stmt] = []
         for statement in body:
             result = self.visit(statement)
@@ -283,7 +283,7 @@ class _Folding(ast.NodeTransformer):
             return node
         if isinstance(node.ctx, ast.Load):
             return known
-        # The result of a constant is assigned nowhere: a name that no one reads.
+        # An unused constant result needs no assignment.
         return ast.Name(known.id if isinstance(known, ast.Name) else "_", node.ctx)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -369,19 +369,19 @@ class _Folding(ast.NodeTransformer):
 
 
 def _copied(value: Any) -> Any:
-    """Return a syntax tree of its own, to be changed."""
+    """Return a copy of a syntax tree, to be changed."""
     if isinstance(value, list):
         return [_copied(item) for item in value]
     if not isinstance(value, ast.AST) or not value._fields:
         return value
     copy = type(value)(*[_copied(getattr(value, name, None)) for name in value._fields])
     if isinstance(copy, ast.stmt):
-        copy.lineno = 0  # ``ast.unparse`` asks for it.
+        copy.lineno = 0  # ``ast.unparse`` needs it.
     return copy
 
 
 def _truth(test: ast.expr) -> ast.expr:
-    """Return a condition without what cannot change it."""
+    """Return a condition without its redundant parts."""
     match test:
         case ast.BoolOp(kind, [*values, ast.Constant(value)]) if bool(value) is isinstance(kind, ast.And):
             return values[0] if len(values) == 1 else ast.BoolOp(kind, values)
@@ -395,7 +395,7 @@ def _assigned(target: ast.expr, value: ast.expr) -> ast.stmt:
 
 
 def _assignment(target: ast.expr, value: ast.expr) -> list[ast.stmt]:
-    """Return the assignment, nothing where the target has been folded away."""
+    """Return the assignment, or nothing if the target has been folded away."""
     match target, value:
         case ast.Name("_"), ast.Constant():
             return []
@@ -409,7 +409,7 @@ def _returns(statement: ast.stmt) -> bool:
 
 
 def _always_ends(body: Sequence[ast.stmt]) -> bool:
-    """Whether a block returns or raises in any case."""
+    """Return whether a block always returns or raises."""
     match body[-1] if body else None:
         case ast.Return() | ast.Raise():
             return True

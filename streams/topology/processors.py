@@ -54,7 +54,7 @@ UNSET: Final = _Unset()
 
 
 def serde_of(form: Any, node: str = "") -> Serde[Any]:
-    """Return the serde of a type expression or serde; if unset, a serde pinned to the type of the first object at ``node``."""
+    """Return the serde of a type expression or serde; if unset, one pinned to the first object's type at ``node``."""
     if form is UNSET:
         return PinnedSerde(node) if node else BYTES
     return form if isinstance(form, Serde) else serde_for(form)

@@ -1,8 +1,8 @@
-"""The text of a program: functions of a sub-topology's sources and nodes, line by line, with the node of each line.
+"""Source code of a program: functions of a sub-topology's sources and nodes, with the node of each line.
 
 ``k``, ``v``, ``t`` and ``h`` are key, value, timestamp and headers of a record at a source; names that end in a
-number belong to the node of that number: ``f3`` are the children of node 3, ``n3`` is the node itself, ``p3`` its
-operator where it is called.
+number belong to that node: ``f3`` calls the children of node 3, ``n3`` is the node itself, ``p3`` its operator
+where it is called.
 """
 
 import ast
@@ -23,38 +23,38 @@ from streams.topology.shared_headers import LiveHeaders, changes_headers, shares
 from streams.topology.stateless import STATELESS, Branch, PassThrough
 from streams.topology.subtopologies import SubTopology
 
-#: Python allows twenty nested blocks in a function; deeper parts become functions of their own.
+#: Python allows twenty nested blocks in a function; deeper parts become separate functions.
 _MAX_DEPTH = 14
-#: So often the children of a node are written where it forwards in several places; more often they are called.
+#: Maximum number of copies of a node's children where it forwards in several places; above it they are called.
 _MAX_COPIES = 3
 
 _NONE = ast.Constant(None)
 
 
 class SinkColumns(Protocol):
-    """Where a plain sink appends: parallel columns of the outbox, never replaced, only cleared."""
+    """Parallel columns of the outbox, to which a plain sink appends; they are cleared, never replaced."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
     timestamps: list[int]
-    #: Index of the record -> its headers, as far as it has any.
+    #: Index of the record -> its headers, for records with headers.
     headers: dict[int, Headers]
 
 
 class SinkHost(Protocol):
-    """What a task provides for sinks."""
+    """The services of a task for sinks."""
 
     def sink_columns(self, sink: SinkNode) -> SinkColumns:
         """Return the columns of a plain sink."""
         ...
 
     def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of a sink that decides or guards something per record."""
+        """Return the process function of a sink that is not plain."""
         ...
 
 
 def sink_names(node: SinkNode, number: int, host: SinkHost, *, is_guarded: bool) -> dict[str, Any]:
-    """Return what the names in the lines of a sink stand for in a task."""
+    """Return the values of the names in a sink's lines, for one task."""
     if is_guarded or not node.is_plain:
         return {f"sink{number}": host.sink_process(node)}
     names: dict[str, Any] = {}
@@ -73,13 +73,13 @@ def sink_names(node: SinkNode, number: int, host: SinkHost, *, is_guarded: bool)
 
 @define
 class _Record:
-    """The names of a record at some point of the program."""
+    """The names of a record's parts at some point of the program."""
 
     key: ast.expr
     value: ast.expr
     timestamp: ast.expr
     headers: ast.expr
-    #: How often the lines for it are in the program.
+    #: Number of copies of its lines in the program.
     copies: int = 1
 
     def __str__(self) -> str:
@@ -94,8 +94,8 @@ class _Record:
 class ProgramWriter:
     """Writes the program of one sub-topology.
 
-    ``bodies`` has what each operator's process function is.  With ``isolates`` each node catches what fails in it;
-    with ``guards_sinks`` all sinks are called.
+    ``bodies`` has the binding of each operator's process function.  With ``isolates`` each node catches its
+    errors; with ``guards_sinks`` all sinks are called.
     """
 
     topology: Topology
@@ -109,7 +109,7 @@ class ProgramWriter:
     #: Names of the functions that are written.
     functions: list[str] = field(init=False, factory=list)
     _ids: dict[str, int] = field(init=False)
-    #: Functions still to be written: name -> node and whether it is that of the node's children.
+    #: Functions still to be written: name -> node, and whether the function is that of the node's children.
     _pending: dict[str, tuple[str, bool]] = field(init=False, factory=dict)
     _separate: set[str] = field(init=False, factory=set)
     _variables: Iterator[int] = field(init=False, factory=lambda: iter(range(1 << 30)))
@@ -142,7 +142,7 @@ class ProgramWriter:
         return self.isolates and isinstance(node, ProcessorNode)
 
     def _is_short(self, node: ProcessorNode | SinkNode) -> bool:
-        """Whether a node is written for each of its parents, not called: where two meet before a sink."""
+        """Return whether a node's lines are repeated for each of its parents, as for a merge before a sink."""
         if not isinstance(node, ProcessorNode) or not isinstance(node.operator, PassThrough):
             return False
         children = [self.topology.nodes[name] for name in self.topology.children[node.name]]
@@ -193,7 +193,7 @@ class ProgramWriter:
                 self._line(2, "if stop: break", name)
 
     def _aside(self, name: str) -> list[tuple[str, str]]:
-        """Return the lines of a source's children, which stand in three functions, and their nodes."""
+        """Return the lines of a source's children, which three functions contain, and their nodes."""
         before = self.lines, self.owners
         self.lines, self.owners = [], []
         self._children(name, _source_record(), 2)
@@ -237,10 +237,10 @@ class ProgramWriter:
     # Headers.
 
     def _changes_headers(self, name: str) -> bool:
-        """Whether a node can change the headers of the very record that its parent forwards.
+        """Return whether a node can change the headers of the record object that its parent forwards.
 
-        Kafka Streams hands one record object to all children of a forward: what a processor does
-        to its headers is seen by the siblings after it.  Such nodes return the headers.
+        Kafka Streams passes one record object to all children: a processor's changes of its headers
+        are visible to the siblings after it.  Such nodes return the headers.
         """
         node = self.topology.nodes[name]
         if name in self.live.taking:
@@ -251,7 +251,7 @@ class ProgramWriter:
         return any(self._changes_headers(child) for child in self.topology.children[name])
 
     def _enliven(self, name: str, own: str, h: str, depth: int) -> None:
-        """Write the list that a new record's headers are, where a cache must see them change."""
+        """Write the creation of a new record's live headers, where a cache must see changes of them."""
         if name in self.live.making:
             self._line(depth, f"{own} = []" if h == "None" else f"{own} = [*{h}] if {h} else []", name)
 
@@ -265,7 +265,7 @@ class ProgramWriter:
             self._node(child, record, depth)
 
     def _new_record(self, name: str, record: _Record, depth: int) -> None:
-        """Write the children of an operator that makes a new record, with headers of its own."""
+        """Write the children of an operator that creates a new record with its own headers."""
         h = ast.unparse(record.headers)
         own = f"h{next(self._variables)}"
         if name in self.live.making:
@@ -311,7 +311,7 @@ class ProgramWriter:
         self._call(name, record, depth)
 
     def _need_forwards(self, statements: Sequence[ast.stmt], forwards: Mapping[str, Forward]) -> int:
-        """Return in how many places at most a child's lines stand; what is called for its result needs a function."""
+        """Return the maximum number of copies of a child's lines; a call whose result is used needs a function."""
         inside = [node for statement in statements for node in ast.walk(statement)]
         called = Counter(
             node.func.id for node in inside if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
@@ -347,7 +347,7 @@ class ProgramWriter:
             self._line(depth, f"if changed is not None: {ast.unparse(record.headers)} = changed", name)
 
     def _forward(self, forward: Forward, record: _Record, depth: int) -> None:
-        """Write where the record of a node goes that hands it on."""
+        """Write the forwarding of a node's record."""
         if forward.child is None:
             self._children(forward.node, record, depth)
         else:
@@ -360,7 +360,7 @@ class ProgramWriter:
         if self.guards_sinks or not node.is_plain:
             self._line(depth, f"sink{number}({record})", node.name)
             return
-        # Both are serialized before either is appended: a failure must leave the columns equal.
+        # Both are serialized before either is appended: after a failure the columns must have equal lengths.
         self._serialized(f"a{number}", node.key_serde, f"k{number}", record.key, node.name, depth)
         self._serialized(f"b{number}", node.value_serde, f"v{number}", record.value, node.name, depth)
         h = ast.unparse(record.headers)
@@ -370,20 +370,20 @@ class ProgramWriter:
         self._line(depth, f"ak{number}(a{number}); av{number}(b{number}); at{number}({t})", node.name)
 
     def _serialized(self, name: str, serde: Serde[Any], what: str, of: ast.expr, node: str, depth: int) -> None:
-        """Write the serializing of a key or value: by a function in C where that will do, else by the serde's own."""
+        """Write the serialization of a key or value: by a function in C where possible, otherwise by the serde."""
         thing = ast.unparse(of)
         slow = f"{name} = s{what}({thing})"
         if thing == "None" or serde.quick is None:
             self._line(depth, f"{name} = None" if thing == "None" else slow, node)
             return
         self._line(depth, f"try: {name} = q{what}({thing}) if type({thing}) is x{what} else s{what}({thing})", node)
-        # Again, for an error that says what is wrong.
+        # Serialized again for a better error message.
         self._line(depth, f"except Exception: {slow}", node)
 
 
 @define
 class _Operator:
-    """Writes the statements of one operator; where it forwards stand the lines of its children."""
+    """Writes the statements of one operator, with its children's lines in place of ``forward``."""
 
     writer: ProgramWriter
     name: str
@@ -464,7 +464,7 @@ class _Operator:
         return all(isinstance(child, SinkNode) for child in children)
 
     def _once(self, value: ast.expr, what: str, depth: int) -> ast.expr:
-        """Return an expression that may be written several times, for that of an argument."""
+        """Return an equivalent of an argument's expression that may be repeated."""
         is_change = what == "value" and isinstance(value, ast.Tuple) and all(map(is_simple, value.elts))
         if is_simple(value) or (is_change and self._all_take_changes()):
             return value
@@ -473,7 +473,7 @@ class _Operator:
         return name_of(local)
 
     def _all_take_changes(self) -> bool:
-        """Whether all children are operators written here: a tuple is not made for what takes it apart."""
+        """Return whether all children are inlined operators, which need no tuple of the change."""
         writer = self.writer
         return all(
             isinstance(writer.bodies.get(child), Inlined) and child not in writer._separate

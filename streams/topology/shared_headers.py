@@ -1,8 +1,8 @@
-"""Which nodes share one record, and where a record cache must see changes of its headers.
+"""Records shared by several nodes, and record caches that must see changes of their headers.
 
 Kafka Streams passes one record object to all children of a node.  Changes of its headers by a
 processor are visible to the siblings after it, and to a record cache that has an update of the
-record: the entry refers to the headers instead of copying them, and is read at the flush.
+record: the entry references the headers, and is read at the flush.
 
 In the program headers are a tuple, or None.  A node that may change them returns them, for the
 nodes after it.  Only if a cache has a record that a processor may change, its headers are one list
@@ -18,7 +18,7 @@ from streams.topology.processors import ProcessorOperator
 from streams.topology.stateless import Branch, PassThrough
 from streams.topology.subtopologies import SubTopology
 
-#: Operators that forward the record they receive; the others make a new one with its own headers.  So do filters,
+#: Operators that forward the record they receive; the others create a new one with its own headers.  So do filters,
 #: peeks and value mappers: in Kafka Streams they are fixed-key processors, whose context copies the record.
 _SHARING = (PassThrough, Branch)
 
@@ -27,16 +27,16 @@ _SHARING = (PassThrough, Branch)
 class LiveHeaders:
     """Nodes of a sub-topology with live headers."""
 
-    #: Nodes that receive them.
+    #: Nodes that receive live headers.
     taking: frozenset[str] = frozenset()
-    #: Those of them that need a copy: all except caches, processors, and nodes that forward the record itself.
+    #: Receiving nodes that need a copy: all except caches, processors, and nodes that forward the record itself.
     copying: frozenset[str] = frozenset()
-    #: Nodes that make records with live headers.
+    #: Nodes that create records with live headers.
     making: frozenset[str] = frozenset()
 
 
 def changes_headers(node: Node) -> bool:
-    """Whether user code at a node may change the headers of its record."""
+    """Return whether user code at a node may change the headers of its record."""
     return (
         isinstance(node, ProcessorNode)
         and isinstance(node.operator, ProcessorOperator)
@@ -45,12 +45,12 @@ def changes_headers(node: Node) -> bool:
 
 
 def shares_headers(node: Node) -> bool:
-    """Whether a node forwards the record that it receives."""
+    """Return whether a node forwards the record that it receives."""
     return isinstance(node, ProcessorNode) and isinstance(node.operator, _SHARING)
 
 
 def live_headers(topology: Topology, sub: SubTopology, caches: Callable[[str], bool] | None) -> LiveHeaders:
-    """Find the live headers of a sub-topology; ``caches`` says whether a store has a record cache."""
+    """Return the live headers of a sub-topology; ``caches`` says whether a store has a record cache."""
     nodes = [topology.nodes[name] for name in sub.nodes]
     if caches is None or not any(changes_headers(node) for node in nodes):
         return LiveHeaders()
@@ -80,7 +80,7 @@ def live_headers(topology: Topology, sub: SubTopology, caches: Callable[[str], b
 
 
 def _holds(node: Node, caches: Callable[[str], bool]) -> bool:
-    """Whether all output of a node goes through a record cache."""
+    """Return whether all output of a node goes through a record cache."""
     operator = node.operator if isinstance(node, ProcessorNode) else None
     store = getattr(operator, "store", None)
     return isinstance(store, str) and not getattr(operator, "emit_on_close", False) and caches(store)

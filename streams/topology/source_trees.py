@@ -1,8 +1,8 @@
-"""The syntax tree of a function that runs, as far as its body can replace a call of it.
+"""Syntax trees of functions that can be inlined.
 
-The tree is read once per code object.  A function has none where its source is not to be had, or where
-its body cannot move: it defines functions, has comprehensions or yields, or an outer name of it is
-assigned again by a function beside it.
+A tree is read once per code object.  A function has none if its source is unavailable or its body cannot
+be inlined: it defines functions, has comprehensions or yields, or a sibling function rebinds one of its
+outer names.
 """
 
 import ast
@@ -37,7 +37,7 @@ _UNMOVABLE = (
 
 @frozen(eq=False)
 class Tree:
-    """A function's body, and what its names are."""
+    """A function's body, and its names by role."""
 
     body: list[ast.stmt]
     parameters: tuple[str, ...]
@@ -45,19 +45,19 @@ class Tree:
     assigned: frozenset[str]
     #: Parameters of which the body uses only the items of a tuple.
     unpacked: frozenset[str]
-    #: Other names that the body assigns, in the order of the alphabet.
+    #: Other names that the body assigns, in alphabetical order.
     locals: tuple[str, ...]
-    #: Names that it takes from outside.
+    #: Its outer names: free variables and globals.
     outer: tuple[str, ...]
-    #: Methods that it calls on these: (name, method).
+    #: Methods that it calls on outer names: (name, method).
     methods: tuple[tuple[str, str], ...]
-    #: Locals that are assigned once, from the result of one of these: (local, name).
+    #: Locals that are assigned once, from a call of an outer name: (local, name).
     results: tuple[tuple[str, str], ...]
 
 
 @cache
 def tree_of(code: CodeType) -> Tree | None:
-    """Return the tree of a function, None if it has none that can move."""
+    """Return the tree of a function, None if it cannot be inlined."""
     found = _functions(code.co_filename).get((code.co_name, code.co_firstlineno))
     if found is None:
         return None
@@ -86,7 +86,7 @@ def tree_of(code: CodeType) -> Tree | None:
 
 @cache
 def _functions(filename: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, frozenset[str]]]:
-    """Return the functions of a file by name and first line, each with the names rebound from inside its neighbours."""
+    """Return the functions of a file by name and first line, each with the names that its siblings rebind."""
     source = "".join(linecache.getlines(filename))
     if not source:
         return {}
@@ -102,7 +102,7 @@ def _functions(filename: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, fr
 
 
 def _outermost(tree: ast.AST) -> Iterator[ast.FunctionDef]:
-    """Yield the functions that are in no other one."""
+    """Yield the functions that are not nested in another one."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef):
             yield node
@@ -111,7 +111,7 @@ def _outermost(tree: ast.AST) -> Iterator[ast.FunctionDef]:
 
 
 class _Bare(ast.NodeTransformer):
-    """Takes the annotations out."""
+    """Removes annotations."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
         if node.value is None:

@@ -127,10 +127,10 @@ def resolve_partitions(
 ) -> dict[str, int]:
     """Return the partition count of every source, sink and repartition topic.
 
-    ``known`` has the counts of external topics.  A repartition topic without a count of its own
-    has the largest one of the source topics of its writers; co-partitioned topics have equal counts.
-    If its writers read only patterns that match no topic yet, it has the count of the topics with which
-    it is co-partitioned, else ``later``, that of future topics; without either it has none, and no tasks.
+    ``known`` has the counts of external topics.  A repartition topic without a declared
+    count has the largest count of its upstream source topics; co-partitioned topics have equal counts.
+    If all of these are patterns that match no topic yet, it has the count of its co-partitioned topics,
+    otherwise ``later``, the count of future topics; without either it has no count and no tasks.
 
     Raises:
         TopologyError: a source topic is missing, or inputs that must be co-partitioned are not.
