@@ -1,4 +1,4 @@
-"""Clients of a cluster: consumer, producer, administration; they know no broker, only ``broker=``."""
+"""Consumer, producer and admin client.  They reach a cluster only through ``broker=``."""
 
 from streams.clients.admin import Admin, GroupListing
 from streams.clients.consumer import Consumer

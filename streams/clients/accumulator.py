@@ -1,9 +1,9 @@
-"""What a producer has yet to get acknowledged: a queue per partition, in the order of its calls.
+"""The producer's unacknowledged records: one queue per partition, in the order of the calls.
 
-Records gather in open batches, whole blocks queue as they are.  What goes out is a parcel: the
-batches that one request carries of a partition, with one stamp of the producer, sent again as it
-is until it is answered.  An idempotent producer has several parcels of a partition under way, any
-other one, which is what keeps the order over retries.  Not locked; the producer does that.
+Records are collected in open batches; whole blocks are queued unchanged.  A parcel holds the
+batches of one partition that one request carries, under one producer id, epoch and sequence; a
+retry sends it unchanged.  An idempotent producer has several parcels of a partition in flight, any
+other producer one, which keeps the order over retries.  The producer's lock guards this module.
 Imports protocol and core.
 """
 
@@ -21,20 +21,20 @@ from streams.core.loops import bytes_in
 from streams.core.records import Block, Headers, ProducerStamp, TopicPartition
 from streams.protocol.messages import ErrorCode
 
-# A parcel carries at most so many records and bytes, unless one block alone has more.
+# Limits of a parcel; a single block may exceed them.
 _MAX_PARCEL_RECORDS: Final = 100_000
 
-# What a broker says of a record that it will never take; other answers are about all of them.
+# Errors that concern single records; all other errors concern the whole batch.
 REFUSED_RECORDS: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD})
 
-# What a record costs beside its key and value, and a header beside its name and content.
+# Estimated overhead of a record in addition to key and value, and of a header in addition to name and value.
 _RECORD_OVERHEAD_BYTES: Final = 32
 _HEADER_OVERHEAD_BYTES: Final = 4
 
 
 @define(eq=False)
 class ProducerBatch:
-    """Consecutive records of one partition; ``deliveries`` is one per record, or one for a whole block."""
+    """Consecutive records of one partition; ``deliveries`` has one per record, or one for a whole block."""
 
     number: int
     partition: TopicPartition
@@ -62,7 +62,7 @@ class ProducerBatch:
         self.size_bytes += size_bytes
 
     def seal(self) -> None:
-        """Make the block of what has gathered."""
+        """Return the collected records as a block."""
         if self.is_open:
             self.is_open = False
             self.block = Block(self._keys, self._values, self._timestamps, self._headers, range(len(self._keys)))
@@ -70,7 +70,7 @@ class ProducerBatch:
 
 @define(eq=False)
 class Parcel:
-    """What one request carries of a partition; ``places`` are the indices of the deliveries' records.
+    """The batches of one partition in one request; ``places`` are the indices of the deliveries' records.
 
     ``was_next``: when it was last sent, all before it had been acknowledged.  ``is_abandoned``: its
     answer interests nobody any more.
@@ -89,7 +89,7 @@ class Parcel:
     is_abandoned: bool = False
 
     def stamp(self, stamp: ProducerStamp | None, compression: str | None = None) -> None:
-        """Say whose it is; in a block of its own, for the broker may hold the one that it was sent."""
+        """Set producer id, epoch and sequence, in a new block: the broker may hold the one that was sent."""
         block = self.block
         self.block = Block(
             block.keys,
@@ -102,7 +102,7 @@ class Parcel:
         )
 
     def acknowledge(self, base_offset: int) -> None:
-        """Fulfil the deliveries; -1 where the broker has the records but forgot their place."""
+        """Fulfil the deliveries; the offset is -1 where it is unknown."""
         if base_offset < 0:
             for delivery in self.deliveries:
                 delivery.fulfil(-1)
@@ -111,7 +111,7 @@ class Parcel:
             delivery.fulfil(base_offset + place)
 
     def gives_back(self, error: BrokerError) -> bool:
-        """Give what was refused, or not taken in time, back to who sent it, if that is wanted; its delivery is done."""
+        """Return refused or expired records to the caller if it wants them, and complete their delivery."""
         on_refused = self.deliveries[0].on_refused
         is_refused = error.code in REFUSED_RECORDS and len(self.block) == 1
         if on_refused is None or not (is_refused or isinstance(error, RequestTimeoutError)):
@@ -126,7 +126,7 @@ class Parcel:
             delivery.fail(error)
 
     def halves(self) -> "tuple[Parcel, Parcel] | None":
-        """Return two parcels of half the deliveries each; None where there is only one to fulfil.
+        """Return two parcels with half the deliveries each, None with a single delivery.
 
         A block whose refused records are wanted one by one is divided itself.
         """
@@ -135,7 +135,7 @@ class Parcel:
             delivery = self.deliveries[0]
             if delivery.on_refused is None or len(self.block) < 2:
                 return None
-            # Down to the record that is refused, which whoever sent the block wants to know.
+            # Down to the refused record, which the caller wants to know.
             start = len(self.block) // 2
             delivery.divide(2)
             parts: tuple[tuple[Block, list[Delivery], Sequence[int]], ...] = (
@@ -169,7 +169,7 @@ class Parcel:
 
 @define(eq=False)
 class PartitionBatches:
-    """What waits and what is under way of one partition, the oldest first: parcels, then batches.
+    """Queued and in-flight records of one partition, oldest first: parcels, then batches.
 
     ``identity`` and ``next_sequence`` say how the next parcel is stamped.  ``is_held``: something
     has to be found out before anything may go.  ``is_settled``: the broker has acknowledged a record
@@ -189,17 +189,17 @@ class PartitionBatches:
     next_sequence: int = 0
 
     def adopt(self, identity: tuple[int, int]) -> None:
-        """Count from 0 under a new identity."""
+        """Take a new identity and start its sequence at 0."""
         self.identity, self.next_sequence, self.is_settled = identity, 0, False
 
     @property
     def has_waiting(self) -> bool:
-        """Whether there is something that is not under way."""
+        """Whether something is queued and not in flight."""
         return bool(self.batches) or self.in_flight < len(self.parcels)
 
 
 class Accumulator:
-    """Everything that is not acknowledged yet."""
+    """All unacknowledged records of a producer."""
 
     def __init__(self, settings: ProducerSettings) -> None:
         self._linger_ms = settings.linger_ms
@@ -208,24 +208,24 @@ class Accumulator:
         self._max_in_flight = settings.max_in_flight_requests if settings.is_idempotent else 1
         self._max_parcel_bytes = settings.max_request_bytes
         self._queues: dict[TopicPartition, PartitionBatches] = {}
-        # Queues that may send something, in the order in which they came to.
+        # Queues that may send something, in the order in which they became ready.
         self._waiting: dict[TopicPartition, PartitionBatches] = {}
-        # How many pieces of each batch are not finished, in the order of their numbers.
+        # The number of unfinished pieces of each batch, by batch number.
         self._unfinished: dict[int, int] = {}
         self._number = 0
         self._flush_through = 0
         self._restarts = 0
-        #: Bytes of all that is not finished.
+        #: Bytes of all unfinished batches.
         self.used_bytes = 0
 
     @property
     def last_sequence(self) -> int:
-        """Number of the youngest batch."""
+        """Number of the newest batch."""
         return self._number
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left to be acknowledged."""
+        """Whether everything is acknowledged."""
         return not self._unfinished
 
     def is_finished_through(self, sequence: int) -> bool:
@@ -233,7 +233,7 @@ class Accumulator:
         return not self._unfinished or next(iter(self._unfinished)) > sequence
 
     def request_flush(self, sequence: int) -> None:
-        """Let batches up to this one linger no more."""
+        """Make batches up to this one due without lingering."""
         self._flush_through = max(self._flush_through, sequence)
 
     # --- in ---------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class Accumulator:
     def add_block(
         self, partition: TopicPartition, block: Block, delivery: Delivery, now_ms: int, size_bytes: int
     ) -> None:
-        """Queue a whole block, in pieces that a request can take: brokers refuse larger batches."""
+        """Queue a whole block, split into pieces that fit a request: brokers refuse larger batches."""
         pieces = min(len(block), -(-size_bytes // self._max_parcel_bytes))
         self._number += 1
         self._unfinished[self._number] = pieces
@@ -252,7 +252,7 @@ class Accumulator:
             start, stop = len(block) * index // pieces, len(block) * (index + 1) // pieces
             piece = block if pieces == 1 else block.slice(start, stop)
             batch = ProducerBatch(self._number, partition, now_ms, piece, [delivery], is_open=False)
-            # What is left of the division counts with the last piece.
+            # The remainder of the division belongs to the last piece.
             batch.size_bytes = size_bytes * (index + 1) // pieces - size_bytes * index // pieces
             self._append(batch)
 
@@ -267,7 +267,7 @@ class Accumulator:
         size_bytes: int,
         new_delivery: Callable[[int], Delivery],
     ) -> tuple[Delivery, bool]:
-        """Queue a record; return its delivery and whether the sender should look (a batch began or is full)."""
+        """Queue a record; return its delivery and whether to wake the sender (a batch was begun or is full)."""
         queue = self._queues.get(partition)
         batch = queue.batches[-1] if queue is not None and queue.batches else None
         is_new = batch is None or not batch.is_open or batch.size_bytes >= self._batch_size
@@ -281,14 +281,14 @@ class Accumulator:
         return delivery, is_new or batch.size_bytes >= self._batch_size
 
     def open_size(self, partition: TopicPartition) -> int:
-        """Return how many records gather in the open batch of a partition."""
+        """Return the number of records in the open batch of a partition."""
         queue = self._queues.get(partition)
         return len(queue.batches[-1].deliveries) if queue is not None and queue.batches else 0
 
     # --- out --------------------------------------------------------------------------
 
     def ready_at_ms(self, now_ms: int) -> int | None:
-        """Return when the next parcel may be sent, ``now_ms`` if it may be already; None without any."""
+        """Return when the next parcel may be sent: at the earliest ``now_ms``, None without a parcel."""
         earliest: int | None = None
         for queue in self._waiting.values():
             if queue.is_held:
@@ -303,9 +303,9 @@ class Accumulator:
     def drain(
         self, now_ms: int, may_go: Callable[[TopicPartition], bool], begin: Callable[[PartitionBatches, Parcel], None]
     ) -> dict[TopicPartition, Parcel]:
-        """Take the next parcel of each partition that may send now; ``begin`` stamps one that is new.
+        """Return the next parcel of each partition that may send now; ``begin`` stamps new parcels.
 
-        Each is in flight until ``finish`` or ``retry``.  Where ``may_go`` says no the partition is held.
+        Each is in flight until ``finish`` or ``retry``.  A partition is held if ``may_go`` returns False.
         """
         drained: dict[TopicPartition, Parcel] = {}
         for partition, queue in list(self._waiting.items()):
@@ -325,14 +325,14 @@ class Accumulator:
             parcel.is_in_flight = True
             parcel.was_next = index == 0
             queue.in_flight += 1
-            # To the end of the row: the others are served before it is again.
+            # To the end of the queue: the other partitions are served first.
             self._waiting.pop(partition)
             self._update(partition, queue)
             drained[partition] = parcel
         return drained
 
     def release(self) -> None:
-        """Something was found out: look again at the partitions that were held."""
+        """Release the held partitions after a look-up has ended."""
         for queue in self._waiting.values():
             queue.is_held = False
 
@@ -341,12 +341,12 @@ class Accumulator:
         return [partition for partition in self._waiting if partition.topic == topic]
 
     def land(self, parcel: Parcel) -> None:
-        """Its request is over."""
+        """Note that a parcel's request has completed."""
         parcel.is_in_flight = False
         self._queues[parcel.partition].in_flight -= 1
 
     def finish(self, parcel: Parcel, *, is_acknowledged: bool = False) -> None:
-        """It has been acknowledged or has failed for good: the next may go."""
+        """Remove a parcel that is acknowledged or has failed for good, so that the next may be sent."""
         queue = self._queues[parcel.partition]
         queue.is_settled = queue.is_settled or is_acknowledged
         queue.parcels.remove(parcel)
@@ -355,13 +355,13 @@ class Accumulator:
         self._update(parcel.partition, queue)
 
     def retry(self, parcel: Parcel, at_ms: int) -> None:
-        """Have it sent again, not before a time; it keeps its place in the order."""
+        """Queue a parcel for a retry at a time; it keeps its place in the order."""
         queue = self._queues[parcel.partition]
         queue.retry_at_ms = max(queue.retry_at_ms, at_ms)
         self._update(parcel.partition, queue)
 
     def split(self, parcel: Parcel) -> bool:
-        """Have a parcel sent in two; False where it cannot be divided."""
+        """Replace a parcel by its halves; return False if it cannot be divided."""
         halves = parcel.halves()
         if halves is None:
             return False
@@ -380,7 +380,7 @@ class Accumulator:
         return True
 
     def restart(self, partition: TopicPartition) -> None:
-        """Let a partition's numbers begin anew, as soon as nothing of it is under way."""
+        """Restart a partition's sequence as soon as nothing of it is in flight."""
         queue = self._queues[partition]
         if not queue.needs_restart:
             queue.needs_restart = True
@@ -388,33 +388,33 @@ class Accumulator:
         self._update(partition, queue)
 
     def restartable(self) -> list[tuple[TopicPartition, PartitionBatches]]:
-        """Return what waits for a restart and has nothing under way."""
+        """Return the partitions that wait for a restart and have nothing in flight."""
         if not self._restarts:
             return []
         return [(p, queue) for p, queue in self._queues.items() if queue.needs_restart and not queue.in_flight]
 
     def restarted(self, partition: TopicPartition) -> None:
-        """What is left of a partition is numbered anew: it may go."""
+        """Release a partition whose sequence has been restarted."""
         queue = self._queues[partition]
         queue.needs_restart = False
         self._restarts -= 1
         self._update(partition, queue)
 
     def take_expired(self, created_before_ms: int) -> list[Parcel]:
-        """Remove and return what waits, is not under way and older than this."""
+        """Remove and return queued batches and parcels that are older than a time and not in flight."""
         expired: list[Parcel] = []
         for partition, queue in list(self._waiting.items()):
             old = [p for p in queue.parcels if p.created_ms < created_before_ms and not p.is_in_flight]
             for parcel in old:
                 queue.parcels.remove(parcel)
-            # Younger parcels stay in front of the batches: these are younger still.
+            # Newer parcels stay before the batches, which are newer still.
             while queue.batches and queue.batches[0].created_ms < created_before_ms:
                 old.append(self._parcel_of([queue.batches.popleft()]))
             expired += self._remove(partition, queue, old)
         return expired
 
     def take_waiting(self, partitions: Iterable[TopicPartition] | None = None) -> list[Parcel]:
-        """Remove and return all that is not under way, of these partitions or of all."""
+        """Remove and return all that is not in flight, of some or all partitions."""
         taken: list[Parcel] = []
         for partition in list(self._queues) if partitions is None else partitions:
             queue = self._queues[partition]
@@ -426,7 +426,7 @@ class Accumulator:
         return taken
 
     def take_all(self) -> list[Parcel]:
-        """Remove and return everything; what is under way is abandoned."""
+        """Remove and return everything; in-flight parcels are abandoned."""
         taken: list[Parcel] = []
         for partition, queue in self._queues.items():
             old, queue.parcels = queue.parcels, []
@@ -509,7 +509,7 @@ class Accumulator:
                 del self._unfinished[number]
 
     def _update(self, partition: TopicPartition, queue: PartitionBatches) -> None:
-        """Keep the row of those that may send."""
+        """Update the queue of partitions that may send."""
         limit = self._max_in_flight if queue.is_settled else 1
         if queue.has_waiting and queue.in_flight < limit and not queue.needs_restart:
             self._waiting[partition] = queue
@@ -518,7 +518,7 @@ class Accumulator:
             queue.is_held = False
 
     def _due_ms(self, queue: PartitionBatches) -> int:
-        """Return when the next of a queue has lingered enough."""
+        """Return when the next batch of a queue has lingered long enough."""
         if queue.in_flight < len(queue.parcels):
             return 0
         batch = queue.batches[0]
@@ -531,7 +531,7 @@ class Accumulator:
 
 
 def _joined(blocks: Sequence[Block]) -> Block:
-    """Return the records of several blocks as one."""
+    """Return the records of several blocks as one block."""
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
     timestamps: list[int] = []
@@ -551,7 +551,7 @@ _EMPTY: Final = Block((), (), ())
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Return about how many bytes a record takes."""
+    """Return the estimated size of a record in bytes."""
     size = _RECORD_OVERHEAD_BYTES
     if key is not None:
         size += len(key)
@@ -563,11 +563,11 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int
 
 
 def oversized(block: Block, limit_bytes: int) -> list[int]:
-    """Return which records of a block are above a limit; about, as ``record_size`` is."""
+    """Return the indices of records above a limit, by the estimate of ``record_size``."""
     size_bytes = block_size(block)
     if size_bytes <= limit_bytes:
         return []
-    # A piece that is within the limit as a whole has no record above it: few of them are looked at one by one.
+    # A piece within the limit has no record above it: few pieces are checked record by record.
     count, pieces = len(block), 2 * -(-size_bytes // limit_bytes)
     found: list[int] = []
     for piece in range(pieces):
@@ -581,7 +581,7 @@ def oversized(block: Block, limit_bytes: int) -> list[int]:
 
 
 def block_size(block: Block) -> int:
-    """Return about how many bytes a block has, rather too many than too few."""
+    """Return an upper estimate of a block's size in bytes."""
     size = len(block) * _RECORD_OVERHEAD_BYTES
     size += bytes_in(block.keys) + bytes_in(block.values)
     for headers in block.headers or ():

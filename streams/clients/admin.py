@@ -1,4 +1,4 @@
-"""Administration of topics, groups and offsets: each verb asks and waits.  Imports protocol only."""
+"""Administration of topics, groups and offsets: each method waits for the response.  Imports protocol only."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from streams.clients.errors import DisconnectedError, StatefulGroupError, UnreachableError, error_for
 from streams.clients.internal_topics import internal_topics
 from streams.clients.metadata import MetadataCache
-from streams.clients.network import ANY_NODE, Backoff, Network, Patience, Settling
+from streams.clients.network import ANY_NODE, Backoff, Deadline, Network, Settling
 from streams.clients.offsets import list_offsets
 from streams.clients.tcp import Security, TcpCluster, cluster_of
 from streams.core.clock import Clock, SystemClock
@@ -63,14 +63,14 @@ R = TypeVar("R", bound=Response)
 
 _BACKOFF: Final = Backoff()
 
-#: Times that ``list_offsets`` takes beside epoch milliseconds.
+#: Special timestamps of ``list_offsets``, in addition to epoch milliseconds.
 EARLIEST: Final = EARLIEST_TIMESTAMP
 LATEST: Final = LATEST_TIMESTAMP
 
 
 @frozen
 class GroupListing:
-    """A group of the cluster; ``state`` is Kafka's."""
+    """A listed group; ``state`` is Kafka's name of it."""
 
     group_id: str
     protocol_type: str
@@ -78,18 +78,18 @@ class GroupListing:
 
 
 class Admin:
-    """Creates, describes and deletes what the cluster has.  Times are milliseconds.
+    """Admin client for topics, groups and offsets.  Times are milliseconds.
 
-    Every verb raises RequestTimeoutError when no answer comes in time.  What a cluster cannot do for the moment
-    (a coordinator that moves, a lost connection) is asked for again until then, but for the making and deletion of
-    topics, of which it would not be known who has done it.
+    Every method raises RequestTimeoutError when no response comes in time.  Transient errors
+    (a moved coordinator, a lost connection) are retried until then, except for creating and deleting
+    topics: a retry could not distinguish its own success from another client's.
 
     Args:
-        broker: the embedded broker, or whatever else opens connections.
-        bootstrap_servers: in its place, host:port of brokers of a Kafka cluster; ``security`` says how to connect.
+        broker: the embedded broker, or another ``Cluster``.
+        bootstrap_servers: in place of ``broker``, host:port of Kafka brokers; ``security`` has TLS and SASL.
 
     Raises:
-        ConfigError: there is no broker to ask.
+        ConfigError: neither ``broker`` nor ``bootstrap_servers`` is given, or both are.
     """
 
     def __init__(
@@ -108,18 +108,18 @@ class Admin:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._request_timeout_ms = request_timeout_ms
         self._network = Network(broker.connect(client_id), self._clock, request_timeout_ms=request_timeout_ms)
-        # Numbers what must not happen twice, should a request come twice.
+        # Number of a request that must not take effect twice.
         self._rng = rng or Random()
         self._is_closed = False
 
     # --- topics -----------------------------------------------------------------------
 
     def create_topics(self, topics: Iterable[TopicSpec], *, exist_ok: bool = False) -> None:
-        """Create topics; each is tried, and the first refusal raised.
+        """Create topics; attempt all, then raise the first error.
 
         Raises:
-            TopicExistsError: one exists already, unless ``exist_ok``.
-            BrokerError: its name, partition count or configuration is not legal.
+            TopicExistsError: a topic exists, unless ``exist_ok``.
+            BrokerError: a name, partition count or configuration is invalid.
         """
         specs = tuple(topics)
         for spec in specs:
@@ -133,11 +133,11 @@ class Admin:
                 raise error_for(code, f"creation of topic {name!r}", detail)
 
     def create_partitions(self, counts: Mapping[str, int]) -> None:
-        """Raise the partition count of topics to these.
+        """Increase the partition counts of topics to these.
 
         Raises:
             UnknownTopicError: a topic does not exist.
-            BrokerError: a count is not above the present one.
+            BrokerError: a count is not above the current one.
         """
         counts = {topic_name(topic, "create_partitions()", ConfigError): count for topic, count in counts.items()}
         response = self._ask_controller(CreatePartitions(counts), CreatePartitionsResponse)
@@ -180,16 +180,16 @@ class Admin:
         return {name: found[name] for name in names}
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
-        """Return the names of all topics, those of the broker's own use only on request."""
+        """Return the names of all topics, by default without the broker's internal ones."""
         return sorted(topic.name for topic in self.all_topics() if include_internal or not topic.is_internal)
 
     def all_topics(self) -> list[TopicMetadata]:
-        """Return what metadata tells of all topics, those of the broker's own use among them."""
+        """Return the metadata of all topics, including the broker's internal ones."""
         found = self._repeated(lambda: self._metadata(None))
         return [topic for topic in found.topics if topic.error is ErrorCode.NONE]
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete records below these offsets, -1 = all; return where each log begins now.
+        """Delete records below these offsets, -1 = all; return the new log start offsets.
 
         Raises:
             OffsetOutOfRangeError: an offset is beyond the end.
@@ -217,14 +217,14 @@ class Admin:
         return starts
 
     def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the offset of the first record at or after a time, or of EARLIEST or LATEST; -1 where none is.
+        """Return the offset of the first record at or after a time, or for EARLIEST or LATEST; -1 if there is none.
 
         Raises:
             UnknownTopicError: a partition does not exist.
         """
         self._check_open()
-        patience = Patience(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
-        found = list_offsets(self._network, MetadataCache(), times, patience)
+        deadline = Deadline(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
+        found = list_offsets(self._network, MetadataCache(), times, deadline)
         return {partition: offset for partition, (_, offset) in found.items()}
 
     # --- groups -----------------------------------------------------------------------
@@ -232,7 +232,7 @@ class Admin:
     def list_groups(self) -> list[GroupListing]:
         """Return all groups."""
         groups = self._repeated(self._list_groups)
-        # A cluster does not tell the states along with them.
+        # A Kafka cluster does not return the states in this response.
         listed = (
             GroupListing(group_id, kind, state or self.describe_group(group_id).state)
             for group_id, kind, state in groups
@@ -244,15 +244,15 @@ class Admin:
         return [group for node in nodes for group in self._ask(ListGroups(), ListGroupsResponse, node).groups]
 
     def create_group(self, group_id: str, *, ephemeral: bool = False, session_timeout_ms: int | None = None) -> None:
-        """Create a group before its first member comes; creating the same once more does no harm.
+        """Create a group before its first member joins; idempotent for the same settings.
 
-        ``ephemeral``: it vanishes with its last member, committed offsets included.  ``session_timeout_ms`` takes
-        the place of what its members ask for, and is kept when they have left.  A broker of Kafka's own knows no
-        such groups and refuses.
+        ``ephemeral``: it is deleted with its committed offsets when the last member leaves.  ``session_timeout_ms``
+        overrides what members request and is kept after they have left.  Kafka's own brokers do not support
+        such groups.
 
         Raises:
-            GroupExistsError: there is such a group, with other settings or made by its members.
-            BrokerError: the id is empty, or the session timeout is outside of the broker's bounds.
+            GroupExistsError: the group exists with other settings, or was created by its members.
+            BrokerError: the id is empty, the session timeout is out of bounds, or the broker is Kafka's own.
         """
         request = CreateGroup(group_id, ephemeral, session_timeout_ms)
         response = self._ask_group(group_id, request, CreateGroupResponse)
@@ -260,10 +260,10 @@ class Admin:
             raise error_for(response.error, f"creation of group {group_id!r}")
 
     def remove_member(self, group_id: str, group_instance_id: str) -> None:
-        """Put a static member out of its group without waiting for the end of its session.
+        """Remove a static member from its group before its session expires.
 
         Raises:
-            MemberFencedError: the group has no such member.
+            MemberFencedError: the group does not have this member.
         """
         request = LeaveGroup(group_id, "", group_instance_id)
         response = self._ask_group(group_id, request, LeaveGroupResponse)
@@ -271,7 +271,7 @@ class Admin:
             raise error_for(response.error, f"removal of {group_instance_id!r} from group {group_id!r}")
 
     def describe_group(self, group_id: str) -> DescribeGroupResponse:
-        """Return state and members of a group; one that does not exist is ``Dead``."""
+        """Return the state and members of a group; the state is ``Dead`` if it does not exist."""
         response = self._ask_group(group_id, DescribeGroup(group_id), DescribeGroupResponse)
         if response.error is not ErrorCode.NONE:
             raise error_for(response.error, f"description of group {group_id!r}")
@@ -281,8 +281,8 @@ class Admin:
         """Delete a group with its committed offsets.
 
         Raises:
-            StatefulGroupError: it is an application with changelogs, and ``force`` is not given.
-            GroupNotEmptyError: it has members.
+            StatefulGroupError: the group is an application with changelogs, and ``force`` is not given.
+            GroupNotEmptyError: the group has members.
             BrokerError: there is no such group.
         """
         if not force:
@@ -302,10 +302,10 @@ class Admin:
         return dict(response.offsets)
 
     def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
-        """Set committed offsets of a group without members; creates the group where there is none.
+        """Set committed offsets of a group without members; create the group if it does not exist.
 
         Raises:
-            GroupNotEmptyError: it has members, which would not notice.
+            GroupNotEmptyError: the group has members, which would not be notified.
         """
         wanted = {p: OffsetAndMetadata(offset) if isinstance(offset, int) else offset for p, offset in offsets.items()}
         response = self._ask_group(group_id, OffsetCommit(group_id, wanted), OffsetCommitResponse)
@@ -327,25 +327,25 @@ class Admin:
     ) -> dict[TopicPartition, int]:
         """Set a group's committed offsets, whether it has members or not, and return them.
 
-        Exactly one says where to: ``to`` is EARLIEST, LATEST or a time (epoch milliseconds: the first record at or
-        after it, else the end); ``shift`` moves each committed offset, back where it is negative, and stays within
-        the log; ``offsets`` names them one by one.  ``partitions`` is what is moved by ``to`` and ``shift``, by
-        default all partitions of all topics that the group has committed or has been assigned.
+        Give exactly one target: ``to`` is EARLIEST, LATEST or a time (epoch milliseconds: the first record at or
+        after it, else the end); ``shift`` is added to each committed offset, within the bounds of the log;
+        ``offsets`` maps partitions to offsets.  ``partitions`` selects what ``to`` and ``shift`` change, by
+        default all partitions of all topics that the group has committed or been assigned.
 
-        Members that have some of the partitions lose their place in the group in the same step.  They notice with
-        their next heartbeat or commit, which is refused: their listeners are told that partitions are lost, they
-        join again, and go on from the new offsets.  What they handed out in between is handed out again.
+        Members that own some of the partitions are removed from the group in the same step.  Their next heartbeat or
+        commit is refused: ``on_partitions_lost`` is called, they rejoin and continue from the new offsets.
+        Records that they return in between are returned again.
 
-        A cluster of Kafka's cannot move offsets under members: its groups have to be stopped first.
+        A Kafka cluster cannot change offsets of a group with members: stop them first.
 
-        An application's state stays where it is: what is read again counts twice in it.  So a group with changelogs
+        The state of an application is not rewound: records read again count twice in it.  So a group with changelogs
         is refused unless ``force`` is given.
 
         Raises:
             ConfigError: not exactly one of ``to``, ``shift`` and ``offsets`` is given.
             StatefulGroupError: the group is an application with changelogs.
-            GroupNotEmptyError: a cluster's group has members.
-            OffsetOutOfRangeError: the log does not hold one of ``offsets``; nothing has been changed.
+            GroupNotEmptyError: the group has members, on a Kafka cluster.
+            OffsetOutOfRangeError: one of ``offsets`` is outside the log; nothing has been changed.
             UnknownTopicError: a partition does not exist.
             BrokerError: there is no such group.
         """
@@ -385,10 +385,10 @@ class Admin:
         return dict(response.offsets)
 
     def _refuse_stateful(self, group_id: str, what: str) -> None:
-        """Refuse to move the offsets of an application whose state would stay where it is.
+        """Refuse to rewind an application whose state would not be rewound.
 
         Raises:
-            StatefulGroupError: it has changelogs.
+            StatefulGroupError: the application has changelogs.
         """
         topics = self.list_topics()
         if not any(found.store is not None for found in internal_topics(group_id, topics, ())):
@@ -399,7 +399,7 @@ class Admin:
             names = " ".join(topic.name for topic in found)
             raise StatefulGroupError(
                 f"{what}: it is an application with state, which stays as it is when only offsets move: what is read "
-                "again would count twice, what is left out would be missing.  To compute all anew stop the "
+                "again would count twice, what is skipped would be missing.  To recompute everything stop the "
                 f"application, delete its internal topics (`streams topics delete {names}`) and its state "
                 "directories, and try again; to move the offsets alone, give force (`--force`)",
                 group_id,
@@ -409,7 +409,7 @@ class Admin:
     def _rewind_stopped(
         self, group_id: str, targets: Mapping[TopicPartition, int | Shift]
     ) -> dict[TopicPartition, int]:
-        """Do with requests that Kafka has what a group without members allows."""
+        """Rewind a group without members, with Kafka's own requests."""
         described = self.describe_group(group_id)
         if described.members:
             raise error_for(
@@ -434,7 +434,7 @@ class Admin:
         return offsets
 
     def _partitions_of(self, group_id: str) -> list[TopicPartition]:
-        """Return all partitions of the topics that a group has committed, or shares out."""
+        """Return all partitions of the topics that a group has committed or assigns."""
         topics = {partition.topic for partition in self.committed_offsets(group_id)}
         described = self.describe_group(group_id)
         if described.protocol_type == CONSUMER_PROTOCOL_TYPE:
@@ -450,13 +450,13 @@ class Admin:
     # --- the end ----------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close; harmless when repeated."""
+        """Close the client; idempotent."""
         if not self._is_closed:
             self._is_closed = True
             self._network.close()
 
     def __enter__(self) -> "Admin":
-        """Return the admin; it is closed at the end of the block."""
+        """Return the client; it is closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -469,7 +469,7 @@ class Admin:
         return self._ask(Metadata(topics, allow_auto_topic_creation=False), MetadataResponse)
 
     def _ask_group(self, group_id: str, request: Request, kind: type[R]) -> R:
-        """Ask the coordinator of a group, wherever it is by the time that it answers."""
+        """Send a request to a group's coordinator, finding it again if it moves."""
 
         def attempt() -> R:
             found = self._ask(FindCoordinator(group_id), FindCoordinatorResponse)
@@ -484,7 +484,7 @@ class Admin:
         return self._repeated(attempt)
 
     def _ask_controller(self, request: Request, kind: type[R]) -> R:
-        """Ask whoever controls the cluster: nothing is done by others."""
+        """Send a request to the controller, the only broker that performs it."""
 
         def attempt() -> R:
             response = self._ask(request, kind)
@@ -495,19 +495,19 @@ class Admin:
         return self._repeated(attempt, when_lost=False)
 
     def _repeated(self, attempt: Callable[[], A], *, when_lost: bool = True) -> A:
-        """Make an attempt until it succeeds, fails for good, or time is over."""
-        patience = Patience(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
+        """Retry an attempt until it succeeds, fails for good or the timeout expires."""
+        deadline = Deadline(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
         settling, failures = Settling(self._network), 0
         while True:
             try:
                 return attempt()
             except BrokerError as error:
                 if isinstance(error, UnreachableError):
-                    # It was waited for already.
+                    # The attempt has waited already.
                     raise
                 is_lost = isinstance(error, DisconnectedError)
                 is_passing = error.code in self._network.traits.retriable or settling.excuses(error)
-                remaining_ms = patience.remaining_ms(has_progress=False)
+                remaining_ms = deadline.remaining_ms(has_progress=False)
                 if not remaining_ms or not (when_lost if is_lost else is_passing):
                     raise
                 failures += 1
@@ -523,7 +523,7 @@ class Admin:
 
 
 def _codes_of(response: Response) -> list[ErrorCode]:
-    """Return the error codes of an answer, be they one or many."""
+    """Return the error codes of a response, whether it has one or many."""
     found = getattr(response, "errors", None)
     if found is None:
         return [getattr(response, "error", ErrorCode.NONE)]

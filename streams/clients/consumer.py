@@ -1,7 +1,7 @@
-"""The consumer: reads topics alone or as member of a group, all of it inside ``poll``.
+"""The consumer: reads topics alone or as a member of a group; all work happens inside ``poll``.
 
-Membership, heartbeats, metadata, fetches and commits are done by the one thread that polls;
-only ``wakeup`` may be called from another.  A background heartbeat has its rules in ``heartbeat``.
+The polling thread does membership, heartbeats, metadata, fetches and commits; only ``wakeup``
+may be called from another thread.  ``heartbeat`` has the rules of the background heartbeat.
 Imports group and protocol.
 """
 
@@ -15,7 +15,7 @@ from streams.clients.errors import RequestTimeoutError, WakeupError, error_for
 from streams.clients.fetcher import Fetcher
 from streams.clients.heartbeat import BackgroundHeartbeat, ConsumerLock, exclusive
 from streams.clients.metadata import MetadataCache
-from streams.clients.network import Network, Patience
+from streams.clients.network import Deadline, Network
 from streams.clients.offsets import list_offsets, partitions_of, with_metadata
 from streams.clients.positions import Positions
 from streams.clients.records import BadRecord, GroupMetadata, OffsetAndTimestamp, decode_block
@@ -56,8 +56,7 @@ class Consumer:
     Args:
         broker: the embedded broker, or another ``Cluster``.
         group_id: the consumer group to join.
-        bootstrap_servers: in place of ``broker``, host:port of brokers of a Kafka cluster; ``security`` says how to
-            connect.
+        bootstrap_servers: in place of ``broker``, host:port of Kafka brokers; ``security`` has TLS and SASL.
         assignors: in order of preference, by default range and cooperative-sticky; all members of a group need one
             in common.
         clock: reads the time; a virtual one in tests.
@@ -66,7 +65,7 @@ class Consumer:
         options: single settings by name, such as ``max_poll_records=100``; the reference of settings lists them.
 
     Raises:
-        ConfigError: a setting is unknown or does not fit.
+        ConfigError: a setting is unknown or invalid.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class Consumer:
 
     @exclusive
     def subscribe(self, topics: Topics, listener: RebalanceListener | None = None) -> None:
-        """Share these topics with the other members of the group; replaces what was subscribed to before.
+        """Subscribe to topics as a member of the group, replacing the previous subscription.
 
         Names, Topic objects (whose types ``poll`` decodes) or one compiled pattern, matched
         against the whole name of every topic, also of those created later.
@@ -123,7 +122,7 @@ class Consumer:
 
     @exclusive
     def assign(self, partitions: Iterable[TopicPartition], topics: Iterable[Topic[Any, Any]] = ()) -> None:
-        """Read exactly these partitions, without the group's part; ``topics`` gives types to decode by.
+        """Assign partitions manually, without group membership; ``topics`` gives types for decoding.
 
         Raises:
             ConfigError: topics are subscribed to; unsubscribe first.
@@ -139,31 +138,31 @@ class Consumer:
 
     @exclusive
     def unsubscribe(self) -> None:
-        """Give everything up and leave the group."""
+        """Give up all partitions and leave the group."""
         self._check_open()
         if self._session is not None and not self._session.is_manual:
-            self._session.leave(self._patience(None))
+            self._session.leave(self._deadline(None))
         self._state.replace(())
         self._unconsumed.take_all()
         self._topics.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
-        """Return the topics subscribed to."""
+        """Return the subscribed topics."""
         return frozenset(self._topics.names)
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are read."""
+        """Return the assigned partitions."""
         return frozenset(self._state.partitions)
 
     @exclusive
     def enforce_rebalance(self, reason: str = "asked for by the application") -> None:
-        """Join the group again at the next ``poll``, so that its leader assigns anew."""
+        """Rejoin the group at the next ``poll``, so that the leader assigns again."""
         self._require_session("enforce_rebalance").member.request_rejoin(reason)
 
     @property
     @exclusive
     def group_metadata(self) -> GroupMetadata:
-        """The place in the group as of now; what a transaction that commits this consumer's offsets has to be given."""
+        """The current group metadata, for ``Producer.send_offsets_to_transaction``."""
         session = self._require_session("group_metadata")
         member = session.member
         config = member.config
@@ -183,7 +182,7 @@ class Consumer:
         """
         self._check_open()
         limit = self._settings.max_poll_records if max_records is None else max_records
-        patience = Patience(self._clock, self._clock.monotonic_ms() + max(0, timeout_ms))
+        deadline = Deadline(self._clock, self._clock.monotonic_ms() + max(0, timeout_ms))
         has_progress = True
         while True:
             self._check_wakeup()
@@ -193,18 +192,18 @@ class Consumer:
             has_progress = self._fetcher.send() > 0 or has_progress
             if taken:
                 return taken
-            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             if not remaining_ms and not has_progress:
                 return {}
-            # What has been sent just now may be answered at once: look before giving up.
+            # Requests sent just now may be answered at once: poll once more before returning.
             has_progress = self._network.poll(self._wait_ms(remaining_ms)) > 0
 
     @exclusive
     def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord[Any, Any]]:
-        """Return records as soon as there are any; typed where the topic is known with its types.
+        """Return records as soon as there are any, typed if the topic was subscribed to with types.
 
         Raises:
-            SerializationError: the first record at hand cannot be read; the position stays before it.
+            SerializationError: the next record cannot be decoded; the position stays at it.
             WakeupError, BrokerError: as ``poll_blocks``.
         """
         self._unconsumed.keep(self._state.partitions)
@@ -224,7 +223,7 @@ class Consumer:
         return records
 
     def __iter__(self) -> Iterator[ConsumerRecord[Any, Any]]:
-        """Iterate over records for ever; each counts as consumed when the next one is asked for."""
+        """Iterate over records without end; each counts as consumed when the next one is requested."""
         return self
 
     def __next__(self) -> ConsumerRecord[Any, Any]:
@@ -238,13 +237,13 @@ class Consumer:
 
     @exclusive
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing of these until ``resume``; membership goes on."""
+        """Return no records of these partitions until ``resume``; membership is kept."""
         for partition in partitions:
             self._assigned(partition).is_paused = True
 
     @exclusive
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out records of these again."""
+        """Return records of these partitions again."""
         for partition in partitions:
             self._assigned(partition).is_paused = False
 
@@ -256,7 +255,7 @@ class Consumer:
 
     @exclusive
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at an offset."""
+        """Continue at an offset."""
         if offset < 0:
             raise ConfigError(f"seek of {partition} to {offset}: offsets are not negative")
         self._assigned(partition).seek(offset)
@@ -264,24 +263,24 @@ class Consumer:
 
     @exclusive
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on at the first record that is left; no partition named means all."""
+        """Continue at the log start; without partitions, of all assigned ones."""
         self._request_reset(partitions, EARLIEST_TIMESTAMP)
 
     @exclusive
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on at what is written next; no partition named means all."""
+        """Continue at the log end; without partitions, of all assigned ones."""
         self._request_reset(partitions, LATEST_TIMESTAMP)
 
     @exclusive
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
-        """Return the offset of the next record to hand out, waiting until it is known."""
+        """Return the offset of the next record, waiting until it is known."""
         state = self._assigned(partition)
-        patience = self._patience(timeout_ms)
+        deadline = self._deadline(timeout_ms)
         has_progress = True
         while state.position is None:
             self._check_wakeup()
             has_progress = self._work() or has_progress
-            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             if not remaining_ms and not has_progress:
                 raise RequestTimeoutError(f"position of {partition}: not known in time; does the topic exist?")
             has_progress = self._network.poll(self._wait_ms(remaining_ms)) > 0
@@ -290,26 +289,26 @@ class Consumer:
         return state.position if unread is None else unread
 
     def known_end(self, partition: TopicPartition) -> int | None:
-        """Return the end of what may be read as the last fetch saw it, without asking; None before the first."""
+        """Return the end offset in the last fetch response, without a request; None before the first."""
         return None if (state := self._state.partitions.get(partition)) is None else state.known_end
 
     def take_news(self) -> set[TopicPartition]:
-        """Return the partitions whose known end or position has changed by a fetch since the last call."""
+        """Return the partitions whose known end or position a fetch has changed since the last call."""
         return self._fetcher.take_news()
 
     def known_partition_count(self, topic: str) -> int | None:
-        """Return how many partitions a topic has as far as was heard, without asking."""
+        """Return the partition count of a topic in the cached metadata, without a request."""
         return self._metadata.partition_count(topic)
 
     def known_position(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the next record to hand out, without waiting; None while it is not known."""
+        """Return the offset of the next record without waiting, None while it is not known."""
         return None if (state := self._state.partitions.get(partition)) is None else state.position
 
     @exclusive
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the first offset that is left of each partition."""
+        """Return the log start offset of each partition."""
         found = self._list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms)
         return {partition: offset for partition, (_, offset) in found.items()}
 
@@ -321,9 +320,9 @@ class Consumer:
         *,
         isolation_level: int | None = None,
     ) -> dict[TopicPartition, int]:
-        """Return the end of what may be read of each partition, by default at this consumer's isolation level.
+        """Return the end offset of each partition, by default at this consumer's isolation level.
 
-        That is the offset that is written next; READ_COMMITTED: the begin of the oldest open transaction.
+        That is the high watermark, with READ_COMMITTED the last stable offset.
         """
         found = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms, isolation_level)
         return {partition: offset for partition, (_, offset) in found.items()}
@@ -332,7 +331,7 @@ class Consumer:
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after a time (epoch milliseconds), None where there is none."""
+        """Return the first offset at or after a time (epoch milliseconds), None if there is none."""
         found = self._list_offsets(times, timeout_ms)
         return {
             partition: None if offset < 0 else OffsetAndTimestamp(offset, timestamp_ms)
@@ -341,23 +340,23 @@ class Consumer:
 
     @exclusive
     def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[TopicPartition]:
-        """Return the partitions of a topic; none where it does not exist."""
+        """Return the partitions of a topic, none if it does not exist."""
         self._check_open()
-        patience, is_allowed = self._patience(timeout_ms), self._settings.allow_auto_create_topics
-        return partitions_of(self._network, self._metadata, topic, patience, allow_auto_create=is_allowed)
+        deadline, is_allowed = self._deadline(timeout_ms), self._settings.allow_auto_create_topics
+        return partitions_of(self._network, self._metadata, topic, deadline, allow_auto_create=is_allowed)
 
     # --- commits ----------------------------------------------------------------------
 
     @exclusive
     def commit_sync(self, offsets: OffsetsToCommit | None = None, timeout_ms: int | None = None) -> None:
-        """Commit offsets, by default the positions, and wait until they are kept.
+        """Commit offsets, by default the positions, and wait for the response.
 
         Raises:
-            MemberFencedError: the group has gone on without this consumer; what it had may be another's.
-            RebalanceInProgressError: the group is settling who owns what; poll, then retry.
+            MemberFencedError: the consumer is out of the group; another member may own its partitions.
+            RebalanceInProgressError: the group is rebalancing; poll, then retry.
         """
         session = self._require_session("commit_sync")
-        session.commit_now(self._to_commit(offsets), self._patience(timeout_ms))
+        session.commit_now(self._to_commit(offsets), self._deadline(timeout_ms))
 
     @exclusive
     def commit_async(self, offsets: OffsetsToCommit | None = None, callback: CommitCallback | None = None) -> None:
@@ -373,7 +372,7 @@ class Consumer:
                 callback(due, error)
 
         if session.member.coordinator is None:
-            session.ensure_coordinator(self._patience(None))
+            session.ensure_coordinator(self._deadline(None))
         session.commit(due, done)
 
     @exclusive
@@ -382,24 +381,24 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the group's committed offsets; partitions without one are absent.
 
-        With "read_committed" it waits for open transactions that commit some of them.
+        With "read_committed" this waits for open transactions that commit some of them (KIP-447).
         """
         session = self._require_session("committed")
         return session.fetch_committed(
             tuple(partitions),
-            self._patience(timeout_ms),
+            self._deadline(timeout_ms),
             require_stable=isolation_level_of(self._settings) == READ_COMMITTED,
         )
 
     # --- the end ----------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Make a waiting or the next ``poll`` raise WakeupError; the one call for other threads."""
+        """Make the current or next ``poll`` raise WakeupError; the only thread-safe method."""
         self._is_woken = True
         self._network.wakeup()
 
     def close(self, timeout_ms: int = 30_000) -> None:
-        """Commit what auto-commit owes, give everything up, leave the group unless static; harmless when repeated."""
+        """Auto-commit if enabled, give up all partitions, leave the group unless static; idempotent."""
         if self._is_closed:
             return
         if self._heartbeat is not None:
@@ -407,7 +406,7 @@ class Consumer:
         self._timeout_ms = timeout_ms
         try:
             if self._session is not None and not self._session.is_manual:
-                self._session.leave(self._patience(timeout_ms))
+                self._session.leave(self._deadline(timeout_ms))
             else:
                 self._before_revoke()
         finally:
@@ -441,7 +440,7 @@ class Consumer:
         return lock, BackgroundHeartbeat(threads, lock, self._session.keep_alive, name)
 
     def _work(self) -> bool:
-        """Do everything but fetching; return whether something was done."""
+        """Do everything except fetching; return whether anything was done."""
         now = self._clock.monotonic_ms()
         while self._late_callbacks:
             self._late_callbacks.popleft()()
@@ -461,7 +460,7 @@ class Consumer:
         return has_progress
 
     def _wait_ms(self, remaining_ms: int) -> int:
-        """Return how long to wait for responses: until the first thing that is due by itself."""
+        """Return how long to wait for responses: until the next timer is due."""
         now = self._clock.monotonic_ms()
         due = [self._fetcher.next_retry_ms(now), self._positions.next_retry_ms(now)]
         if self._session is not None:
@@ -471,7 +470,7 @@ class Consumer:
         return max(0, min([remaining_ms, *(at - now for at in due if at is not None)]))
 
     def _topics_of_interest(self) -> frozenset[str] | None:
-        """Return the topics to know about, None for all."""
+        """Return the topics whose metadata is needed, None for all."""
         if self._topics.pattern is not None:
             return None
         topics = self._state.topics().union(self._topics.names)
@@ -480,7 +479,7 @@ class Consumer:
     def _on_metadata(self) -> None:
         session, interest = self._session, self._topics
         if session is None or (session.is_manual and interest.pattern is None):
-            # Group members wait for their topics to be made; who names a partition means one that is there.
+            # Group members wait until their topics are created; an assigned partition has to exist.
             if self._clock.monotonic_ms() >= self._settled_ms:
                 self._absent = [p for p in self._state.partitions if not self._metadata.exists(p)]
             return
@@ -502,7 +501,7 @@ class Consumer:
     def _before_revoke(self) -> None:
         session = self._session
         if session is not None and self._settings.enable_auto_commit:
-            session.commit_quietly(self._to_commit(None), self._patience(None))
+            session.commit_quietly(self._to_commit(None), self._deadline(None))
         self._unconsumed.drop([partition for partition, state in self._state.partitions.items() if state.is_leaving])
 
     def _to_commit(self, offsets: OffsetsToCommit | None) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -517,7 +516,7 @@ class Consumer:
     ) -> dict[TopicPartition, tuple[int, int]]:
         self._check_open()
         level = isolation_level_of(self._settings) if isolation_level is None else isolation_level
-        return list_offsets(self._network, self._metadata, times, self._patience(timeout_ms), level)
+        return list_offsets(self._network, self._metadata, times, self._deadline(timeout_ms), level)
 
     def _request_reset(self, partitions: Iterable[TopicPartition], to: int) -> None:
         chosen = list(partitions) or list(self._state.partitions)
@@ -538,9 +537,9 @@ class Consumer:
             raise ConfigError(f"{verb} needs a group: make the consumer with group_id=..., or use assign()")
         return self._session
 
-    def _patience(self, timeout_ms: int | None) -> Patience:
+    def _deadline(self, timeout_ms: int | None) -> Deadline:
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        return Patience(self._clock, self._clock.monotonic_ms() + timeout_ms)
+        return Deadline(self._clock, self._clock.monotonic_ms() + timeout_ms)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -1,4 +1,4 @@
-"""What the parts of one consumer share.  Imports core."""
+"""State shared by the parts of one consumer.  Imports core."""
 
 from attrs import frozen
 
@@ -11,7 +11,7 @@ from streams.core.clock import Clock
 
 @frozen(eq=False)
 class ConsumerParts:
-    """One consumer's network, time, partitions, metadata and settings; ``group_id`` is empty without a group."""
+    """Network, clock, partitions, metadata and settings of one consumer; ``group_id`` is empty without a group."""
 
     network: Network
     clock: Clock

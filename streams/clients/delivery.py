@@ -1,4 +1,4 @@
-"""What a producer returns at once: the promise of a place in the log.  Imports core only."""
+"""The future that a producer returns: the offset of a record or block.  Imports core only."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,17 +9,17 @@ from streams.core.user_code import refuse_result, refuse_unawaited
 
 
 class DeliveryDriver(Protocol):
-    """Whoever can get deliveries done: the producer."""
+    """The part of a producer that completes deliveries."""
 
     def await_delivery(self, delivery: "Delivery", timeout_ms: int | None) -> None:
-        """Send and receive until the delivery is done."""
+        """Send and receive until a delivery is done."""
         ...
 
 
 class Delivery:
-    """A record, or a block of them, on its way; a future without threads of its own.
+    """A future for a record or a block in flight, without threads of its own.
 
-    Waiting for the ``result`` drives the producer, so that no background work is needed.
+    Waiting for ``result`` drives the producer, so that no background thread is needed.
     """
 
     __slots__ = (
@@ -41,7 +41,7 @@ class Delivery:
         sequence: int,
         on_refused: "Callable[[Block, BrokerError], None] | None" = None,
     ) -> None:
-        #: Takes what the broker refuses of a block, record by record, and what it does not take in time.
+        #: Called with each record of a block that the broker refuses or does not accept in time.
         self.on_refused = on_refused
         self.partition = partition
         self.sequence = sequence
@@ -53,15 +53,15 @@ class Delivery:
         self._parts = 1
 
     def done(self) -> bool:
-        """Whether it is acknowledged or has failed."""
+        """Whether the delivery is acknowledged or has failed."""
         return self._is_done
 
     def result(self, timeout_ms: int | None = None) -> RecordMetadata:
-        """Wait and return the place in the log; of a block, that of its first record.
+        """Wait and return the offset and timestamp, of a block those of its first record.
 
         Raises:
-            RecordTooLargeError, UnknownTopicError, BrokerError: it was refused.
-            RequestTimeoutError: nothing is known in time.
+            RecordTooLargeError, UnknownTopicError, BrokerError: the broker refused it.
+            RequestTimeoutError: no response came in time.
         """
         error = self.exception(timeout_ms)
         if error is not None:
@@ -73,34 +73,34 @@ class Delivery:
         return self.result(timeout_ms).offset
 
     def exception(self, timeout_ms: int | None = None) -> BrokerError | None:
-        """Wait and return why it has failed, None if it has not."""
+        """Wait and return the error, None on success."""
         if not self._is_done:
             self._driver.await_delivery(self, timeout_ms)
         return self._error
 
     def add_done_callback(self, callback: Callable[["Delivery"], None]) -> None:
-        """Have a function called when it is done, by whichever thread drives the producer; at once if it is.
+        """Call a function when the delivery is done, on the thread that drives the producer; at once if it is done.
 
         Raises:
-            ConfigError: the function is async or a generator, which nobody would run.
+            ConfigError: the function is async or a generator, which would never run.
         """
         refuse_unawaited(callback, "callback of a delivery", error=ConfigError)
         if self._callbacks is None:
             self._callbacks = []
         self._callbacks.append(callback)
-        # Looked at after the callback is in: who takes it out calls it, this thread or the driving one.
+        # Checked after adding the callback: the thread that removes it calls it, this one or the driving one.
         if self._is_done:
             self._call_back()
 
     def divide(self, parts: int) -> None:
-        """Tell that it is acknowledged in so many parts, which were one; the producer's to call."""
+        """Expect acknowledgements in this many parts instead of one; called by the producer."""
         self._parts += parts - 1
 
     def fulfil(self, offset: int) -> None:
-        """Tell that it, or a part of it, is acknowledged at an offset; the producer's to call."""
+        """Acknowledge the delivery, or a part of it, at an offset; called by the producer."""
         if self._is_done:
             return
-        # The first record's place is that of the block; parts may be acknowledged in any order.
+        # The offset of the block is its first record's; parts may be acknowledged in any order.
         self._offset = offset if self._offset < 0 else min(self._offset, offset)
         self._parts -= 1
         if self._parts:
@@ -110,7 +110,7 @@ class Delivery:
             self._call_back()
 
     def fail(self, error: BrokerError) -> None:
-        """Tell that it, or a part of it, has failed; the producer's to call."""
+        """Fail the delivery, or a part of it; called by the producer."""
         if self._is_done:
             return
         self._error = error

@@ -1,4 +1,4 @@
-"""Errors of clients, and which error stands for which code.  Imports core and protocol."""
+"""Errors of clients and their protocol error codes.  Imports core and protocol."""
 
 from typing import Final
 
@@ -17,22 +17,22 @@ from streams.protocol.wire.errors import EncodingError, UnsupportedVersionError
 
 
 class RequestTimeoutError(BrokerError, TimeoutError):
-    """No answer within the time; whether the broker has acted is not known."""
+    """No response within the timeout; the broker may or may not have acted."""
 
 
 class DisconnectedError(RequestTimeoutError):
-    """A broker cannot be reached, or was lost before its answer; whether it has acted is not known."""
+    """A broker cannot be reached, or disconnected before its response; it may or may not have acted."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.NETWORK_EXCEPTION)
 
 
 class UnreachableError(DisconnectedError):
-    """No broker could be reached in the time that is meant for it; nothing was asked."""
+    """No broker could be reached within the timeout; nothing was sent."""
 
 
 class AuthenticationError(BrokerError):
-    """The broker does not believe who the client is, or the client not who the broker is; repeating is useless."""
+    """The broker rejects the client's credentials, or the client the broker's proof; not retriable."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.SASL_AUTHENTICATION_FAILED)
@@ -43,7 +43,7 @@ class WakeupError(StreamsError):
 
 
 class NoOffsetError(BrokerError):
-    """A partition without committed offset where no reset policy applies; ``partitions`` names all such."""
+    """Partitions have no committed offset and no reset policy applies; ``partitions`` names them."""
 
     def __init__(self, message: str, partitions: tuple[TopicPartition, ...]) -> None:
         super().__init__(message, code=ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -59,11 +59,11 @@ class TopicExistsError(BrokerError):
 
 
 class GroupExistsError(BrokerError):
-    """A group to be created already exists, and is not the same."""
+    """A group to be created already exists with other settings."""
 
 
 class StatefulGroupError(StreamsError):
-    """Offsets are not moved on their own: the group is an application with state that would not move with them.
+    """The group is an application with state that would not be rewound with its offsets.
 
     Fields: ``group_id``, ``changelogs`` (the topics that hold the state).
     """
@@ -75,7 +75,7 @@ class StatefulGroupError(StreamsError):
 
 
 class GroupNotEmptyError(BrokerError):
-    """A group that has members cannot be deleted, nor its offsets altered from outside."""
+    """The group has members, so it cannot be deleted and its offsets cannot be altered."""
 
 
 _CLASSES: dict[ErrorCode, type[BrokerError]] = {
@@ -114,9 +114,9 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.INVALID_PARTITIONS: "the number of partitions can only grow and must be at least 1",
 }
 
-#: Codes after which another broker may coordinate a group or a transactional id, or the same one be ready.
+#: Codes after which to look the coordinator up again: it has moved or is not ready.
 COORDINATOR_MOVED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-#: Codes after which no other answer will come: the client is not allowed.
+#: Codes of missing authorization, which are not retriable.
 FORBIDDEN: Final = frozenset(
     {
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -125,7 +125,7 @@ FORBIDDEN: Final = frozenset(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-#: Codes after which another broker may lead a partition: metadata will tell.
+#: Codes after which to refresh metadata: another broker may lead the partition.
 LEADER_MOVED: Final = frozenset(
     {
         ErrorCode.BROKER_NOT_AVAILABLE,
@@ -155,20 +155,20 @@ RETRIABLE: Final = frozenset(
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same request may succeed a little later: unanswered, or the way to the broker has failed."""
+    """Whether the request is retriable: it timed out, or the connection failed."""
     if isinstance(error, BrokerError) and error.code in RETRIABLE:
         return True
     return isinstance(error, (RequestTimeoutError, OSError)) or isinstance(error.__cause__, OSError)
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether repeating is useless: the request cannot be said or is too large, or the client is not let in."""
+    """Whether the request is not retriable: unsupported, too large, or authentication failed."""
     kinds = (AuthenticationError, EncodingError, RecordTooLargeError, UnsupportedVersionError)
     return isinstance(error, kinds) or isinstance(error.__cause__, kinds)
 
 
 def error_for(code: ErrorCode, what: str, detail: str = "") -> BrokerError:
-    """Return the error for a code; ``what`` says what was refused."""
+    """Return the error for a code; ``what`` names the refused request."""
     kind = _CLASSES.get(code, BrokerError)
     advice = _ADVICE.get(code, "")
     reason = "; ".join(part for part in (detail, advice) if part) or "the broker refused"
@@ -176,7 +176,7 @@ def error_for(code: ErrorCode, what: str, detail: str = "") -> BrokerError:
 
 
 def as_error(failure: Exception, what: str) -> BrokerError:
-    """Return what a connection failed with as an error of ours."""
+    """Return a connection's failure as an error of this library."""
     if isinstance(failure, BrokerError):
         return failure
     if isinstance(failure, (EncodingError, UnsupportedVersionError)):

@@ -1,8 +1,8 @@
-"""Fetches: one block ahead for each fetchable partition, handed out in turn.
+"""Fetches: one block ahead for each fetchable partition, returned round-robin.
 
-A partition is asked for while it has a position, is not paused, and has nothing prefetched
-or under way; partitions with different pace therefore do not wait for each other.  The
-position moves when records are handed out, not when they arrive.  Imports protocol and core.
+A partition is fetched while it has a position, is not paused, and has nothing prefetched or in
+flight, so that a slow partition does not hold up others.  The position moves when records are
+returned, not when they arrive.  Imports protocol and core.
 """
 
 import logging
@@ -32,7 +32,7 @@ from streams.protocol.wire import EncodedBlock
 
 log = logging.getLogger(__name__)
 
-#: Wait of a fetch while other partitions have records.
+#: Maximum wait of a fetch while other partitions have records.
 _SHORT_WAIT_MS = 5
 #: How long after the last records a consumer counts as idle.
 _IDLE_AFTER_MS = 500
@@ -42,7 +42,7 @@ _IDLE_AFTER_MS = 500
 class _Prefetched:
     """Blocks that continue ``state`` at ``position``; ``ends`` are the positions after each of them.
 
-    Those may lie behind the block's last record: markers and aborted records are left out.
+    Those may be after the block's last record: markers and aborted records are omitted.
     """
 
     state: PartitionState
@@ -52,7 +52,7 @@ class _Prefetched:
 
 
 class Fetcher:
-    """Fetch requests of one consumer and what they have brought."""
+    """Fetch requests and prefetched blocks of one consumer."""
 
     def __init__(self, parts: ConsumerParts) -> None:
         settings = parts.settings
@@ -69,11 +69,11 @@ class Fetcher:
         self._prefetched: dict[TopicPartition, _Prefetched] = {}
         self._in_flight: dict[TopicPartition, tuple[PartitionState, int]] = {}
         self._retry_at_ms: dict[int, int] = {}
-        #: Records have come a moment ago.
+        #: Whether records have arrived recently.
         self._busy_until_ms = 0
         self._errors: list[tuple[TopicPartition, PartitionState, int, BrokerError]] = []
         self._news: set[TopicPartition] = set()
-        #: Count of changes since which there was nothing to ask for; None: it has to be looked.
+        #: Change count at which there was nothing to fetch; None if unknown.
         self._resting_at: int | None = None
         self.needs_metadata = False
 
@@ -83,15 +83,15 @@ class Fetcher:
         return news
 
     def send(self) -> int:
-        """Ask for the next block of every fetchable partition; return how many requests went out."""
+        """Fetch the next block of every fetchable partition; return the number of requests sent."""
         changes = self._subscription.changes.count
         if self._resting_at == changes:
             return 0
         by_node: dict[int, dict[TopicPartition, int]] = {}
         now_ms = self._clock.monotonic_ms()
         max_wait_ms = self._max_wait_ms
-        # A connection answers in turn: who waits long at the end of one partition keeps the next fetch waiting of
-        # those that will be wanted in a moment.
+        # A connection answers in order: a long wait at the end of one partition would delay the next fetch of the
+        # others.
         others_wait_ms = min(max_wait_ms, _SHORT_WAIT_MS) if now_ms < self._busy_until_ms else max_wait_ms
         is_complete = not self._retry_at_ms
         for partition, state in self._subscription.partitions.items():
@@ -120,7 +120,7 @@ class Fetcher:
         return sent
 
     def take(self, limit: int) -> dict[TopicPartition, list[Block]]:
-        """Hand out up to ``limit`` records and move the positions past them.
+        """Return up to ``limit`` records and move the positions past them.
 
         Raises:
             BrokerError: a partition cannot be fetched; each error is raised once.
@@ -142,18 +142,18 @@ class Fetcher:
                 taken[partition] = blocks
                 self._news.add(partition)
             if entry.blocks:
-                # At the end of the row: the others are served before it is again.
+                # To the end of the queue: the other partitions are served first.
                 self._prefetched[partition] = entry
         return taken
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what was prefetched of these."""
+        """Drop the prefetched blocks of these partitions."""
         self._resting_at = None
         for partition in partitions:
             self._prefetched.pop(partition, None)
 
     def next_retry_ms(self, now_ms: int) -> int | None:
-        """Return when a node that has failed may be asked again."""
+        """Return when a failed node may be retried."""
         return min((at for at in self._retry_at_ms.values() if at > now_ms), default=None)
 
     # --- inside -----------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Fetcher:
             block = entry.blocks.popleft()
             error = _unreadable(partition, block, entry.ends[0])
             if error is not None:
-                # What lies before it is handed out; it is fetched again, and told again, until somebody goes past it.
+                # Blocks before it are returned.  It is fetched and reported again until the application seeks past it.
                 entry.blocks.clear()
                 self._errors.append((partition, entry.state, entry.position, error))
                 break
@@ -213,7 +213,7 @@ class Fetcher:
                 return
             for partition, fetched in response.partitions.items():
                 state, position = asked[partition]
-                # Since it was asked the partition may have gone, or the position have been moved.
+                # Since the request the partition may have been revoked, or the position changed.
                 if self._subscription.partitions.get(partition) is state and state.position == position:
                     self._receive(node, partition, state, position, fetched)
             if len(response.partitions) < len(asked):
@@ -224,7 +224,7 @@ class Fetcher:
     def _note_ends(
         self, asked: Mapping[TopicPartition, tuple[PartitionState, int]], answered: Container[TopicPartition]
     ) -> None:
-        """Note of partitions that are not in an answer that their log ends at the position asked for."""
+        """Record the fetch position as the log end of partitions that the response omits."""
         for partition, (state, position) in asked.items():
             if (
                 (state.known_end != position or state.told_at != position)
@@ -252,7 +252,7 @@ class Fetcher:
                 elif entry.ends:
                     entry.ends[-1] = end
                 else:
-                    # Nothing of it is handed out: the position moves past it at once.
+                    # Nothing of it is returned: the position moves past it at once.
                     entry.position = state.position = end
             if entry.blocks:
                 self._prefetched[partition] = entry
@@ -263,7 +263,9 @@ class Fetcher:
         elif fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._reset_policy is not None:
                 log.warning(
-                    "the log of %s does not hold offset %s; the reset policy says where to go on", partition, position
+                    "the log of %s does not hold offset %s; the reset policy decides where to continue",
+                    partition,
+                    position,
                 )
                 state.request_reset(self._reset_policy)
             else:
@@ -277,7 +279,7 @@ class Fetcher:
             self._errors.append((partition, state, position, error))
 
     def _is_passing(self, code: ErrorCode) -> bool:
-        """Whether it may be well a little later, or elsewhere; what is damaged stays so."""
+        """Whether the error may pass on a retry or on another replica; damaged data stays damaged."""
         return code in self._network.traits.retriable and code is not ErrorCode.CORRUPT_MESSAGE
 
     def _retry_later(self, node: int) -> None:
@@ -286,7 +288,7 @@ class Fetcher:
 
 
 def _unreadable(partition: TopicPartition, block: Block, end: int) -> UnreadableBatchError | None:
-    """Decode the columns of a block, which comes as it was sent; return what is wrong with them."""
+    """Decode the columns of a block, which arrives encoded; return the error, if any."""
     if not isinstance(block, EncodedBlock):
         return None
     try:
@@ -294,8 +296,8 @@ def _unreadable(partition: TopicPartition, block: Block, end: int) -> Unreadable
     except BrokerError as error:
         offset = block.header.base_offset
         return UnreadableBatchError(
-            f"{partition}: the records from offset {offset} up to {end - 1} cannot be read: {error}. They stop whoever "
-            f"reads this partition; to go on without them seek to {end}, commit {end} for the group, or delete the "
+            f"{partition}: the records from offset {offset} up to {end - 1} cannot be read: {error}. Every consumer "
+            f"stops there; to skip them seek to {end}, commit {end} for the group, or delete the "
             f"records below {end}",
             code=error.code,
             partition=partition,
@@ -306,14 +308,14 @@ def _unreadable(partition: TopicPartition, block: Block, end: int) -> Unreadable
 
 
 def _end_of(block: Block) -> int:
-    """Return the offset after a block; of a stored batch it counts what compaction has taken away, be it all."""
+    """Return the offset after a block, counting records of a stored batch that compaction has removed."""
     if isinstance(block, EncodedBlock):
         return block.next_offset
     return block.offsets[-1] + 1 if len(block) else 0
 
 
 def _from_position(partition: TopicPartition, blocks: Iterable[Block], position: int) -> Iterable[tuple[Block, int]]:
-    """Yield what lies at or after the position, and where it ends: a stored batch may begin before it."""
+    """Yield the records at or after the position with their end: a stored batch may begin before it."""
     for block in blocks:
         end = _end_of(block)
         if end <= position:
@@ -326,7 +328,7 @@ def _from_position(partition: TopicPartition, blocks: Iterable[Block], position:
 def _marked(
     blocks: Iterable[tuple[Block, int]], aborted: Sequence[AbortedTransaction]
 ) -> Iterable[tuple[Block, int, bool]]:
-    """Yield each block, its end, and whether it is to be read: markers are not, nor what was aborted (KIP-98)."""
+    """Yield each block, its end, and whether to return it: not markers and aborted records (KIP-98)."""
     due = deque(sorted(aborted, key=attrgetter("first_offset")))
     open_ids: set[int] = set()
     for block, end in blocks:
@@ -337,7 +339,7 @@ def _marked(
         while due and due[0].first_offset < end:
             open_ids.add(due.popleft().producer_id)
         if stamp.is_control:
-            # The one marker that ends what is aborted; of others its producer has nothing open.
+            # Only an abort marker matters: with any other its producer has no aborted records here.
             open_ids.discard(stamp.producer_id)
         is_aborted = stamp.is_transactional and stamp.producer_id in open_ids
         yield block, end, bool(len(block)) and not stamp.is_control and not is_aborted

@@ -1,11 +1,10 @@
-"""A thread that keeps a consumer's membership while the application is busy with its records.
+"""The background heartbeat of a consumer, for applications that poll rarely.
 
-Lock rules, stated here and nowhere else: whoever uses the insides of a consumer holds its guard.  The
-application's thread takes it for the length of each call, calls within calls included (a listener that
-commits), and waits for it if need be; the background takes it only when it is free, for one beat, in
-which it never waits.  ``poll`` holds it while it waits, and beats itself.  What belongs to the
-application - listeners, callbacks, assignors, errors - is left for its next ``poll``; only ``wakeup``
-needs no guard.  Imports core only.
+Lock rules: every access to a consumer's internals holds its guard.  The application's thread takes it for
+each call, reentrantly (a listener may commit), and waits for it.  The background thread takes it
+only when it is free, for one heartbeat, and never waits inside.  ``poll`` holds it while it waits, and
+sends heartbeats itself.  Listeners, callbacks, assignors and errors are left for the application's
+next ``poll``.  Only ``wakeup`` needs no guard.  Imports core only.
 """
 
 import logging
@@ -20,25 +19,25 @@ log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# A beat is over in moments: who waits for its end looks again that often.
+# Interval at which the application's thread checks whether a short heartbeat is over.
 _LOOK_MS: Final = 10
-# How long closing waits for the thread, which has been woken.
+# Longest wait of ``close`` for the woken thread.
 _CLOSE_MS: Final = 5_000
 
 
 class ConsumerLock:
-    """Lets in the application's thread, as often as it likes, or the background."""
+    """A lock held by the application's thread, reentrantly, or by the background thread."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
         self._lock = threading.Lock()
         self._depth = 0
         self._freed: Signal | None = None
-        #: Whether it is the background that is in.
+        #: Whether the background thread holds it.
         self.is_background = False
 
     def __enter__(self) -> None:
-        """Let the application in, when the background is out."""
+        """Acquire for the application's thread, waiting for the background thread."""
         while True:
             with self._lock:
                 if not self.is_background or self._depth:
@@ -48,12 +47,12 @@ class ConsumerLock:
             signal.wait(_LOOK_MS)
 
     def __exit__(self, *_: object) -> None:
-        """Let the application out."""
+        """Release for the application's thread."""
         with self._lock:
             self._depth -= 1
 
     def try_enter(self) -> bool:
-        """Let the background in, if nobody is."""
+        """Acquire for the background thread if the lock is free; return whether it was."""
         with self._lock:
             if self._depth or self.is_background:
                 return False
@@ -61,7 +60,7 @@ class ConsumerLock:
             return True
 
     def leave(self) -> None:
-        """Let the background out."""
+        """Release for the background thread."""
         with self._lock:
             self.is_background = False
             signal, self._freed = self._freed, None
@@ -70,13 +69,13 @@ class ConsumerLock:
 
 
 class Locked(Protocol):
-    """Something with a guard, None where there is no background."""
+    """An object with a guard, None without a background thread."""
 
     _lock: ConsumerLock | None
 
 
 def exclusive(method: F) -> F:
-    """Have a method hold the guard of its object."""
+    """Decorate a method to hold its object's guard."""
 
     @wraps(method)
     def guarded(self: Locked, *args: Any, **keywords: Any) -> Any:
@@ -90,7 +89,7 @@ def exclusive(method: F) -> F:
 
 
 class BackgroundHeartbeat:
-    """The thread: calls ``beat`` when the application is out, then sleeps for the time that it returns."""
+    """The thread: calls ``beat`` when the guard is free, then sleeps for the returned milliseconds."""
 
     def __init__(self, threads: Threads, lock: ConsumerLock, beat: Callable[[], int], name: str) -> None:
         self._lock = lock
@@ -99,7 +98,7 @@ class BackgroundHeartbeat:
         self._worker: Worker = threads.start(name, self._run)
 
     def close(self) -> None:
-        """End the thread; called without the guard."""
+        """Stop the thread; call without the guard."""
         self._end.set()
         self._worker.join(_CLOSE_MS)
 
@@ -110,7 +109,7 @@ class BackgroundHeartbeat:
                 try:
                     wait_ms = self._beat()
                 except Exception:
-                    # The application meets the same in its next poll; until then the membership must not lapse.
+                    # The application's next poll raises the same error; until then the membership must not expire.
                     log.exception("a heartbeat in the background has failed")
                 finally:
                     self._lock.leave()

@@ -1,8 +1,8 @@
-"""Which topics are internal ones of an application: told by their names, as Kafka Streams gives them.
+"""Recognition of an application's internal topics by Kafka Streams' naming scheme.
 
-``<application id>-<store>-changelog`` and ``<application id>-<name>-repartition`` may also be those of an
-application whose id is longer: of ``shop-eu`` rather than ``shop``.  A group with that longer id decides, but
-for names that are generated, which no application id begins with.  Pure.
+``<application id>-<store>-changelog`` and ``<application id>-<name>-repartition`` may also belong to an
+application with a longer id: to ``shop-eu`` rather than ``shop``.  If a group with that longer id exists, the topic
+is its own.  Generated names are unambiguous, since no application id contains them.  Pure.
 """
 
 import re
@@ -12,16 +12,16 @@ from attrs import frozen
 
 _CHANGELOG = "-changelog"
 _REPARTITION = ("-repartition", "-subscription-registration-topic", "-subscription-response-topic")
-#: How bounded runs keep a topic: one part per writing task.
+#: Name of a topic's part per writing task in bounded runs.
 _LANES = ".lanes"
-#: Group in which a bounded run notes how far lanes are merged.
+#: Group in which a bounded run commits how far lanes are merged.
 LANES_GROUP = "-lanes"
 _GENERATED = re.compile(r"K(?:STREAM|TABLE)-.*\d{10}")
 
 
 @frozen
 class InternalTopic:
-    """A topic that an application has made; ``store`` is named of a changelog, ``topic`` of all others."""
+    """A topic created by an application; a changelog has ``store``, all others ``topic``."""
 
     name: str
     store: str | None = None
@@ -29,7 +29,7 @@ class InternalTopic:
 
 
 def is_generated(name: str) -> bool:
-    """Whether the name of a store or node was made up by the DSL.
+    """Whether the DSL generated the name of a store or node.
 
     >>> is_generated("KSTREAM-AGGREGATE-STATE-STORE-0000000003"), is_generated("totals")
     (True, False)
@@ -38,7 +38,7 @@ def is_generated(name: str) -> bool:
 
 
 def internal_topics(application_id: str, topics: Iterable[str], groups: Iterable[str]) -> list[InternalTopic]:
-    """Return the internal topics of an application among all of a cluster; ``groups`` are the ids of its groups.
+    """Return an application's internal topics among a cluster's; ``groups`` are the group ids of the cluster.
 
     >>> names = ["shop-sums-changelog", "shop-eu-sums-changelog", "orders"]
     >>> [found.store for found in internal_topics("shop", names, ["shop", "shop-eu"])]

@@ -1,4 +1,4 @@
-"""What a client knows of topics: partition counts and leaders as last heard.  Imports protocol and core."""
+"""Cached topic metadata: partition counts and leaders.  Imports protocol and core."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,17 +11,17 @@ from streams.protocol.messages import ErrorCode, MetadataResponse, TopicMetadata
 
 @define(eq=False)
 class MetadataCache:
-    """Topics by name; absent are those that do not exist or were never asked for."""
+    """Cached topics by name; those that do not exist or were never requested are absent."""
 
     topics: dict[str, TopicMetadata] = field(factory=dict)
     brokers: dict[int, str] = field(factory=dict)
-    #: Why topics that were asked for are not known.
+    #: Errors of requested topics that are not known.
     refused: dict[str, ErrorCode] = field(factory=dict)
 
     def update(self, response: MetadataResponse, asked: Sequence[str] | None) -> None:
-        """Take an answer to a request for these topics; None = all.
+        """Apply the response to a request for these topics, None = all.
 
-        What a broker cannot tell for the moment stays as it was.
+        Topics with a transient error keep their cached metadata.
         """
         self.brokers = dict(response.brokers)
         refused = {topic.name: topic.error for topic in response.topics if topic.error is not ErrorCode.NONE}
@@ -33,20 +33,20 @@ class MetadataCache:
         self.topics.update((topic.name, topic) for topic in response.topics if topic.error is ErrorCode.NONE)
 
     def why_unknown(self, topic: str) -> ErrorCode:
-        """Return why a topic is not known."""
+        """Return the error of a topic that is not known."""
         return self.refused.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def partition_count(self, topic: str) -> int | None:
-        """Return how many partitions a topic has, None where it is not known."""
+        """Return the partition count of a topic, None if unknown."""
         found = self.topics.get(topic)
         return None if found is None else len(found.leaders)
 
     def counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return the partition count of those topics that are known."""
+        """Return the partition counts of the known topics."""
         return {topic: len(self.topics[topic].leaders) for topic in sorted(topics) if topic in self.topics}
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """Return the node that leads a partition, None where it is not known."""
+        """Return the node id of a partition's leader, None if unknown."""
         found = self.topics.get(partition.topic)
         if found is None or not 0 <= partition.partition < len(found.leaders):
             return None
@@ -54,5 +54,5 @@ class MetadataCache:
         return None if leader < 0 else leader
 
     def exists(self, partition: TopicPartition) -> bool:
-        """Return whether a partition is known, be it without a leader for the moment."""
+        """Return whether a partition is known, with or without a leader."""
         return 0 <= partition.partition < (self.partition_count(partition.topic) or 0)

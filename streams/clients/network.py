@@ -17,10 +17,10 @@ from streams.protocol.transport import Connection, Traits
 
 R = TypeVar("R", bound=Response)
 
-#: Takes what has come of a request.
+#: Called with the response or the error of a request.
 Callback: TypeAlias = Callable[[Response | Exception], None]
 
-#: Any broker will do.
+#: Node id that means any broker.
 ANY_NODE: Final = -1
 
 #: A broker that is alone: the embedded one.  It knows every topic, and no other one can take its partitions over.
@@ -28,13 +28,13 @@ ONE_BROKER: Final = Traits(0, RETRIABLE)
 #: A cluster.  A new topic takes a moment to be known everywhere; after a disk failure another broker may lead.
 SEVERAL_BROKERS: Final = Traits(3_000, RETRIABLE | {ErrorCode.STORAGE_ERROR})
 
-# Under a virtual clock waiting takes no time: so many fruitless polls in a row mean that nothing will come.
+# Under a virtual clock waiting takes no time: this many polls without progress mean that nothing will come.
 _FRUITLESS_LIMIT: Final = 100
 
 
 @define(eq=False)
-class Patience:
-    """Ends a wait at its deadline, or when time does not pass while nothing comes."""
+class Deadline:
+    """The deadline of a wait, which also ends when the clock stands still without progress."""
 
     _clock: Clock
     deadline_ms: int
@@ -42,7 +42,7 @@ class Patience:
     _fruitless: int = 0
 
     def remaining_ms(self, *, has_progress: bool) -> int:
-        """Return how long to wait on, 0 when the wait is over."""
+        """Return the remaining milliseconds, 0 when the wait is over."""
         now = self._clock.monotonic_ms()
         if has_progress or now != self._seen_ms:
             self._fruitless = 0
@@ -56,13 +56,13 @@ class Patience:
 
 @frozen
 class Backoff:
-    """How long to wait before the next attempt: doubled each time, up to a maximum (KIP-580 without jitter)."""
+    """Exponential backoff between attempts, up to a maximum (KIP-580 without jitter)."""
 
     base_ms: int = 100
     max_ms: int = 1_000
 
     def after(self, attempts: int) -> int:
-        """Return the wait after so many failed attempts, the first being 1."""
+        """Return the wait in milliseconds after this many failed attempts, at least 1."""
         return min(max(self.base_ms, self.max_ms), self.base_ms << min(max(0, attempts - 1), 20))
 
 
@@ -75,7 +75,7 @@ class _Pending:
 
 
 class Network:
-    """One client's requests that are under way."""
+    """The in-flight requests of one client."""
 
     def __init__(self, connection: Connection, clock: Clock, *, request_timeout_ms: int = 30_000) -> None:
         self._connection = connection
@@ -88,7 +88,7 @@ class Network:
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for an answer."""
+        """Number of requests without a response."""
         return len(self._pending) + len(self._unsent)
 
     def now_ms(self) -> int:
@@ -98,13 +98,13 @@ class Network:
     def send(
         self, node_id: int, request: Request, on_done: Callback | None = None, *, timeout_ms: int | None = None
     ) -> None:
-        """Send; ``on_done`` gets the response, or the error that came instead, in a later ``poll``."""
+        """Send a request; a later ``poll`` calls ``on_done`` with the response or the error."""
         timeout_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         try:
             correlation_id = self._connection.send(node_id, request)
         except Exception as error:  # noqa: BLE001
-            # Whatever the way to the broker fails with: who asked is told, in his own ``poll``.
+            # Any failure of the transport is passed to the callback, in its ``poll``.
             self._unsent.append((on_done, error))
             return
         self._pending[correlation_id] = _Pending(request, node_id, deadline_ms, on_done)
@@ -112,7 +112,7 @@ class Network:
             self._next_deadline_ms = deadline_ms
 
     def poll(self, timeout_ms: int) -> int:
-        """Hand out what has come, waiting up to the timeout for the first; return how many callbacks ran."""
+        """Run callbacks of arrived responses, waiting up to the timeout for the first; return how many ran."""
         unsent, self._unsent = self._unsent, []
         if self._next_deadline_ms is not None and timeout_ms:
             timeout_ms = min(timeout_ms, max(0, self._next_deadline_ms - self._clock.monotonic_ms()))
@@ -122,7 +122,7 @@ class Network:
                 callback(error)
         for correlation_id, response in arrived:
             pending = self._pending.pop(correlation_id, None)
-            # What is answered after its timeout has been given up already.
+            # A response after its timeout: the request has failed already.
             if pending is not None and pending.on_done is not None:
                 pending.on_done(response)
         return len(unsent) + len(arrived) + self._expire()
@@ -133,16 +133,16 @@ class Network:
         """Send and wait for the response.
 
         Raises:
-            RequestTimeoutError: none came in time.
+            RequestTimeoutError: no response came in time.
             BrokerError: the connection failed.
         """
         result: list[Response | Exception] = []
         timeout_ms = self._request_timeout_ms if timeout_ms is None else min(timeout_ms, self._request_timeout_ms)
         self.send(node_id, request, result.append, timeout_ms=timeout_ms)
-        patience = Patience(self._clock, self._clock.monotonic_ms() + timeout_ms)
+        deadline = Deadline(self._clock, self._clock.monotonic_ms() + timeout_ms)
         has_progress = True
         while not result:
-            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             has_progress = self.poll(remaining_ms) > 0
             if not result and not remaining_ms:
                 raise self._timeout(request, node_id)
@@ -157,7 +157,7 @@ class Network:
         self._connection.wakeup()
 
     def close(self) -> None:
-        """Drop the connection and everything under way."""
+        """Close the connection and drop all in-flight requests."""
         self._pending.clear()
         self._unsent.clear()
         self._connection.close()
@@ -184,7 +184,7 @@ class Network:
 
 @define(eq=False)
 class Settling:
-    """Bears with brokers that do not know yet of what another of them has made; where there is one, with none."""
+    """A grace period in which a broker may lack the metadata of a new topic; none with a single broker."""
 
     _network: Network
     _until_ms: int = field(init=False)
@@ -193,6 +193,6 @@ class Settling:
         self._until_ms = self._network.now_ms() + self._network.traits.settling_ms
 
     def excuses(self, error: Exception) -> bool:
-        """Whether a topic or partition that is not known may be known in a moment."""
+        """Whether an error is an unknown topic or partition within the grace period."""
         is_unknown = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return is_unknown and self._network.now_ms() < self._until_ms

@@ -1,11 +1,11 @@
-"""Partitions, and offsets by time, looked up and waited for.  Imports protocol and core."""
+"""Blocking look-ups of partitions and of offsets by time.  Imports protocol and core."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from streams.clients.errors import LEADER_MOVED, DisconnectedError, error_for, is_final, is_transient
 from streams.clients.metadata import MetadataCache
-from streams.clients.network import ANY_NODE, Backoff, Network, Patience, Settling
+from streams.clients.network import ANY_NODE, Backoff, Deadline, Network, Settling
 from streams.core.errors import BrokerError
 from streams.core.records import TopicPartition
 from streams.protocol.messages import (
@@ -25,30 +25,30 @@ def list_offsets(
     network: Network,
     metadata: MetadataCache,
     times: Mapping[TopicPartition, int],
-    patience: Patience,
+    deadline: Deadline,
     isolation_level: int = READ_UNCOMMITTED,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (timestamp, offset) per partition for times (-2 earliest, -1 latest); asks until patience ends.
+    """Return (timestamp, offset) per partition for times (-2 earliest, -1 latest); retry until the deadline.
 
     Raises:
         UnknownTopicError: a partition does not exist.
-        RequestTimeoutError: no answer in time.
+        RequestTimeoutError: no response in time.
     """
     failures = 0
     settled = Settling(network)
     while True:
         try:
-            return _list_once(network, metadata, times, patience, isolation_level)
+            return _list_once(network, metadata, times, deadline, isolation_level)
         except BrokerError as error:
-            remaining_ms = patience.remaining_ms(has_progress=False)
+            remaining_ms = deadline.remaining_ms(has_progress=False)
             is_passing = is_transient(error) or error.code in network.traits.retriable or settled.excuses(error)
             if not remaining_ms or not is_passing or is_final(error):
                 raise
             if isinstance(error, DisconnectedError) or error.code in LEADER_MOVED:
-                # Who leads them may be another by now.
+                # The leader may have changed.
                 for partition in times:
                     metadata.topics.pop(partition.topic, None)
-            # It only reads: to ask again does no harm.
+            # The request only reads, so a retry is safe.
             failures += 1
             network.poll(min(remaining_ms, _BACKOFF.after(failures)))
 
@@ -57,13 +57,13 @@ def _list_once(
     network: Network,
     metadata: MetadataCache,
     times: Mapping[TopicPartition, int],
-    patience: Patience,
+    deadline: Deadline,
     isolation_level: int,
 ) -> dict[TopicPartition, tuple[int, int]]:
     if any(metadata.leader(partition) is None for partition in times):
         topics = tuple(sorted({partition.topic for partition in times}))
         request = Metadata(topics, allow_auto_topic_creation=False)
-        timeout_ms = patience.remaining_ms(has_progress=True)
+        timeout_ms = deadline.remaining_ms(has_progress=True)
         metadata.update(network.request(ANY_NODE, request, MetadataResponse, timeout_ms), topics)
     by_node: dict[int, dict[TopicPartition, int]] = {}
     for partition, time_ms in times.items():
@@ -76,7 +76,7 @@ def _list_once(
     found: dict[TopicPartition, tuple[int, int]] = {}
     for node, asked in by_node.items():
         response = network.request(
-            node, ListOffsets(asked, isolation_level), ListOffsetsResponse, patience.remaining_ms(has_progress=True)
+            node, ListOffsets(asked, isolation_level), ListOffsetsResponse, deadline.remaining_ms(has_progress=True)
         )
         for partition, listed in response.partitions.items():
             if listed.error is not ErrorCode.NONE:
@@ -87,20 +87,20 @@ def _list_once(
 
 
 def partitions_of(
-    network: Network, metadata: MetadataCache, topic: str, patience: Patience, *, allow_auto_create: bool
+    network: Network, metadata: MetadataCache, topic: str, deadline: Deadline, *, allow_auto_create: bool
 ) -> list[TopicPartition]:
-    """Return the partitions of a topic, none where it does not exist; asks until patience ends.
+    """Return the partitions of a topic, none if it does not exist; retry until the deadline.
 
     Raises:
-        RequestTimeoutError: no answer in time.
+        RequestTimeoutError: no response in time.
     """
     failures = 0
     while True:
         try:
-            remaining_ms = patience.remaining_ms(has_progress=True)
+            remaining_ms = deadline.remaining_ms(has_progress=True)
             response = network.request(ANY_NODE, Metadata((topic,), allow_auto_create), MetadataResponse, remaining_ms)
         except BrokerError as error:
-            remaining_ms = patience.remaining_ms(has_progress=False)
+            remaining_ms = deadline.remaining_ms(has_progress=False)
             if not remaining_ms or not is_transient(error) or is_final(error):
                 raise
             failures += 1
@@ -111,5 +111,5 @@ def partitions_of(
 
 
 def with_metadata(offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return offsets to commit, in full."""
+    """Return offsets with metadata, empty where none is given."""
     return {p: OffsetAndMetadata(found) if isinstance(found, int) else found for p, found in offsets.items()}

@@ -1,10 +1,10 @@
-"""A consumer whose partitions are handled by a pool of workers, each partition in its own order.
+"""A consumer that hands partitions to a pool of workers and keeps the order within each partition.
 
-One thread polls, commits and keeps the membership; workers take turns with the partitions, one
-batch at a time, so that a slow one holds up no other.  What fails is tried again, behind it nothing
-of its partition; after the last attempt it goes to a dead letter topic or ends the run.  Committed is
-what is done and nothing behind it.  ``_lock`` guards the lanes and is held for moments; who waits
-does so for a signal.  Imports the other clients, and core.
+One thread polls, commits and keeps the membership.  Workers share the partitions, one batch at a
+time, so that a slow partition holds up no other.  A failed record is retried before anything after it
+in its partition; after the last attempt it goes to a dead letter topic or ends the run.  Commits cover
+only handled records.  ``_lock`` guards the lanes and is never held while waiting.  Imports the other
+clients, and core.
 """
 
 import logging
@@ -46,17 +46,17 @@ log = logging.getLogger(__name__)
 
 Record: TypeAlias = ConsumerRecord[Any, Any]
 
-# How long the polling thread waits at most before it looks after commits, retries and pauses again.
+# Longest wait of the polling thread between checks of commits, retries and pauses.
 _TURN_MS: Final = 50
-# How long an idle worker sleeps at most: it is woken for work.
+# Longest sleep of an idle worker, which is woken for work.
 _IDLE_MS: Final = 1_000
 
 
 @define(eq=False)
 class _Lane:
-    """One partition: what waits, from the oldest on, and how far it is done.
+    """One partition: its waiting records, oldest first, and the next offset to commit.
 
-    ``alone_through``: up to this offset records go one by one, for their batch has failed.
+    ``alone_through``: up to this offset records are handled one by one, because their batch has failed.
     """
 
     partition: TopicPartition
@@ -73,14 +73,14 @@ class _Lane:
     idle: Signal | None = None
 
     def take(self, limit: int) -> Block:
-        """Return the next records, which stay here until they are done."""
+        """Return the next records, which stay in the lane until ``advance``."""
         block = self.blocks[0]
         if block.offsets[0] <= self.alone_through:
             limit = 1
         return block if len(block) <= limit else block.slice(0, limit)
 
     def advance(self, count: int) -> None:
-        """So many records are done."""
+        """Remove the first ``count`` records as done."""
         block = self.blocks.popleft()
         self.done = block.offsets[count - 1] + 1
         if count < len(block):
@@ -121,7 +121,7 @@ def _check_handlers(handler: object, batch_handler: object) -> None:
 
 
 class ParallelConsumer:
-    """Hands the records of a group's member to a pool of workers.
+    """A group member that hands its records to a pool of workers.
 
     Exactly one handler is given.  Order is kept within each partition and nowhere else; a record
     may be handled more than once after a crash or a failed batch (at least once).
@@ -181,15 +181,15 @@ class ParallelConsumer:
     # --- running ------------------------------------------------------------------------
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Work until ``stop`` is called or ``until`` says so, then commit what is done and leave the group.
+        """Run until ``stop`` is called or ``until`` returns True, then commit handled records and leave the group.
 
-        ``until`` is asked between polls, by this thread.
+        ``until`` is called between polls, on this thread.
 
         Raises:
             UnawaitedError: a handler returned a coroutine or a generator; nothing of its record is committed.
-            ProcessingError: a record was given up and there is no dead letter topic; the position
-                committed is the record's own.
-            BrokerError: the group or the topics refused.
+            ProcessingError: a record was given up and there is no dead letter topic; the committed offset
+                is the record's own.
+            BrokerError: a request for the group or the topics was refused.
         """
         refuse_unawaited(until, "until of a parallel consumer", error=ConfigError)
         self._consumer.subscribe(self._topics, _Listener(self))
@@ -205,7 +205,7 @@ class ParallelConsumer:
             raise self._failure
 
     def stop(self) -> None:
-        """End ``run``: handlers at work end theirs, nothing new is begun; from any thread."""
+        """End ``run`` after the running handlers; thread-safe."""
         self._is_stopping = True
         self._consumer.wakeup()
 
@@ -233,7 +233,7 @@ class ParallelConsumer:
             self._commit(list(self._lanes.values()))
 
     def _pause_and_resume(self) -> None:
-        """Stop fetching where more than enough waits, and go on where half of it is done."""
+        """Pause partitions with a full buffer, and resume those whose buffer is half empty."""
         with self._lock:
             lanes = list(self._lanes.values())
         for lane in lanes:
@@ -245,7 +245,7 @@ class ParallelConsumer:
                 self._consumer.resume((lane.partition,))
 
     def _commit(self, lanes: Sequence[_Lane]) -> None:
-        """Commit what is done of these; what is refused comes again, as after a crash."""
+        """Commit handled records of these; after a refusal they are redelivered, as after a crash."""
         with self._lock:
             due = {lane.partition: lane.done for lane in lanes if lane.done is not None and lane.done != lane.committed}
         if not due:
@@ -260,7 +260,7 @@ class ParallelConsumer:
                 lane.committed = due[lane.partition]
 
     def give_up(self, partitions: Sequence[TopicPartition], *, is_lost: bool) -> None:
-        """Let go of partitions: handlers at work end theirs, what is done is committed unless they are lost."""
+        """Give up partitions: wait for running handlers, and commit handled records unless the partitions are lost."""
         with self._lock:
             lanes = [self._lanes.pop(partition) for partition in partitions if partition in self._lanes]
             for lane in lanes:
@@ -278,13 +278,15 @@ class ParallelConsumer:
                 return
             lane.idle = signal = self._threads.signal()
         if not signal.wait(max(0, until_ms - self._clock.monotonic_ms())):
-            log.warning("%s: its handler goes on after %d ms; its records will come again", lane.partition, until_ms)
+            log.warning(
+                "%s: its handler still runs after %d ms; its records will be redelivered", lane.partition, until_ms
+            )
 
     def _close(self) -> None:
         self._is_stopping = True
         self._wake_workers()
         try:
-            # Leaving the group gives up what there is, and commits it.
+            # Leaving the group gives up all partitions and commits them.
             self._consumer.close()
         finally:
             for worker in self._workers:
@@ -295,7 +297,7 @@ class ParallelConsumer:
     # --- workers ----------------------------------------------------------------------------
 
     def _offer(self, lane: _Lane) -> None:
-        """Have a worker look after a lane, if there is anything to do; with the lock held."""
+        """Queue a lane for a worker if it has work; the caller holds the lock."""
         if not lane.blocks or lane.is_busy or lane.is_given_up or lane.due_ms:
             return
         lane.is_busy = True
@@ -328,14 +330,14 @@ class ParallelConsumer:
                 signal.wait(_IDLE_MS)
 
     def _release(self, lane: _Lane) -> None:
-        """A lane is free again; with the lock held."""
+        """Mark a lane as free; the caller holds the lock."""
         lane.is_busy = False
         if lane.idle is not None:
             lane.idle.set()
             lane.idle = None
 
     def _handle(self, lane: _Lane) -> None:
-        """Handle the next batch of a lane; whatever becomes of it, the lane is free again."""
+        """Handle the next batch of a lane, and free the lane in any case."""
         block = lane.take(1 if self._batch_handler is None else self._settings.batch_size)
         error: BaseException | None = None
         try:
@@ -343,7 +345,7 @@ class ParallelConsumer:
         except ThreadKilled:
             raise
         except BaseException as failure:  # noqa: BLE001
-            # The handler is the user's: whatever it raises is an attempt that has failed.
+            # Any exception of the user's handler is a failed attempt.
             error = failure
         try:
             is_done = error is None or self._give_up_record(lane, block, error)
@@ -369,24 +371,24 @@ class ParallelConsumer:
             refuse_result(self._handler(records[0]), "handler of a parallel consumer")
 
     def _give_up_record(self, lane: _Lane, block: Block, error: BaseException) -> bool:
-        """Take a failed attempt; return whether the records are done with, else they are tried again.
+        """Process a failed attempt; return whether the records are done, else they are retried.
 
         Raises:
-            UnawaitedError: the handler does nothing.
+            UnawaitedError: the handler returned a coroutine or generator.
             ProcessingError: there is no dead letter topic.
-            BrokerError: the dead letter topic took it not.
+            BrokerError: the dead letter topic refused it.
         """
         if isinstance(error, UnawaitedError):
-            raise error  # No record is at fault.
+            raise error  # Not caused by a record.
         lane.attempts += 1
         self.failed_attempts += 1
-        # Bytes that cannot be read are no better the next time.
+        # A retry cannot decode them either.
         is_last = lane.attempts >= self._settings.max_attempts or isinstance(error, SerializationError)
         if not is_last:
             lane.due_ms = self._clock.monotonic_ms() + max(1, self._backoff.after(lane.attempts))
             return False
         if len(block) > 1:
-            # One of them is at fault: each on its own.
+            # One of them has failed: handle each on its own.
             lane.attempts, lane.alone_through = 0, block.offsets[-1]
             return False
         topic, number = lane.partition
@@ -394,7 +396,7 @@ class ParallelConsumer:
         if self._producer is None:
             raise ProcessingError(
                 f"{lane.partition} at {offset}: given up after {lane.attempts} attempts: {error!r}; "
-                "correct the handler, or give dead_letter_topic= to go on without such records",
+                "correct the handler, or give dead_letter_topic= to skip such records",
                 topic=topic,
                 partition=number,
                 offset=offset,
@@ -436,5 +438,5 @@ class _Listener(RebalanceListener):
         self._consumer.give_up(partitions, is_lost=False)
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """They may be somebody else's: nothing is committed."""
+        """Drain without a commit: another member may own the partitions."""
         self._consumer.give_up(partitions, is_lost=True)

@@ -1,8 +1,7 @@
-"""Which partition a record goes to: the producer's own function, or the topic's strategy.
+"""Choice of a record's partition: by the producer's function, or by the topic's strategy.
 
-A topic says its strategy in its configuration (``streams.partitioner``); topics of Kafka say
-nothing and get the default.  Between the producer and its accumulator, which knows what
-batches are open.  Imports protocol and core.
+The topic configuration ``streams.partitioner`` names the strategy; topics without it, as on Kafka,
+get the default.  Imports protocol and core.
 """
 
 from collections.abc import Callable
@@ -14,29 +13,29 @@ from streams.clients.errors import PartitionerError
 from streams.core.partitioning import Partitioner, partition_for
 from streams.protocol.messages import TopicMetadata
 
-#: Name of the strategy in a topic's configuration.
+#: Topic configuration that names the strategy.
 PARTITIONER_CONFIG: Final = "streams.partitioner"
 
-#: By murmur2 of the key, records without key staying on one partition until its batch is gone
-#: (Kafka's default, KIP-480); one partition after the other; only where the sender names it;
-#: by a function of the user's.
+#: By murmur2 of the key, and sticky per batch for records without a key
+#: (Kafka's default, KIP-480); round robin; explicit partitions only;
+#: a function of the user's.
 STRATEGIES: Final = ("default", "round_robin", "explicit", "custom")
 
-#: The strategies that have a name of their own.
+#: The named strategies.
 Strategy: TypeAlias = Literal["default", "round_robin", "explicit"]
 
 
 @define(eq=False)
 class Partitioning:
-    """Chooses for one producer; not locked, the producer does that.
+    """The partitioner of one producer, guarded by the producer's lock.
 
-    ``own`` is the producer's function, which goes before the topic's strategy; ``start`` is
-    where it begins with records that could go anywhere.
+    ``own`` is the producer's function, which overrides the topic's strategy; ``start`` is
+    the first partition for records without a key.
     """
 
     own: Partitioner | None
     start: int
-    # Where the last record went that could have gone anywhere.
+    # Last partition chosen for a record without a key.
     _current: dict[str, int] = field(factory=dict, init=False)
 
     def choose(
@@ -47,12 +46,12 @@ class Partitioning:
         key_suffix: int,
         has_open_batch: Callable[[int], bool],
     ) -> int:
-        """Return the partition of a record whose sender has named none.
+        """Return the partition of a record without an explicit one.
 
-        ``key_suffix`` counts bytes at the end of the key that do not belong to its hash.
+        ``key_suffix`` is the number of bytes at the end of the key to exclude from the hash.
 
         Raises:
-            PartitionerError: the strategy is to name it, or the user's function failed or chose
+            PartitionerError: the strategy requires an explicit partition, or the user's function failed or chose
                 a partition that does not exist.
         """
         name, count = topic.name, len(topic.leaders)
@@ -84,7 +83,7 @@ class Partitioning:
             return partition_for(key[: len(key) - key_suffix] if key_suffix else key, count)
         current = self._current.get(topic, self.start) % count
         if not has_open_batch(current):
-            # Its batch is full or gone: time for the next partition.
+            # Its batch is full or sent: use the next partition.
             current = (current + 1) % count
         self._current[topic] = current
         return current

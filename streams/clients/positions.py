@@ -1,13 +1,12 @@
-"""Where to begin in a partition.
+"""The initial position in a partition.
 
 1. At the committed offset.
-2. Without one, where the group has committed for another partition of the same topic: at the beginning.  The
-   partition is new to the group, so what it holds was written while the group read the others.
+2. Without one, if the group has committed for another partition of the same topic: at the beginning.  The
+   partition is new to the group, so its records were written while the group read the others.
 3. Otherwise by the reset policy.
 
-The second rule is for those who share topics as members of a group, and makes a difference to "latest" alone: with
-"none" the application is asked.  Looks up positions of assigned partitions that have none, several at once and without
-waiting.  Imports protocol and core.
+The second rule applies to group members with the reset policy "latest" only.  Looks up several positions at once
+without blocking.  Imports protocol and core.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +32,7 @@ from streams.protocol.messages import (
 
 
 class Positions:
-    """Look-ups of one consumer's missing positions."""
+    """The look-ups of one consumer's missing positions."""
 
     def __init__(self, parts: ConsumerParts, session: GroupSession | None) -> None:
         self._network = parts.network
@@ -50,10 +49,10 @@ class Positions:
         self.needs_metadata = False
 
     def update(self) -> bool:
-        """Start whatever look-ups are missing; return whether there were any.
+        """Start the missing look-ups; return whether there were any.
 
         Raises:
-            NoOffsetError: nothing is committed and no reset policy applies.
+            NoOffsetError: no offset is committed and no reset policy applies.
             UnknownTopicError: a partition does not exist.
         """
         if self._errors:
@@ -79,7 +78,7 @@ class Positions:
         return has_sent or bool(resets)
 
     def next_retry_ms(self, now_ms: int) -> int | None:
-        """Return when failed look-ups are tried again."""
+        """Return when failed look-ups are retried."""
         return self._retry_at_ms if self._retry_at_ms > now_ms else None
 
     # --- inside -----------------------------------------------------------------------
@@ -120,7 +119,7 @@ class Positions:
         return True
 
     def _ask_siblings(self, coordinator: int, states: Mapping[TopicPartition, PartitionState]) -> None:
-        """Ask whether the group has committed anything in the topics of these: then they are new ones."""
+        """Look up whether the group has committed offsets in these topics: then the partitions are new."""
         self._mark(states, is_looked_up=True)
         topics = dict.fromkeys(partition.topic for partition in states)
         counts = self._metadata.counts(topics)
@@ -129,7 +128,7 @@ class Positions:
         def receive(response: Response | Exception) -> None:
             self._mark(states, is_looked_up=False)
             if not isinstance(response, OffsetFetchResponse) or response.error is not ErrorCode.NONE:
-                # All of it once more.
+                # Retry the whole look-up.
                 self._retry_later()
                 return
             known = {partition.topic for partition in response.offsets}
@@ -139,11 +138,11 @@ class Positions:
                     state.request_reset(EARLIEST_TIMESTAMP)
             self._reset({partition: state for partition, state in waiting if partition.topic not in known})
 
-        # An open transaction that commits some of them tells as much as a closed one: the answer need not wait.
+        # An offset in an open transaction is evidence enough: do not wait for stable offsets.
         self._network.send(coordinator, OffsetFetch(self._group_id, asked), receive)
 
     def _reset(self, states: Mapping[TopicPartition, PartitionState]) -> None:
-        """Nothing is committed for these: go by the policy."""
+        """Apply the reset policy to partitions without a committed offset."""
         if self._reset_policy is not None:
             for state in states.values():
                 state.request_reset(self._reset_policy)
@@ -186,7 +185,7 @@ class Positions:
         return receive
 
     def _waiting(self, states: Mapping[TopicPartition, PartitionState]) -> list[tuple[TopicPartition, PartitionState]]:
-        """Return those that are still assigned and still have no position."""
+        """Return the partitions that are still assigned and have no position."""
         current = self._subscription.partitions
         return [(p, state) for p, state in states.items() if current.get(p) is state and state.position is None]
 

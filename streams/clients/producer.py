@@ -1,8 +1,7 @@
-"""The producer: appends records and blocks to topics, asynchronously and in order, in transactions if wanted.
+"""The producer: appends records and blocks asynchronously, in order and optionally in transactions.
 
-Any thread may send.  Threads that send, flush or wait for a result drive the sender, one at a time; with
-``linger_ms`` a background thread does it as well.  ``sender_driver`` has the rules of locking.  Imports protocol and
-core.
+Thread-safe.  Threads that send, flush or wait for a result drive the sender, one at a time; with
+``linger_ms`` a background thread does too.  ``sender_driver`` has the lock rules.  Imports protocol and core.
 """
 
 import logging
@@ -48,29 +47,28 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-# What blocks that share a request may hold back.
+# Largest size of blocks held back to share a request.
 _SHARED_BYTES: Final = 256 * 1024
 
 
 class Producer:
-    """Sends records to topics.
+    """A producer of records to topics.
 
-    Records with a key go by murmur2 of its bytes, as with every Kafka client; those without
-    stay on one partition until its batch is full or sent.  Times are milliseconds.  An
-    idempotent producer's records are appended once and in order, however often they are sent.
+    Records with a key are partitioned by murmur2, as with every Kafka client; those without stay on one
+    partition until its batch is full or sent (KIP-480).  Times are milliseconds.  An idempotent producer's
+    records are appended exactly once and in order despite retries.
 
     Args:
         broker: the embedded broker, or another ``Cluster``.
-        bootstrap_servers: in place of ``broker``, host:port of brokers of a Kafka cluster; ``security`` says how to
-            connect.
-        partitioner: chooses the partition of records that are sent without one.
+        bootstrap_servers: in place of ``broker``, host:port of Kafka brokers; ``security`` has TLS and SASL.
+        partitioner: chooses the partition of records without an explicit one.
         clock: reads the time; a virtual one in tests.
-        threads: starts the thread that sends batches which have lingered.
+        threads: starts the thread that sends lingering batches.
         settings: ``ProducerSettings`` to begin with, by default Kafka's.
         options: single settings by name, such as ``linger_ms=5``; the reference of settings lists them.
 
     Raises:
-        ConfigError: a setting is unknown or does not fit.
+        ConfigError: a setting is unknown or invalid.
     """
 
     def __init__(
@@ -92,7 +90,7 @@ class Producer:
         connection, timeout_ms = broker.connect(client_id), settings.client.request_timeout_ms
         self._sender = Sender(Network(connection, self._clock, request_timeout_ms=timeout_ms), self._clock, settings)
         self._accumulator, self._lock = self._sender.accumulator, self._sender.lock
-        # Only real time passes by itself: under another clock its owner drives, or gives the threads.
+        # Under a virtual clock there is no background thread unless ``threads`` is given.
         has_thread = settings.linger_ms > 0 and (threads is not None or isinstance(self._clock, SystemClock))
         self._driver = SenderDriver(self._sender, threads or SystemThreads(), has_thread=has_thread)
         self._partitioning = Partitioning(partitioner, murmur2(client_id.encode()) & 0x7FFFFFFF)
@@ -101,7 +99,7 @@ class Producer:
         if self._transaction is not None:
             self._transactor = Transactor(self._transaction, self._sender, self._driver.turn)
         self._is_closed = False
-        #: Bytes of blocks that wait for others to share their request.
+        #: Bytes of blocks held back to share a request.
         self._held_bytes = 0
 
     # --- sending ----------------------------------------------------------------------
@@ -142,10 +140,10 @@ class Producer:
 
         Raises:
             UnknownTopicError: the topic or the partition does not exist.
-            ConfigError: what is given is neither a Topic nor a name.
+            ConfigError: ``topic`` is neither a Topic nor a name.
             SerializationError: key or value do not fit the topic.
             PartitionerError: the partitioner chose a partition that does not exist.
-            RecordTooLargeError: it is above ``max_request_bytes``.
+            RecordTooLargeError: the record exceeds ``max_request_bytes``.
             RequestTimeoutError: there is no room for it within ``max_block_ms``.
             TransactionError, ProducerFencedError: the transaction has to be aborted, the producer closed.
         """
@@ -191,12 +189,12 @@ class Producer:
         has_more: bool = False,
         on_refused: Callable[[Block, BrokerError], None] | None = None,
     ) -> Delivery:
-        """Send a block as it is, offsets aside; the result is the place of its first record.
+        """Send a block unchanged, ignoring its offsets; the result is the offset of its first record.
 
-        The block's columns belong to the producer from here on.  With ``has_more`` the caller is about to send
-        others, or to ``poll``: they share requests.  ``on_refused`` takes each record that the broker will never take
-        (too large, a timestamp out of bounds) and what it does not take in time, on whichever thread drives the
-        producer; the delivery is done without them.
+        The producer takes ownership of the block's columns.  ``has_more`` promises further blocks or a ``poll``, so
+        that blocks share requests.  ``on_refused`` is called with each record that the broker refuses
+        (too large, a timestamp out of bounds) or does not accept in time, on the thread that drives the
+        producer; the delivery completes without them.
 
         Raises:
             RequestTimeoutError: there is no room for it within ``max_block_ms``.
@@ -222,11 +220,11 @@ class Producer:
         return delivery
 
     def partition_count(self, topic: str) -> int:
-        """Return how many partitions a topic has; asks where that is not known or old.
+        """Return the partition count of a topic, with a request if it is unknown or stale.
 
         Raises:
-            UnknownTopicError: it does not exist.
-            RequestTimeoutError: nobody answers within ``max_block_ms``.
+            UnknownTopicError: the topic does not exist.
+            RequestTimeoutError: no response within ``max_block_ms``.
         """
         return len(self._described(topic).leaders)
 
@@ -242,26 +240,26 @@ class Producer:
             )
             if heard[0] is not None:
                 raise heard[0]
-            # A leader that was lost in the same moment makes it unknown again.
+            # Losing the leader at the same time makes the topic unknown again.
             found, is_old = self._sender.metadata.topics.get(topic), False
         return found
 
     def poll(self, timeout_ms: int = 0) -> None:
-        """Send what is due and take what has been answered, waiting up to the timeout; ``flush`` does it too."""
+        """Send due requests and process responses, waiting up to the timeout; ``flush`` does this too."""
         self._check_open()
         self._driver.turn(timeout_ms)
 
     @property
     def has_outstanding(self) -> bool:
-        """Whether something waits to be sent, or for an answer."""
+        """Whether anything is queued or in flight."""
         return self._sender.in_flight > 0 or not self._accumulator.is_empty
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until everything sent so far is acknowledged.
 
         Raises:
-            BrokerError: the first failure since the last flush; its delivery says the same.
-            RequestTimeoutError: something is not acknowledged in time.
+            BrokerError: the first failure since the last flush; its delivery has the same error.
+            RequestTimeoutError: a record is not acknowledged in time.
         """
         self._check_open()
         self._driver.flush(timeout_ms)
@@ -270,7 +268,7 @@ class Producer:
             raise failure
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Flush and close; an open transaction is aborted; harmless when repeated.
+        """Flush and close, aborting an open transaction; idempotent.
 
         Raises:
             BrokerError: as ``flush``; the producer is closed all the same.
@@ -286,7 +284,7 @@ class Producer:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close at once: what is not sent fails, and an open transaction is left to the producer's successor."""
+        """Close at once: unsent records fail, and the next producer with this id ends an open transaction."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -303,16 +301,16 @@ class Producer:
     # --- transactions -----------------------------------------------------------------
 
     def init_transactions(self) -> None:
-        """Take the transactional id over: its earlier owner is fenced, what that one left open is ended.
+        """Take over the transactional id: fence its previous owner and end that one's open transaction.
 
         Raises:
             ConfigError: the producer has no transactional id.
-            RequestTimeoutError: there is no coordinator within ``max_block_ms``; try again.
+            RequestTimeoutError: no coordinator responds within ``max_block_ms``; retry.
         """
         self._transactional("init_transactions").initialize()
 
     def begin_transaction(self) -> None:
-        """Let what is sent from here on belong to a new transaction.
+        """Begin a transaction for all following records.
 
         Raises:
             StreamsError: a transaction is open, or ``init_transactions`` was not called.
@@ -327,30 +325,30 @@ class Producer:
         """Commit a consumer's offsets with the transaction; ``group_metadata`` is the consumer's.
 
         Raises:
-            TransactionError: the group has gone on without the consumer, or refused for another
-                reason, which is its cause; abort.
+            TransactionError: the group refused, for example because the consumer is out of the group; abort.
+                The refusal is its cause.
             ProducerFencedError: another producer has this transactional id now.
-            RequestTimeoutError: no answer within ``max_block_ms``; try again or abort.
+            RequestTimeoutError: no response within ``max_block_ms``; retry or abort.
         """
         self._transactional("send_offsets_to_transaction").send_offsets(offsets, group_metadata)
 
     def commit_transaction(self) -> None:
-        """Wait until everything sent is acknowledged, and let it count, all at once.
+        """Wait until all sent records are acknowledged, and commit the transaction.
 
         Raises:
-            TransactionError: something could not be written; abort.
+            TransactionError: a record could not be written; abort.
             ProducerFencedError: another producer has this transactional id now.
-            RequestTimeoutError: no answer in time; it is open whether it was committed: call it again.
+            RequestTimeoutError: no response in time, so the outcome is unknown; retry.
         """
         transactor = self._transactional("commit_transaction")
         transactor.commit(self._driver.flush)
 
     def abort_transaction(self) -> None:
-        """Let nothing of the transaction count; what was not sent yet fails.
+        """Abort the transaction; unsent records fail.
 
         Raises:
             ProducerFencedError: another producer has this transactional id now.
-            RequestTimeoutError: no answer in time; call it again.
+            RequestTimeoutError: no response in time; retry.
         """
         self._transactional("abort_transaction").abort()
         self._driver.take_failure()
@@ -360,7 +358,7 @@ class Producer:
         """Begin a transaction; commit at the end of the block, abort when it raises.
 
         Raises:
-            TransactionError: it could not be committed, and was aborted.
+            TransactionError: the transaction could not be committed and was aborted.
             ProducerFencedError, RequestTimeoutError: as ``commit_transaction``.
         """
         self.begin_transaction()
@@ -388,7 +386,7 @@ class Producer:
             transaction.require("send", TransactionPhase.IN_TRANSACTION)
 
     def _abort_quietly(self) -> None:
-        """Abort what is open when the producer is closed; the broker does it otherwise, after the timeout."""
+        """Abort an open transaction on close; otherwise the broker does so after the transaction timeout."""
         assert self._transaction is not None
         if self._transaction.state in (TransactionPhase.IN_TRANSACTION, TransactionPhase.ABORTABLE):
             try:

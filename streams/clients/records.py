@@ -1,4 +1,4 @@
-"""Records as users of the consumer and the producer see them.  Imports core only."""
+"""Public value types of the consumer and the producer.  Imports core only."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """A consumer's place in its group, as a transaction that commits its offsets has to know it."""
+    """The group membership of a consumer, needed to commit its offsets in a transaction (KIP-447)."""
 
     group_id: str
     generation_id: int = -1
@@ -25,7 +25,7 @@ class GroupMetadata(NamedTuple):
 
 
 class BadRecord(NamedTuple):
-    """Where decoding has stopped, and why."""
+    """The record at which decoding stopped, and the error."""
 
     offset: int
     error: SerializationError
@@ -34,7 +34,7 @@ class BadRecord(NamedTuple):
 def decode_block(
     partition: TopicPartition, block: Block, topic: Topic[Any, Any] | None
 ) -> tuple[list[ConsumerRecord[Any, Any]], BadRecord | None]:
-    """Return a block's records, up to the first that cannot be read."""
+    """Return a block's records up to the first that cannot be decoded."""
     keys: Sequence[Any] = block.keys
     values: Sequence[Any] = block.values
     bad: BadRecord | None = None
@@ -46,8 +46,8 @@ def decode_block(
         except SerializationError:
             is_readable = False
         if not is_readable:
-            # Once more, record by record, to learn which one it is; no longer within the handling of the block's
-            # error, which may be another record's.
+            # Decode again record by record to find the failing one, outside the block's exception handler: its
+            # error may be another record's.
             keys, values, bad = _decode_one_by_one(partition, block, topic)
     headers: Sequence[Headers] = block.headers or [()] * len(block)
     name, number = partition
@@ -68,7 +68,7 @@ def _decode_one_by_one(
             key = topic.key_serde.deserialize(raw_key)
             value = topic.value_serde.deserialize(raw_value)
         except SerializationError as error:
-            wrapped = SerializationError(f"{partition} at {offset}: {error}; seek to {offset + 1} to go on without it")
+            wrapped = SerializationError(f"{partition} at {offset}: {error}; seek to {offset + 1} to skip it")
             wrapped.__cause__ = error
             return keys, values, BadRecord(offset, wrapped)
         keys.append(key)

@@ -1,9 +1,8 @@
-"""The producer's other half: finds out what is needed, sends what is due, and takes the answers.
+"""The sender of a producer: makes look-ups, sends due parcels and processes responses.
 
-Driven by one thread at a time, by ``turn``; nothing in here waits but the one poll of the network.
-Finished parcels are left in ``finished``, for their callbacks are the user's and run elsewhere.
-The lock is the producer's: it guards the accumulator and all of this object, and is held for
-moments, never while the network is polled.  Imports protocol and core.
+One thread at a time drives it by ``turn``, which waits only in its poll of the network.  Finished
+parcels are left in ``finished``: user callbacks run outside the lock.  The producer's lock guards the
+accumulator and all of this object, and is never held while the network is polled.  Imports protocol and core.
 """
 
 import logging
@@ -45,36 +44,36 @@ from streams.protocol.messages import (
 
 log = logging.getLogger(__name__)
 
-#: Is told when a topic has been looked up: None, or why it is not known.
+#: Called after the look-up of a topic, with None or its error.
 LookUp = Callable[[BrokerError | None], None]
 
-# Numbers that a producer id's sequence counts through.
+# Sequence numbers wrap at this value.
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 
-# A request with more partitions than fit into so many bytes goes as several: brokers close on one above 100 MiB.
+# Larger requests are split by partition: brokers close the connection on a request above 100 MiB.
 _REQUEST_BYTES: Final = 32 << 20
 
-# How long it takes to end a transaction, at first: the next one begins when its markers are written.
+# First wait for the end of a transaction: the next one begins when its markers are written.
 _MARKERS_MS: Final = 5
 
-# After these answers the numbers begin anew (KIP-360): the broker has lost what it knew.
+# After these errors the sequence restarts in a new epoch (KIP-360): the broker has lost the producer's state.
 _LOST_STATE: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
 @define(eq=False)
 class _Question:
-    """Something to be found out before records may go: asked once at a time, again after a backoff."""
+    """A look-up that records wait for: one request at a time, retried after a backoff."""
 
     is_asking: bool = False
     failures: int = 0
     retry_at_ms: int = 0
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether to ask now."""
+        """Whether to send the request now."""
         return not self.is_asking and now_ms >= self.retry_at_ms
 
     def settle(self, now_ms: int, backoff: Backoff, *, is_answered: bool) -> None:
-        """Take the end of it."""
+        """Complete the request; a failure schedules a retry."""
         self.is_asking = False
         self.failures = 0 if is_answered else self.failures + 1
         self.retry_at_ms = now_ms if is_answered else now_ms + backoff.after(self.failures)
@@ -82,7 +81,7 @@ class _Question:
 
 @define(eq=False)
 class Sender:
-    """Requests of one producer."""
+    """The requests of one producer."""
 
     network: Network
     clock: Clock
@@ -97,14 +96,14 @@ class Sender:
     max_in_flight: int = field(init=False)
     backoff: Backoff = field(init=False)
     _acks: int = field(init=False)
-    #: Parcels that are done: base offset or error.
+    #: Finished parcels with base offset or error.
     finished: deque[tuple[Parcel, int, BrokerError | None]] = field(factory=deque)
     in_flight: int = 0
     known_since_ms: dict[str, int] = field(factory=dict)
     coordinator: int | None = None
     _outgoing: deque[tuple[int, Request, Callback]] = field(factory=deque)
     _look_ups: dict[str, list[LookUp]] = field(factory=dict)
-    #: Since when topics are asked for that nobody knows.
+    #: Time of the first failed look-up of each unknown topic.
     _settling: dict[str, int] = field(factory=dict)
     _metadata_lookup: _Question = field(factory=_Question)
     _producer_id: _Question = field(factory=_Question)
@@ -121,20 +120,20 @@ class Sender:
         self.backoff = Backoff(settings.client.retry_backoff_ms, settings.retry_backoff_max_ms)
         self._acks = required_acks_of(settings.acks)
 
-    # --- asked from any thread ----------------------------------------------------------
+    # --- called from any thread ---------------------------------------------------------
 
     def post(self, node_id: int, request: Request, on_done: Callback) -> None:
-        """Have a request sent by whoever drives."""
+        """Queue a request for the driving thread."""
         with self.lock:
             self._outgoing.append((node_id, request, on_done))
 
     def look_up(self, topic: str, on_done: LookUp) -> None:
-        """Have a topic looked up by whoever drives."""
+        """Queue a topic look-up for the driving thread."""
         with self.lock:
             self._look_ups.setdefault(topic, []).append(on_done)
 
     def next_ms(self, now_ms: int) -> int | None:
-        """Return when there is something to do: ``now_ms`` if there is already, None if nothing is due by itself."""
+        """Return when the next work is due: at the earliest ``now_ms``, None if no timer is set."""
         with self.lock:
             if self._outgoing:
                 return now_ms
@@ -147,7 +146,7 @@ class Sender:
             return max(now_ms, min(times)) if times else None
 
     def _questions(self) -> list[_Question]:
-        """Return what waits to be asked."""
+        """Return the pending look-ups."""
         due: list[_Question] = []
         if self._look_ups and not self._metadata_lookup.is_asking:
             due.append(self._metadata_lookup)
@@ -163,7 +162,7 @@ class Sender:
     # --- driving --------------------------------------------------------------------------
 
     def turn(self, timeout_ms: int) -> bool:
-        """Send what is due, take what has come within the timeout; return whether there was anything."""
+        """Send due requests and process responses within the timeout; return whether there were any."""
         now = self.clock.monotonic_ms()
         with self.lock:
             outgoing = list(self._outgoing)
@@ -178,7 +177,7 @@ class Sender:
         for node_id, request, on_done in outgoing:
             self.network.send(node_id, request, on_done)
         if next_ms is not None:
-            # What is due now but could not go waits for an answer.
+            # Due parcels that could not be sent wait for a response.
             timeout_ms = min(timeout_ms, max(0, next_ms - now))
         return self.network.poll(timeout_ms) > 0 or has_sent or bool(outgoing)
 
@@ -200,7 +199,7 @@ class Sender:
         return bool(by_node)
 
     def _may_go(self, partition: TopicPartition) -> bool:
-        """Whether all is known that a parcel of this partition needs; else have it found out."""
+        """Whether a partition's parcel can be sent; else start the missing look-up."""
         if self.metadata.leader(partition) is None:
             self._look_ups.setdefault(partition.topic, [])
             return False
@@ -224,20 +223,20 @@ class Sender:
         queue.next_sequence = (queue.next_sequence + len(parcel.block)) & _SEQUENCE_MASK
 
     def _restart_partitions(self) -> None:
-        """Number what is left of a partition from 0 in a new epoch: what is late of the old one is refused."""
+        """Restart a partition's sequence at 0 in a new epoch, which fences late requests of the old one."""
         identity = self.identity
         if identity is None or self.transaction is not None or not identity.is_known:
             return
         for partition, queue in self.accumulator.restartable():
             if queue.identity == identity.pair and not identity.bump():
-                # After the last epoch another id is asked for.
+                # After the last epoch a new producer id is requested.
                 return
             queue.adopt(identity.pair)
             for parcel in queue.parcels:
                 self._stamp(queue, parcel)
             self.accumulator.restarted(partition)
 
-    # --- answers to produce requests ------------------------------------------------------
+    # --- responses to produce requests ----------------------------------------------------
 
     def _receive(self, parcels: list[Parcel], response: Response | Exception) -> None:
         with self.lock:
@@ -278,12 +277,12 @@ class Sender:
         ):
             if code in LEADER_MOVED:
                 self.metadata.topics.pop(partition.topic, None)
-            # Out of order behind one that is still to be repeated: it goes after that.
+            # Out of order after a parcel that is to be retried: it is sent after that one.
             self._retry(parcel)
         elif code in REFUSED_RECORDS and self.accumulator.split(parcel):
             return
         elif (code in _LOST_STATE or code in FENCED) and self.identity is not None and self.transaction is None:
-            log.warning("produce to %s: %s; its records are numbered anew", partition, code.name)
+            log.warning("produce to %s: %s; its sequence numbers restart", partition, code.name)
             self.accumulator.restart(partition)
             self._retry(parcel)
         else:
@@ -301,7 +300,7 @@ class Sender:
         self.accumulator.retry(parcel, self.clock.monotonic_ms() + self.backoff.after(parcel.attempts))
 
     def _give_up(self, parcel: Parcel, error: BrokerError) -> None:
-        """A parcel that is out of the accumulator fails; its numbers, where it has some, are gone for good."""
+        """Fail a parcel that has left the accumulator; its sequence numbers, if any, are lost."""
         if parcel.block.producer is not None and self.transaction is None:
             self.accumulator.restart(parcel.partition)
         elif parcel.block.producer is not None and self.transaction is not None:
@@ -311,7 +310,7 @@ class Sender:
             self.fail_transaction(error, f"{parcel.partition} could not be written")
 
     def fail_transaction(self, cause: BrokerError, what: str) -> BrokerError:
-        """The transaction cannot be committed: what waits of it fails with it; return the error that says so."""
+        """Fail the transaction and its queued records; return the error."""
         assert self.transaction is not None
         with self.lock:
             error = self.transaction.fail(cause, what)
@@ -319,19 +318,19 @@ class Sender:
             return error
 
     def drop_waiting(self, error: BrokerError) -> None:
-        """Let everything fail that is not under way."""
+        """Fail everything that is not in flight."""
         with self.lock:
             for parcel in self.accumulator.take_waiting():
                 self._give_up(parcel, error)
 
     def drop_all(self, error: BrokerError) -> None:
-        """Let everything fail, under way or not; the answers are not awaited."""
+        """Fail everything, in flight or not, without awaiting responses."""
         with self.lock:
             for parcel in self.accumulator.take_all():
                 self._give_up(parcel, error)
 
     def abandon(self) -> None:
-        """Give up what is under way for the transaction: its answers come to nobody."""
+        """Abandon the transaction's in-flight requests and ignore their responses."""
         assert self.transaction is not None
         error = TransactionError(
             f"producer {self.transaction.transactional_id!r}: the transaction is aborted, no answer came in time",
@@ -340,14 +339,14 @@ class Sender:
         self.drop_all(error)
 
     def begin_transaction(self) -> None:
-        """Forget what was asked for the transaction before."""
+        """Drop look-ups of the previous transaction."""
         with self.lock:
             assert self.transaction is not None
             self.transaction.begin()
             self._partitions = _Question()
 
     def pause_ms(self, code: ErrorCode, failures: int) -> int:
-        """Return how long to wait before a coordinator is asked again."""
+        """Return the wait before a request to a coordinator is retried, in milliseconds."""
         pause_ms = self.backoff.after(failures)
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:
             # The markers of the transaction before are being written, which takes milliseconds.
@@ -356,10 +355,10 @@ class Sender:
 
     @property
     def is_adding(self) -> bool:
-        """Whether it is not known yet if a partition was added."""
+        """Whether a request to add partitions is in flight."""
         return self._partitions.is_asking or self._partitions.failures > 0
 
-    # --- finding out ----------------------------------------------------------------------
+    # --- look-ups -------------------------------------------------------------------------
 
     def _ask(self, now: int) -> None:
         for question in self._questions():
@@ -394,7 +393,7 @@ class Sender:
             if not isinstance(response, MetadataResponse):
                 self._settle(self._metadata_lookup, is_answered=False)
                 if not isinstance(response, Exception) or (is_transient(response) and not is_final(response)):
-                    # Who asked waits on for the next answer.
+                    # The caller keeps waiting for the next response.
                     return
                 error = as_error(response, "metadata")
                 for topic in topics:
@@ -410,7 +409,7 @@ class Sender:
                     self._on_topic(topic)
 
     def _may_come(self, topic: str) -> bool:
-        """Whether a topic that is not known may be known in a moment: being made, or not heard of everywhere."""
+        """Whether an unknown topic may appear soon: it is being created, or a broker lacks its metadata."""
         if topic in self.metadata.topics:
             self._settling.pop(topic, None)
             return False
@@ -444,7 +443,7 @@ class Sender:
                 for parcel in self.accumulator.take_waiting((partition,)):
                     self._give_up(parcel, refused)
             elif self.metadata.leader(partition) is None:
-                # It has none for the moment.
+                # No leader at the moment.
                 self._metadata_lookup.settle(self.clock.monotonic_ms(), self.backoff, is_answered=False)
 
     def _on_producer_id(self, response: Response | Exception) -> None:
@@ -472,7 +471,7 @@ class Sender:
             transaction = self.transaction
             assert transaction is not None
             if serial != transaction.serial:
-                # Of a transaction that is over.
+                # From a finished transaction.
                 return
             if not isinstance(response, AddPartitionsToTxnResponse):
                 self.coordinator = None

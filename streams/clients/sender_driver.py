@@ -1,9 +1,9 @@
 """Drives a producer's sender: any thread that sends, flushes or waits for a result, one at a time.
 
-Locking, stated here and nowhere else: the sender's ``lock`` guards the accumulator and the sender.  It is held for
-moments and never while a thread waits.  Which thread drives is a flag under the lock, so that no thread waits for a
-lock that a waiting thread holds; the others wait for a signal that is raised after each turn.  Callbacks run after a
-turn, without the lock and without the flag.  Imports core.
+Lock rules: the sender's ``lock`` guards the accumulator and the sender, and is never held while a thread waits.
+A flag under the lock says that a thread drives, so that no thread waits for a lock that a waiting thread holds; the
+others wait for a signal that is raised after each turn.  Callbacks run after a turn, without lock and flag.
+Imports core.
 """
 
 import logging
@@ -13,22 +13,22 @@ from typing import Final
 
 from streams.clients.delivery import Delivery
 from streams.clients.errors import RequestTimeoutError
-from streams.clients.network import Patience
+from streams.clients.network import Deadline
 from streams.clients.sender import Sender
 from streams.core.errors import BrokerError, ClientClosedError
 from streams.core.threads import Signal, Threads, Worker
 
 log = logging.getLogger(__name__)
 
-#: How long the driving thread waits for responses before it looks again.
+#: Longest wait of the driving thread for responses.
 TURN_MS: Final = 50
 
-# How long the background thread sleeps where nothing is due: it is woken for more.
+# Longest sleep of the background thread, which is woken for work.
 _IDLE_MS: Final = 60_000
 
 
 class SenderDriver:
-    """Gets done what the producer's threads wait for; with ``has_thread`` a thread sends what has lingered."""
+    """Driver of a sender for the threads of a producer; ``has_thread`` adds one that sends lingering batches."""
 
     def __init__(self, sender: Sender, threads: Threads, *, has_thread: bool) -> None:
         self._sender = sender
@@ -49,7 +49,7 @@ class SenderDriver:
         return failure
 
     def close(self) -> None:
-        """Stop the background thread and the network; fail what was not acknowledged."""
+        """Stop the background thread and the network; fail unacknowledged records."""
         self._is_closed = True
         self._network.wakeup()
         worker = self._worker
@@ -69,7 +69,7 @@ class SenderDriver:
                 signal = self._threads.signal()
                 self._waiters.append(signal)
         if not is_mine:
-            # The driving thread may sleep for longer than until what is due now.
+            # The driving thread may sleep past the next due time.
             self._network.wakeup()
             return signal.wait(min(max(1, timeout_ms), TURN_MS))
         try:
@@ -83,7 +83,7 @@ class SenderDriver:
         return self._settle() or has_progress
 
     def send_due(self, *, is_due: bool = True) -> None:
-        """Send what is due unless a thread does already; ``is_due``: whether the background has a reason to look."""
+        """Send due parcels unless a thread is driving; ``is_due``: whether to wake the background thread."""
         if self._worker is not None:
             if is_due:
                 self._network.wakeup()
@@ -108,10 +108,10 @@ class SenderDriver:
         self._await(delivery.sequence, timeout_ms, delivery.done)
 
     def await_room(self, size_bytes: int) -> None:
-        """Wait until the buffer has room for so much, or is empty.
+        """Wait until the buffer has room for this many bytes, or is empty.
 
         Raises:
-            RequestTimeoutError: it has not within ``max_block_ms``.
+            RequestTimeoutError: there is no room within ``max_block_ms``.
         """
         settings = self._sender.settings
         max_bytes = settings.buffer_memory_bytes
@@ -133,12 +133,12 @@ class SenderDriver:
         """Drive until a condition holds.
 
         Raises:
-            RequestTimeoutError: it does not in time; ``complaint`` is the message.
+            RequestTimeoutError: the timeout expires; ``complaint`` is the message.
         """
-        patience = Patience(self._clock, self._clock.monotonic_ms() + timeout_ms)
+        deadline = Deadline(self._clock, self._clock.monotonic_ms() + timeout_ms)
         has_progress = True
         while not is_done():
-            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             if not remaining_ms and not has_progress:
                 raise RequestTimeoutError(complaint)
             has_progress = self.turn(min(remaining_ms, TURN_MS))
@@ -146,24 +146,24 @@ class SenderDriver:
     # --- inside -----------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Send what has lingered long enough, until closed."""
+        """Send due lingering batches until closed."""
         while not self._is_closed:
             try:
                 self.turn(self._idle_ms())
             except ClientClosedError:
                 return
             except Exception:
-                # No caller sees this one, and the other records must not wait for ever.
+                # No caller gets this error, and the other records must still be sent.
                 log.exception("a turn of the sender has failed")
 
     def _idle_ms(self) -> int:
         now = self._clock.monotonic_ms()
         next_ms = self._sender.next_ms(now)
-        # A thread that adds something wakes the network up.
+        # A thread that adds work wakes the network.
         return _IDLE_MS if next_ms is None else max(0, min(_IDLE_MS, next_ms - now))
 
     def _settle(self) -> bool:
-        """Complete the deliveries that are finished; a callback may wait for others."""
+        """Complete the finished deliveries; a callback may wait for others."""
         finished = self._sender.finished
         has_any = False
         while finished:

@@ -1,4 +1,4 @@
-"""A consumer's membership at work: performs what the member machine asks for, and commits.
+"""The group session of a consumer: performs the member machine's actions, and commits.
 
 Sends its requests, calls the rebalance listener, runs the assignor when this member leads,
 and watches the group's topics.  Everything happens inside the consumer's ``poll``.  Imports
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from streams.clients.consumer_parts import ConsumerParts
 from streams.clients.errors import FORBIDDEN, RequestTimeoutError, as_error, error_for, is_final, is_transient
 from streams.clients.fetcher import Fetcher
-from streams.clients.network import ANY_NODE, Patience
+from streams.clients.network import ANY_NODE, Deadline
 from streams.core.errors import BrokerError, ConfigError, StreamsError
 from streams.core.records import TopicPartition
 from streams.core.user_code import refuse_result, refuse_unawaited_methods
@@ -45,24 +45,24 @@ log = logging.getLogger(__name__)
 #: Offsets to commit, as offset alone or with metadata.
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 
-#: Is told of the end of a commit: what was committed, and the error or None.
+#: Called when a commit ends, with the offsets, and the error or None.
 CommitCallback: TypeAlias = Callable[[Offsets, BrokerError | None], None]
 
-# The answer to a join or sync may wait for the slowest member of the group, and then some.
+# Margin on the rebalance timeout for a response to a join or sync, which waits for the slowest member.
 _REBALANCE_SLACK_MS: Final = 5_000
 
 
 class RebalanceListener:
-    """What the application does about its partitions; called inside ``poll``.  Override what is needed."""
+    """A listener to assignments, called inside ``poll``.  Override the methods needed."""
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are ours in addition; positions may be sought now."""
+        """Handle newly assigned partitions; ``seek`` may be called now."""
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are ours until this returns: commit what was done."""
+        """Handle a revocation: the partitions are owned until this returns, so commit now."""
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """These may be somebody else's already: a commit would be refused."""
+        """Handle lost partitions: another member may own them, and a commit would be refused."""
         self.on_partitions_revoked(partitions)
 
 
@@ -73,7 +73,7 @@ def checked_listener(listener: RebalanceListener | None) -> RebalanceListener:
     """Return the listener, or one that does nothing.
 
     Raises:
-        ConfigError: one of its methods is async or a generator, which nobody would run.
+        ConfigError: one of its methods is async or a generator, which would never run.
     """
     refuse_unawaited_methods(listener, _LISTENER_METHODS, "rebalance listener", error=ConfigError)
     return RebalanceListener() if listener is None else listener
@@ -93,17 +93,17 @@ def _member_config(parts: ConsumerParts) -> MemberConfig:
 
 
 class GroupSession:
-    """Membership and commits of one consumer with a group id."""
+    """The membership and commits of one consumer with a group id."""
 
     def __init__(self, parts: ConsumerParts, fetcher: Fetcher, assignors: Sequence[Assignor]) -> None:
         self._config = _member_config(parts)
         self.policy = ConsumerMembership(assignors, self._config.group_instance_id)
         self.member = Member(self._config, self.policy)
         self.listener = RebalanceListener()
-        #: Called before partitions are given up, to commit what auto-commit owes.
+        #: Called before partitions are given up, for auto-commit.
         self.before_revoke: Callable[[], None] = lambda: None
         self.wanted: set[str] = set()
-        #: Whether partitions are assigned by the user: the group is only a name for offsets then.
+        #: Whether partitions are assigned manually: the group then only stores offsets.
         self.is_manual = True
         self._network = parts.network
         self._clock = parts.clock
@@ -114,18 +114,18 @@ class GroupSession:
         self._snapshot: dict[str, int] | None = None
         self._assignment_due: tuple[PerformAssignment, Response | Exception] | None = None
         self._fatal: BrokerError | None = None
-        #: Why a request of membership cannot be made; raised once for each.
+        #: Errors of membership requests; each is raised once.
         self._refused: BrokerError | None = None
         self._next_plain_ms = 0
 
     # --- membership -------------------------------------------------------------------
 
     def poll(self, *, by_application: bool = True) -> bool:
-        """Do what membership asks for now; return whether there was anything.
+        """Perform due membership actions; return whether there were any.
 
         Raises:
             MemberFencedError: another process has this instance id.
-            BrokerError: the group cannot be joined, or this broker has no answer to what it takes.
+            BrokerError: the group cannot be joined, or the broker does not support it.
         """
         if self._fatal is not None:
             raise self._fatal
@@ -135,7 +135,7 @@ class GroupSession:
         if self.is_manual:
             return self._find_coordinator()
         if not self.policy.topics and not self.member.member_id:
-            # A pattern that no topic matches yet.
+            # The pattern matches no topic yet.
             return False
         has_progress = self._run_assignor()
         while True:
@@ -144,14 +144,14 @@ class GroupSession:
                 if not self._actions:
                     return has_progress
             has_progress = True
-            # Taken out first: a listener that raises is not called again for the same event.
+            # Removed first: a listener that raises is not called again for the same event.
             self._perform(self._actions.popleft())
 
     def keep_alive(self) -> int:
-        """Do what membership asks for while the application is busy; return in how many milliseconds to look again.
+        """Perform membership actions while the application is busy; return the milliseconds until the next call.
 
-        Heartbeats, and leaving where the application has stalled.  What comes of a rebalance waits
-        for the application; until then plain heartbeats say that the member is there.
+        Sends heartbeats, and leaves the group if the application has stalled.  A rebalance waits for
+        the application; until then heartbeats keep the session alive.
         """
         self._network.poll(0)
         now, member, config = self._clock.monotonic_ms(), self.member, self._config
@@ -171,7 +171,7 @@ class GroupSession:
         return interval_ms if deadline_ms is None else max(0, min(interval_ms, deadline_ms - now))
 
     def next_deadline_ms(self) -> int | None:
-        """Return when membership may have something to do by itself."""
+        """Return when the next membership timer is due."""
         if self.is_manual:
             return self.member.next_deadline_ms() if self.member.coordinator is None else None
         return self.member.next_deadline_ms() if self.policy.topics or self.member.member_id else None
@@ -183,16 +183,16 @@ class GroupSession:
         return bool(actions)
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Set the topics; joins (again) where they differ."""
+        """Set the topics; join or rejoin if they differ."""
         self.is_manual = False
         if tuple(topics) != self.policy.topics:
             self.policy.topics = tuple(topics)
             self.member.request_rejoin("the subscription has changed")
 
-    def leave(self, patience: Patience) -> None:
-        """Give all up, and leave the group unless the member is static; one may subscribe again."""
+    def leave(self, deadline: Deadline) -> None:
+        """Give up all partitions, and leave the group unless the member is static; subscribing again is allowed."""
         left: list[Response | Exception] = []
-        # The answer to a join may lie there: without its member id there is no leaving.
+        # A join response may have arrived: leaving needs its member id.
         self._network.poll(0)
         self._actions.extend(self.member.leave())
         try:
@@ -200,8 +200,8 @@ class GroupSession:
                 match self._actions.popleft():
                     case Send(node_id, LeaveGroup() as request):
                         self._network.send(node_id, request, left.append)
-                        # Unheard, it would cost the others a session timeout.
-                        self._wait(left, patience)
+                        # If it is lost, the other members wait for the session timeout.
+                        self._wait(left, deadline)
                     case action:
                         self._perform(action)
         finally:
@@ -213,9 +213,9 @@ class GroupSession:
             self.is_manual = True
 
     def check_topics(self) -> None:
-        """Rejoin where the group's topics are not what they were when partitions were shared out.
+        """Rejoin if the group's topics have changed since partitions were assigned.
 
-        The leader answers for all; a static member may be the leader's successor and not know.
+        The leader checks for all; a static member may have become leader without notice.
         """
         if self._snapshot is not None and self._metadata.counts(self._snapshot_topics()) != self._snapshot:
             self._snapshot = None
@@ -274,7 +274,7 @@ class GroupSession:
             self.wanted = set()
         refuse_result(self.listener.on_partitions_assigned(added), "on_partitions_assigned")  # type: ignore[func-returns-value]
 
-    # --- the leader's work ------------------------------------------------------------
+    # --- leader -----------------------------------------------------------------------
 
     def _ask_metadata(self, action: PerformAssignment) -> None:
         self.wanted = self.policy.wanted_topics(action.members)
@@ -288,7 +288,7 @@ class GroupSession:
         self._network.send(ANY_NODE, Metadata(topics), receive)
 
     def _run_assignor(self) -> bool:
-        """Run the assignor, out of any callback: it is the user's, and may raise or send requests of its own."""
+        """Run the assignor outside of callbacks: it may be the user's, raise, or send requests."""
         if self._assignment_due is None:
             return False
         (action, response), self._assignment_due = self._assignment_due, None
@@ -303,7 +303,7 @@ class GroupSession:
         finally:
             if not is_done:
                 self.member.fail_assignment(self._clock.monotonic_ms())
-        # Topics that the assignor has made or widened are no news to the group.
+        # Topics that the assignor has created or extended must not cause a rejoin.
         for data in assignments.values():
             for topic, number in decode_assignment(data).partitions:
                 if topic in self.wanted and number >= counts.get(topic, 0):
@@ -314,17 +314,17 @@ class GroupSession:
 
     # --- commits ----------------------------------------------------------------------
 
-    def ensure_coordinator(self, patience: Patience) -> int:
-        """Return the coordinator's node, looking for it until patience ends.
+    def ensure_coordinator(self, deadline: Deadline) -> int:
+        """Return the coordinator's node id, looking it up until the deadline.
 
         Raises:
-            BrokerError: there is none.
+            BrokerError: no coordinator is available.
         """
         what = f"coordinator of group {self._config.group_id!r}"
         has_progress = True
         error: BrokerError | None = None
         while self.member.coordinator is None:
-            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             if not remaining_ms:
                 raise error or error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, what)
             try:
@@ -347,19 +347,19 @@ class GroupSession:
         return self.member.coordinator
 
     def fetch_committed(
-        self, partitions: Sequence[TopicPartition], patience: Patience, *, require_stable: bool
+        self, partitions: Sequence[TopicPartition], deadline: Deadline, *, require_stable: bool
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Ask for committed offsets as often as it takes; safe to repeat, for it only reads.
+        """Return committed offsets; retry until the deadline, which is safe for a read.
 
         Raises:
-            RequestTimeoutError: no answer, or one of them is part of an open transaction for too long.
-            BrokerError: refused.
+            RequestTimeoutError: no response, or an open transaction commits one of them, until the deadline.
+            BrokerError: the request was refused.
         """
         what = f"committed offsets of group {self._config.group_id!r}"
         request = OffsetFetch(self._config.group_id, partitions, require_stable)
         while True:
-            coordinator = self.ensure_coordinator(patience)
-            remaining_ms = patience.remaining_ms(has_progress=False)
+            coordinator = self.ensure_coordinator(deadline)
+            remaining_ms = deadline.remaining_ms(has_progress=False)
             try:
                 response = self._network.request(coordinator, request, OffsetFetchResponse, remaining_ms, what=what)
                 if response.error is ErrorCode.NONE:
@@ -372,20 +372,20 @@ class GroupSession:
                 failure, is_moved = error, True
             if is_moved:
                 self.member.on_commit_error(ErrorCode.NOT_COORDINATOR)
-            remaining_ms = patience.remaining_ms(has_progress=False)
+            remaining_ms = deadline.remaining_ms(has_progress=False)
             if not remaining_ms:
                 raise RequestTimeoutError(f"{what}: not known in time") from failure
             self._network.poll(min(remaining_ms, self._config.retry_backoff_ms))
 
     def commit(self, offsets: Offsets, on_done: Callable[[BrokerError | None], None]) -> None:
-        """Send a commit to the known coordinator; ``on_done`` gets None or the error, inside a later poll."""
+        """Send a commit to the known coordinator; a later poll calls ``on_done`` with None or the error."""
         member, config = self.member, self._config
         assert member.coordinator is not None
         request = OffsetCommit(
             config.group_id, offsets, member.generation_id, member.member_id, config.group_instance_id
         )
         if self.is_manual:
-            # Nobody's member: refused where the group has members.
+            # Without a member id: refused if the group has members.
             request = OffsetCommit(config.group_id, offsets)
         elif member.generation_id < 0:
             code = ErrorCode.REBALANCE_IN_PROGRESS if member.is_rebalancing else ErrorCode.UNKNOWN_MEMBER_ID
@@ -411,50 +411,50 @@ class GroupSession:
                 if not is_joining:
                     member.on_commit_error(code)
             else:
-                # The member has moved on since: it is not out of the group, only late.
+                # The member has a newer generation: it is still in the group, the commit is late.
                 is_joining = member.generation_id >= 0 and code is ErrorCode.ILLEGAL_GENERATION
             code = ErrorCode.REBALANCE_IN_PROGRESS if is_joining else code
             return error_for(code, f"{what}, {partition} at {request.offsets[partition].offset}")
         return None
 
-    def commit_now(self, offsets: Offsets, patience: Patience) -> None:
+    def commit_now(self, offsets: Offsets, deadline: Deadline) -> None:
         """Commit and wait.
 
         Raises:
-            MemberFencedError: the group has gone on without this member.
-            RebalanceInProgressError: who owns what is being settled; poll, then retry.
-            BrokerError: anything else.
+            MemberFencedError: the member is out of the group.
+            RebalanceInProgressError: the group is rebalancing; poll, then retry.
+            BrokerError: the commit failed otherwise.
         """
         if not offsets:
             return
         while True:
-            self.ensure_coordinator(patience)
+            self.ensure_coordinator(deadline)
             done: list[BrokerError | None] = []
             self.commit(offsets, done.append)
-            if not self._wait(done, patience):
+            if not self._wait(done, deadline):
                 raise RequestTimeoutError(f"commit of group {self._config.group_id!r}: no answer in time")
             error = done[0]
             if error is None:
                 return
-            remaining_ms = patience.remaining_ms(has_progress=False)
+            remaining_ms = deadline.remaining_ms(has_progress=False)
             if not remaining_ms or not (error.code in self._network.traits.retriable or is_transient(error)):
                 raise error
-            # The same offsets once more: a commit that was heard and not answered is repeated without harm.
+            # A retry commits the same offsets, so it is safe if the first request was applied.
             self._network.poll(min(remaining_ms, self._config.retry_backoff_ms))
 
-    def _wait(self, done: Sequence[object], patience: Patience) -> bool:
-        """Poll until something is done or patience ends; return whether it is done."""
+    def _wait(self, done: Sequence[object], deadline: Deadline) -> bool:
+        """Poll until ``done`` has an entry or the deadline; return whether it has."""
         has_progress = True
         while not done:
-            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             has_progress = self._network.poll(remaining_ms) > 0
             if not remaining_ms and not has_progress:
                 break
         return bool(done)
 
-    def commit_quietly(self, offsets: Offsets, patience: Patience) -> None:
-        """Commit and wait; a refusal is logged: the records come again."""
+    def commit_quietly(self, offsets: Offsets, deadline: Deadline) -> None:
+        """Commit and wait; log a refusal, after which the records are redelivered."""
         try:
-            self.commit_now(offsets, patience)
+            self.commit_now(offsets, deadline)
         except StreamsError as error:
             log.warning("auto-commit before giving partitions up: %s", error)

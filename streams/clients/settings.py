@@ -1,4 +1,4 @@
-"""What requests carry for settings that are words.  Imports core and protocol."""
+"""Protocol values of settings that are words.  Imports core and protocol."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,15 +19,15 @@ _REQUIRED_ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
 
 
 def isolation_level_of(settings: ConsumerSettings) -> int:
-    """Return the isolation level as a number."""
+    """Return the protocol's number of an isolation level."""
     return _ISOLATION_LEVELS[settings.isolation_level]
 
 
 def reset_policy_of(settings: ConsumerSettings) -> int | None:
-    """Return the timestamp to look up where there is no committed offset, None = raise an error."""
+    """Return the timestamp to look up without a committed offset, None = raise an error."""
     return _RESET_POLICIES[settings.auto_offset_reset]
 
 
 def required_acks_of(acks: str) -> int:
-    """Return how many replicas must have a record, -1 = all in sync."""
+    """Return the number of replicas that must have a record, -1 = all in-sync ones."""
     return _REQUIRED_ACKS[acks]

@@ -1,4 +1,4 @@
-"""Which partitions a consumer has and where it stands in each: position apart from committed.
+"""The assigned partitions of a consumer and its position in each.
 
 Pure state; the fetcher and the group session change it.  Imports protocol and core.
 """
@@ -13,7 +13,7 @@ from streams.core.records import TopicPartition
 
 @define(eq=False)
 class Changes:
-    """Counts what may make another partition fetchable: who has seen a count need not look again before the next."""
+    """A counter of changes that may make a partition fetchable, so that readers can skip unchanged state."""
 
     count: int = 0
 
@@ -25,11 +25,11 @@ def _counted(state: "PartitionState", _: "Attribute[Any]", value: Any) -> Any:
 
 @define(eq=False)
 class PartitionState:
-    """Where the consumer stands in one assigned partition.
+    """The position of the consumer in one assigned partition.
 
-    ``position`` is the next offset to hand out, None until it is determined; ``reset_to`` is
-    a pending look-up (-2 earliest, -1 latest).  A partition that comes back later gets a new
-    state, so that answers to earlier questions find nobody.
+    ``position`` is the next offset to return, None until it is known; ``reset_to`` is
+    a pending look-up (-2 earliest, -1 latest).  A reassigned partition gets a new state, so that
+    responses to earlier requests are ignored.
     """
 
     changes: Changes = field(factory=Changes)
@@ -40,21 +40,21 @@ class PartitionState:
     is_looked_up: bool = False
     known_end: int | None = None
     log_start_offset: int | None = None
-    #: Position of the last news of this partition.
+    #: Position when this partition was last reported as changed.
     told_at: int | None = None
 
     @property
     def is_fetchable(self) -> bool:
-        """Whether its records are wanted and it is known from where."""
+        """Whether it is not paused and has a position."""
         return self.position is not None and not self.is_paused and not self.is_leaving
 
     def seek(self, position: int) -> None:
-        """Go on at an offset."""
+        """Continue at an offset."""
         self.position = position
         self.reset_to = None
 
     def request_reset(self, to: int) -> None:
-        """Have the position looked up: -2 earliest, -1 latest."""
+        """Request a look-up of the position: -2 earliest, -1 latest."""
         self.position = None
         self.reset_to = to
 
@@ -65,18 +65,18 @@ class SubscriptionState:
 
     partitions: dict[TopicPartition, PartitionState] = field(factory=dict)
     changes: Changes = field(factory=Changes)
-    #: Counts of changes at which all had positions, and for which the topics are known.
+    #: Change counts at which all had positions, and at which the topics were computed.
     _placed_at: int = -1
     _topics: tuple[int, frozenset[str]] = (-1, frozenset())
 
     def replace(self, partitions: Iterable[TopicPartition]) -> None:
-        """Set the assignment; who stays keeps its position."""
+        """Set the assignment; partitions that stay keep their position."""
         old = self.partitions
         self.partitions = {partition: old.get(partition) or PartitionState(self.changes) for partition in partitions}
         self.changes.count += 1
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take partitions out."""
+        """Remove partitions."""
         for partition in partitions:
             self.partitions.pop(partition, None)
         self.changes.count += 1
@@ -86,7 +86,7 @@ class SubscriptionState:
         return {p: state.position for p, state in self.partitions.items() if state.position is not None}
 
     def without_position(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
-        """Yield partitions whose position nobody is looking up yet."""
+        """Yield partitions without a position and without a pending look-up."""
         changes = self.changes.count
         if changes == self._placed_at:
             return

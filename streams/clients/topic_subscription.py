@@ -1,4 +1,4 @@
-"""What a consumer wants to read: topics by name or pattern, and the types to decode them by.  Imports core."""
+"""The subscription of a consumer: topics by name or pattern, with types for decoding.  Imports core."""
 
 import re
 from collections.abc import Iterable
@@ -10,23 +10,23 @@ from streams.clients.metadata import MetadataCache
 from streams.core.errors import ConfigError
 from streams.core.topic import Topic, topic_names
 
-#: What ``subscribe`` takes: names, topics with their types, or one regular expression.
+#: Argument of ``subscribe``: names, topics with their types, or one regular expression.
 Topics: TypeAlias = Iterable[str | Topic[Any, Any]] | re.Pattern[str]
 
 
 @define(eq=False)
 class TopicSubscription:
-    """Topics subscribed to; ``names`` are those that the pattern matches, where there is one."""
+    """The subscribed topics; with a pattern ``names`` are its matches."""
 
     pattern: re.Pattern[str] | None = None
     names: tuple[str, ...] = ()
     typed: dict[str, Topic[Any, Any]] = field(factory=dict)
 
     def subscribe(self, topics: Topics) -> None:
-        """Replace what was subscribed to.
+        """Replace the subscription.
 
         Raises:
-            ConfigError: there is nothing, or something that is neither a Topic nor a name.
+            ConfigError: there is no topic, or one is neither a Topic nor a name.
         """
         if isinstance(topics, re.Pattern):
             self.pattern, self.names = topics, ()
@@ -40,15 +40,15 @@ class TopicSubscription:
         self.names = tuple(sorted(set(names)))
 
     def unsubscribe(self) -> None:
-        """Want nothing; types are still known."""
+        """Clear the subscription; types are kept."""
         self.pattern, self.names = None, ()
 
     def know(self, topics: Iterable[Topic[Any, Any]]) -> None:
-        """Decode these by their types."""
+        """Register topics whose types decode records."""
         self.typed.update((topic.name, topic) for topic in topics)
 
     def match(self, metadata: MetadataCache) -> None:
-        """Take the topics that the pattern matches, which internal ones never do."""
+        """Set the topics that match the pattern; internal ones never match."""
         pattern = self.pattern
         if pattern is not None:
             found = (t.name for t in metadata.topics.values() if not t.is_internal and pattern.fullmatch(t.name))

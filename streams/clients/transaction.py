@@ -1,7 +1,7 @@
-"""Where a transactional producer stands: its identity, its state, and what its transaction holds.
+"""The state of a transactional producer: its identity, its phase, and its transaction's partitions.
 
-Pure state (KIP-98, KIP-360, KIP-890): the sender and the transactor ask it what is allowed and
-tell it what was answered.  Legal changes of state are the table below.  Imports protocol and core.
+Pure state (KIP-98, KIP-360, KIP-890), used by the sender and the transactor.  The table below has the legal
+transitions.  Imports protocol and core.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from streams.protocol.messages import AddPartitionsToTxn, ErrorCode
 
 
 class TransactionPhase(Enum):
-    """What a transactional producer is about."""
+    """The phases of a transactional producer."""
 
     UNINITIALIZED = "uninitialized"
     READY = "ready"
@@ -33,13 +33,13 @@ _TRANSITIONS: Final[dict[TransactionPhase, frozenset[TransactionPhase]]] = {
     _S.READY: frozenset({_S.IN_TRANSACTION, _S.FATAL}),
     _S.IN_TRANSACTION: frozenset({_S.COMMITTING, _S.ABORTING, _S.ABORTABLE, _S.READY, _S.FATAL}),
     _S.ABORTABLE: frozenset({_S.ABORTING, _S.FATAL}),
-    # The end may have been heard: from here it can only be asked for again.
+    # The broker may have received EndTxn: from here it can only be retried.
     _S.COMMITTING: frozenset({_S.READY, _S.FATAL}),
     _S.ABORTING: frozenset({_S.READY, _S.FATAL}),
     _S.FATAL: frozenset(),
 }
 
-#: Codes that say: somebody else has this transactional id now, or the broker has ended the transaction.
+#: Codes of a fenced producer: another one has its transactional id, or the broker ended the transaction.
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 _LAST_EPOCH: Final = 32_767
@@ -47,27 +47,27 @@ _LAST_EPOCH: Final = 32_767
 
 @define(eq=False)
 class Identity:
-    """Producer id and epoch, -1 until the broker has given them."""
+    """Producer id and epoch, -1 until the broker has assigned them."""
 
     producer_id: int = -1
     epoch: int = -1
 
     @property
     def is_known(self) -> bool:
-        """Whether the broker has given it."""
+        """Whether the broker has assigned an id."""
         return self.producer_id >= 0
 
     @property
     def pair(self) -> tuple[int, int]:
-        """Id and epoch."""
+        """The producer id and epoch."""
         return self.producer_id, self.epoch
 
     def set(self, producer_id: int, epoch: int) -> None:
-        """Take what the broker has given."""
+        """Set the id and epoch that the broker has assigned."""
         self.producer_id, self.epoch = producer_id, epoch
 
     def bump(self) -> bool:
-        """Begin the next epoch (KIP-360); False after the last one: another id has to be got."""
+        """Begin the next epoch (KIP-360); return False after the last one, when a new id is needed."""
         if self.epoch >= _LAST_EPOCH:
             self.set(-1, -1)
             return False
@@ -77,21 +77,21 @@ class Identity:
 
 @define(eq=False)
 class Transaction:
-    """One transactional id's producer and its transaction, if one is open."""
+    """The producer of one transactional id, and its open transaction, if any."""
 
     transactional_id: str
     identity: Identity
     state: TransactionPhase = TransactionPhase.UNINITIALIZED
     error: BrokerError | None = None
-    #: Partitions that the coordinator knows of, and those it has yet to be told, in order.
+    #: Partitions added at the coordinator, and those still to be added, in order.
     added: dict[TopicPartition, None] = field(factory=dict)
     pending: dict[TopicPartition, None] = field(factory=dict)
     groups: dict[str, None] = field(factory=dict)
-    #: Whether numbered records were given up: their numbers are missing at the broker for ever.
+    #: Whether records with sequence numbers were given up, which leaves a gap at the broker.
     needs_new_epoch: bool = False
-    #: Whether the coordinator may have heard of it.
+    #: Whether the coordinator may know of the transaction.
     is_started: bool = False
-    #: Number of the transaction, so that late answers are told apart.
+    #: Number of the transaction, which identifies late responses.
     serial: int = 0
 
     # --- states -----------------------------------------------------------------------
@@ -102,12 +102,12 @@ class Transaction:
         self.state = to
 
     def require(self, verb: str, *states: TransactionPhase) -> None:
-        """Refuse a verb that does not fit.
+        """Refuse a call that the current phase does not allow.
 
         Raises:
-            ProducerFencedError, BrokerError: the producer is out of use.
+            ProducerFencedError, BrokerError: the producer has failed for good.
             TransactionError: the transaction has to be aborted first.
-            StreamsError: the verb has no place here; a mistake of the program.
+            StreamsError: the call is out of order, a bug in the application.
         """
         if self.state in states:
             return
@@ -127,7 +127,7 @@ class Transaction:
         self.move(_S.IN_TRANSACTION)
 
     def finish(self) -> None:
-        """The transaction is over."""
+        """Return to the state without a transaction."""
         self.move(_S.READY)
         self.error = None
         self.needs_new_epoch = self.is_started = False
@@ -135,7 +135,7 @@ class Transaction:
             known.clear()
 
     def fail(self, cause: BrokerError, what: str) -> BrokerError:
-        """Take a failure: fatal where the producer is fenced, else the transaction has to be aborted."""
+        """Record a failure: fatal if the producer is fenced, else the transaction has to be aborted."""
         if cause.code in FENCED or isinstance(cause, ProducerFencedError):
             return self.fence(cause, what)
         if self.state is _S.IN_TRANSACTION:
@@ -151,7 +151,7 @@ class Transaction:
         return self.error or cause
 
     def fence(self, cause: BrokerError, what: str) -> BrokerError:
-        """Another producer has taken over: there is nothing left to do."""
+        """Mark the producer as fenced by another one, which is final."""
         if isinstance(self.error, ProducerFencedError):
             return self.error
         error = ProducerFencedError(
@@ -169,13 +169,13 @@ class Transaction:
         return error
 
     def die(self, error: BrokerError) -> None:
-        """Take a failure after which the producer is out of use."""
+        """Record a fatal failure of the producer."""
         self.error = error
         if self.state is not _S.FATAL:
             self.move(_S.FATAL)
 
     def again(self, error: BrokerError) -> BrokerError:
-        """Return an error to raise once more: the same thing, with a traceback of its own."""
+        """Return a copy of an error with a traceback of its own, to raise again."""
         if isinstance(error, ProducerFencedError):
             copy: BrokerError = ProducerFencedError(
                 str(error),
@@ -193,13 +193,13 @@ class Transaction:
 
     @property
     def is_failed(self) -> bool:
-        """Whether nothing more of the transaction can be sent."""
+        """Whether the transaction can send nothing more."""
         return self.state in (_S.ABORTABLE, _S.FATAL, _S.ABORTING)
 
     # --- partitions -------------------------------------------------------------------
 
     def admits(self, partition: TopicPartition) -> bool:
-        """Whether records may go there now; else the partition is to be added first."""
+        """Whether records may be sent to a partition now; else mark it to be added first."""
         if self.state is not _S.IN_TRANSACTION:
             return False
         if partition in self.added:
@@ -208,7 +208,7 @@ class Transaction:
         return False
 
     def add_request(self) -> AddPartitionsToTxn | None:
-        """Return the request that adds what is pending, None without any."""
+        """Return the request that adds the pending partitions, None without any."""
         if not self.pending or self.state is not _S.IN_TRANSACTION:
             return None
         return AddPartitionsToTxn(
@@ -216,7 +216,7 @@ class Transaction:
         )
 
     def on_added(self, partitions: Iterable[TopicPartition]) -> None:
-        """The coordinator knows of these."""
+        """Mark partitions as added at the coordinator."""
         for partition in partitions:
             self.pending.pop(partition, None)
             self.added[partition] = None

@@ -1,6 +1,6 @@
-"""The verbs of a transaction: each asks a coordinator and waits for the answer, as often as it takes.
+"""The operations of a transaction: each sends a request to a coordinator and retries until it is answered.
 
-Every request in here may be repeated: its answer may be lost, or the coordinator may have moved.
+Every request is retriable: its response may be lost, or the coordinator may have moved.
 Waiting drives the producer.  Imports protocol and core.
 """
 
@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, TypeVar
 from attrs import define, field
 
 from streams.clients.errors import RequestTimeoutError, as_error, error_for, is_final
-from streams.clients.network import ANY_NODE, Patience
+from streams.clients.network import ANY_NODE, Deadline
 from streams.clients.offsets import with_metadata
 from streams.clients.records import GroupMetadata
 from streams.clients.sender import Sender
@@ -43,13 +43,13 @@ R = TypeVar("R", bound=Response)
 Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 _BUSY: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT})
-# How long one turn of driving waits.
+# Wait of one turn, in milliseconds.
 _TURN_MS: Final = 50
 
 
 @define(eq=False)
 class Transactor:
-    """Begins, ends and fences; ``turn`` drives the producer, waiting up to so many milliseconds."""
+    """The coordinator requests of a producer; ``turn`` drives it, waiting up to the given milliseconds."""
 
     transaction: Transaction
     sender: Sender
@@ -61,7 +61,7 @@ class Transactor:
         self.clock = self.sender.clock
 
     def initialize(self) -> None:
-        """Get an identity, fencing whoever had the transactional id before."""
+        """Get a producer id and epoch, fencing the previous owner of the transactional id."""
         transaction = self.transaction
         if transaction.state is TransactionPhase.READY:
             return
@@ -70,7 +70,7 @@ class Transactor:
         transaction.move(TransactionPhase.READY)
 
     def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Make a group's offsets part of the transaction."""
+        """Add a group's offsets to the transaction."""
         transaction = self.transaction
         transaction.require("send_offsets_to_transaction", TransactionPhase.IN_TRANSACTION)
         if not offsets:
@@ -95,7 +95,7 @@ class Transactor:
         self._check(self._call(group.group_id, commit, TxnOffsetCommitResponse, what), what)
 
     def commit(self, flush: Callable[[], None]) -> None:
-        """Write all that is left, then have it count."""
+        """Flush all records, then commit the transaction."""
         transaction = self.transaction
         transaction.require("commit_transaction", TransactionPhase.IN_TRANSACTION, TransactionPhase.COMMITTING)
         if transaction.state is TransactionPhase.IN_TRANSACTION:
@@ -108,11 +108,11 @@ class Transactor:
         self._end(is_commit=True)
 
     def abort(self) -> None:
-        """Have nothing of it count."""
+        """Abort the transaction."""
         transaction, states = self.transaction, TransactionPhase
         transaction.require("abort_transaction", states.IN_TRANSACTION, states.ABORTABLE, states.ABORTING)
         if transaction.state is not states.ABORTING:
-            # Records may be on their way to it: only a new epoch keeps a late request out of the next one.
+            # Requests may be in flight: only a new epoch keeps them out of the next transaction.
             transaction.needs_new_epoch |= self.sender.is_adding
             reason = transaction.error or TransactionError(
                 f"producer {transaction.transactional_id!r}: the transaction is aborted",
@@ -120,12 +120,12 @@ class Transactor:
             )
             transaction.move(states.ABORTING)
             self.sender.drop_waiting(reason)
-        patience = self._patience()
+        deadline = self._deadline()
         has_progress = True
         while not self.sender.accumulator.is_empty:
-            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             if not remaining_ms and not has_progress:
-                # Its answer is not awaited: a new epoch shuts it out.
+                # Its response is not awaited: a new epoch fences it.
                 self.sender.abandon()
                 break
             has_progress = self.turn(min(remaining_ms, _TURN_MS))
@@ -137,7 +137,7 @@ class Transactor:
     # --- inside -----------------------------------------------------------------------
 
     def _renew(self, producer_id: int, epoch: int) -> None:
-        """Get the next epoch, which ends what is open."""
+        """Get the next epoch, which ends the open transaction."""
         transaction = self.transaction
         request = InitProducerId(
             transaction.transactional_id, self.sender.settings.transaction_timeout_ms, producer_id, epoch
@@ -158,7 +158,7 @@ class Transactor:
         request = EndTxn(transaction.transactional_id, *transaction.identity.pair, is_commit)
         response = self._call(None, request, EndTxnResponse, what)
         if response.error is ErrorCode.INVALID_TXN_STATE and not is_commit:
-            # The broker has never heard of it: what would have told may still be on its way, and is shut out.
+            # The broker does not know the transaction: the request that adds it may be in flight, and is fenced.
             transaction.needs_new_epoch = True
         elif response.error is not ErrorCode.NONE:
             error = error_for(response.error, what)
@@ -179,12 +179,12 @@ class Transactor:
             raise self.transaction.again(error)
 
     def _call(self, group_id: str | None, request: Request, kind: type[R], what: str) -> R:
-        """Ask the coordinator of a group, None = of the transaction, until it answers for good."""
-        patience = self._patience()
+        """Send a request to a group's coordinator, None = the transaction's, until a final response."""
+        deadline = self._deadline()
         retriable = self.sender.network.traits.retriable
         failures = 0
         while True:
-            response = self._attempt(group_id, request, patience, what)
+            response = self._attempt(group_id, request, deadline, what)
             code = ErrorCode.NETWORK_EXCEPTION
             if not isinstance(response, Exception):
                 assert isinstance(response, kind), f"{type(request).__name__} was answered by {type(response).__name__}"
@@ -196,18 +196,18 @@ class Transactor:
             if isinstance(response, Exception) or code in retriable:
                 self._forget_coordinator(group_id)
             failures += 1
-            if not patience.remaining_ms(has_progress=False):
+            if not deadline.remaining_ms(has_progress=False):
                 self.transaction.needs_new_epoch = True
                 cause = response if isinstance(response, Exception) else error_for(code, what)
                 raise RequestTimeoutError(f"{what}: not done in time; try again") from cause
-            self._pause(self.sender.pause_ms(code, failures), patience)
+            self._pause(self.sender.pause_ms(code, failures), deadline)
 
-    def _attempt(self, group_id: str | None, request: Request, patience: Patience, what: str) -> Response | Exception:
+    def _attempt(self, group_id: str | None, request: Request, deadline: Deadline, what: str) -> Response | Exception:
         node = self.sender.coordinator if group_id is None else self._group_coordinators.get(group_id)
         if node is None:
             key = self.transaction.transactional_id if group_id is None else group_id
             kind = COORDINATOR_TRANSACTION if group_id is None else COORDINATOR_GROUP
-            found = self._ask(ANY_NODE, FindCoordinator(key, kind), patience, what)
+            found = self._ask(ANY_NODE, FindCoordinator(key, kind), deadline, what)
             if not isinstance(found, FindCoordinatorResponse):
                 return found
             if found.error is not ErrorCode.NONE:
@@ -217,24 +217,24 @@ class Transactor:
                 self.sender.coordinator = node
             else:
                 self._group_coordinators[group_id] = node
-        return self._ask(node, request, patience, what)
+        return self._ask(node, request, deadline, what)
 
-    def _ask(self, node: int, request: Request, patience: Patience, what: str) -> Response | Exception:
+    def _ask(self, node: int, request: Request, deadline: Deadline, what: str) -> Response | Exception:
         answers: list[Response | Exception] = []
-        # Of its own: where time stands still, one request's answers are no progress of the whole.
-        patience = Patience(self.clock, patience.deadline_ms)
+        # A deadline of its own: with a clock that stands still, responses to one request are no progress of the whole.
+        deadline = Deadline(self.clock, deadline.deadline_ms)
         self.sender.post(node, request, answers.append)
         has_progress = True
         while not answers:
-            remaining_ms = patience.remaining_ms(has_progress=has_progress)
+            remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             if not remaining_ms and not has_progress:
                 return RequestTimeoutError(f"{what}: no answer in time; is the broker there?")
             has_progress = self.turn(min(remaining_ms, _TURN_MS))
         answer = answers[0]
         return as_error(answer, what) if isinstance(answer, Exception) else answer
 
-    def _pause(self, for_ms: int, patience: Patience) -> None:
-        until = Patience(self.clock, min(patience.deadline_ms, self.clock.monotonic_ms() + for_ms))
+    def _pause(self, for_ms: int, deadline: Deadline) -> None:
+        until = Deadline(self.clock, min(deadline.deadline_ms, self.clock.monotonic_ms() + for_ms))
         while remaining_ms := until.remaining_ms(has_progress=False):
             self.turn(min(remaining_ms, _TURN_MS))
 
@@ -244,8 +244,8 @@ class Transactor:
         else:
             self._group_coordinators.pop(group_id, None)
 
-    def _patience(self) -> Patience:
-        return Patience(self.clock, self.clock.monotonic_ms() + self.sender.settings.max_block_ms)
+    def _deadline(self) -> Deadline:
+        return Deadline(self.clock, self.clock.monotonic_ms() + self.sender.settings.max_block_ms)
 
 
 def _code_of(response: object) -> ErrorCode:

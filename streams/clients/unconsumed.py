@@ -1,4 +1,4 @@
-"""Records that were polled but not handed out: those behind the one that iteration stands at.  Imports core."""
+"""Polled records that iteration has not returned yet.  Imports core."""
 
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -8,7 +8,7 @@ from streams.core.records import ConsumerRecord, TopicPartition
 
 
 class Unconsumed:
-    """They do not count as read: positions and commits lie before them."""
+    """The records after the one that iteration returned last; positions and commits exclude them."""
 
     def __init__(self) -> None:
         self._records: deque[ConsumerRecord[Any, Any]] = deque()
@@ -17,15 +17,15 @@ class Unconsumed:
         return bool(self._records)
 
     def add(self, records: Iterable[ConsumerRecord[Any, Any]]) -> None:
-        """Keep these."""
+        """Append records."""
         self._records.extend(records)
 
     def next(self) -> ConsumerRecord[Any, Any]:
-        """Hand out the next."""
+        """Return and remove the next record."""
         return self._records.popleft()
 
     def take_all(self) -> list[ConsumerRecord[Any, Any]]:
-        """Hand out all."""
+        """Return and remove all records."""
         records = list(self._records)
         self._records.clear()
         return records
@@ -35,12 +35,12 @@ class Unconsumed:
         return next((r.offset for r in self._records if (r.topic, r.partition) == partition), None)
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget those of these partitions."""
+        """Drop the records of these partitions."""
         if self._records:
             self._records = deque(r for r in self._records if TopicPartition(r.topic, r.partition) not in partitions)
 
     def keep(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget those of all other partitions: they may be somebody else's by now."""
+        """Drop the records of all other partitions, which another member may own."""
         if self._records:
             self._records = deque(r for r in self._records if TopicPartition(r.topic, r.partition) in partitions)
 

@@ -1,4 +1,4 @@
-"""Keeps a client's knowledge of topics fresh, without waiting.  Imports protocol and core."""
+"""Periodic refresh of a client's topic metadata, without blocking.  Imports protocol and core."""
 
 from collections.abc import Callable, Set
 
@@ -9,7 +9,7 @@ from streams.protocol.messages import Metadata, MetadataResponse, Response
 
 
 class TopicWatch:
-    """Asks for topics when the answer has grown old, sooner while some are missing or on request."""
+    """The refresh of topic metadata: after its maximum age, or sooner if topics are missing or on request."""
 
     def __init__(self, parts: ConsumerParts, on_update: Callable[[], None]) -> None:
         self._network = parts.network
@@ -25,18 +25,18 @@ class TopicWatch:
         self._failure: Exception | None = None
 
     def refresh(self) -> None:
-        """What is wanted has changed: ask at the next ``poll``."""
+        """Refresh at the next ``poll``, because the topics of interest have changed."""
         self._due_ms = 0
 
     def expedite(self) -> None:
-        """What is known seems wrong: ask as soon as the backoff allows."""
+        """Refresh as soon as the backoff allows, because the metadata seems stale."""
         self._due_ms = min(self._due_ms, self._earliest_ms)
 
     def poll(self, topics: Set[str] | None) -> bool:
-        """Ask for these topics, None = all, if that is due; return whether it was.
+        """Request the metadata of these topics, None = all, if due; return whether it was.
 
         Raises:
-            AuthenticationError, BrokerError: there is no asking; said each time.
+            AuthenticationError, BrokerError: the request cannot succeed; raised on each call.
         """
         if self._failure is not None:
             failure, self._failure = self._failure, None
@@ -51,7 +51,7 @@ class TopicWatch:
         return True
 
     def next_deadline_ms(self) -> int | None:
-        """Return when to ask next, None while an answer is awaited."""
+        """Return when the next request is due, None while one is in flight."""
         return None if self._is_asking else self._due_ms
 
     def _receive(self, response: Response | Exception, asked: tuple[str, ...] | None) -> None:

@@ -1,7 +1,7 @@
-"""The way to brokers over TCP: ``TcpCluster`` is what ``broker=`` takes, ``Security`` how connections are secured.
+"""The TCP transport to brokers: ``TcpCluster`` is a value for ``broker=``, ``Security`` configures TLS and SASL.
 
-``cluster`` opens connections, ``connection`` finds the socket for each request, ``channel`` is one socket,
-``security`` says who we are.
+``cluster`` opens connections, ``connection`` chooses the socket for each request, ``channel`` is one socket,
+``security`` authenticates.
 """
 
 from streams.clients.tcp.cluster import TcpCluster, cluster_of

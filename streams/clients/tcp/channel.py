@@ -30,7 +30,7 @@ from streams.protocol.wire.mapping import is_answered
 
 
 class BrokerAddress(NamedTuple):
-    """Where a broker listens."""
+    """The host and port of a broker."""
 
     host: str
     port: int
@@ -174,7 +174,7 @@ class Channel:
     def __attrs_post_init__(self) -> None:
         self._link = self.links.link(self)
 
-    # --- life -------------------------------------------------------------------------
+    # --- lifecycle --------------------------------------------------------------------
 
     def begin(self, now_ms: int) -> None:
         """Start to connect; what goes wrong is reported to ``on_end``."""
@@ -189,7 +189,7 @@ class Channel:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """Whether the channel is closed."""
         return self._state is _State.CLOSED
 
     @property

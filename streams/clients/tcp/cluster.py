@@ -1,6 +1,6 @@
-"""A cluster of Kafka's, or whatever else speaks its protocol, as ``broker=`` of clients and applications.
+"""A cluster reached by the Kafka protocol over TCP, as ``broker=`` of clients and applications.
 
-Reads addresses, holds what all its connections have in common.
+Parses addresses and holds the settings shared by all connections.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from random import Random
 from typing import Final, TypeVar, Unpack
 
 from streams.clients.errors import DisconnectedError, error_for
-from streams.clients.network import ANY_NODE, Backoff, Patience
+from streams.clients.network import ANY_NODE, Backoff, Deadline
 from streams.clients.tcp.channel import BrokerAddress, ChannelConfig
 from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
 from streams.clients.tcp.security import tls_context
@@ -40,22 +40,22 @@ R = TypeVar("R", bound=Response)
 
 
 class TcpCluster:
-    """Opens connections to brokers over TCP.  Times are milliseconds; defaults are Kafka's.
+    """A Kafka cluster reached over TCP.  Times are milliseconds; defaults are Kafka's.
 
-    Kafka 2.4 and later does all that clients and applications need; what an older one lacks is refused with
-    its name.  The servers are tried in turn until one tells who the brokers are.
+    Supports Kafka 2.4 and later; a request that an older broker lacks raises an error that names it.
+    The bootstrap servers are tried in turn until one returns the list of brokers.
 
     Args:
-        bootstrap_servers: where to begin: "host:port", several of them with commas between, or a sequence.
+        bootstrap_servers: "host:port", several separated by commas, or a sequence.
         security: TLS and authentication; none by default.
-        settings: of its connections; ``options`` are the same by name (see the reference of settings).
+        settings: settings of connections; ``options`` are single settings by name (see the reference of settings).
         request_timeout_ms: after so long without any response a connection counts as lost; a request that may
             wait at the broker has that time in addition.
         max_request_bytes: the limit of the brokers (their ``socket.request.max.bytes``); they close the connection
             on a larger request.
 
     Raises:
-        ConfigError: an address cannot be read, a file of certificates not used, or a setting does not fit.
+        ConfigError: an address, a certificate file or a setting is invalid.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class TcpCluster:
 
     @classmethod
     def of(cls, config: StreamsConfig) -> "TcpCluster":
-        """Return the cluster that an application's settings name."""
+        """Return the cluster of an application's settings."""
         return cls(
             config.bootstrap_servers,
             config.security,
@@ -106,11 +106,11 @@ class TcpCluster:
         return ClusterConnection(config, sockets, self._clock, Random(self._rng.getrandbits(64)))
 
     def topic_configs(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
-        """Return all settings of topics, defaults included; those that the broker does not tell are left out.
+        """Return all configuration entries of topics with defaults, except those that the broker omits.
 
         Raises:
-            UnknownTopicError: one does not exist.
-            BrokerError: the broker refuses, or does not answer in time.
+            UnknownTopicError: a topic does not exist.
+            BrokerError: the broker refuses, or does not respond in time.
         """
         names = list(dict.fromkeys(topics))
         if not names:
@@ -119,11 +119,11 @@ class TcpCluster:
         return _settings(self._ask(request, DescribeConfigsResponse, f"settings of topics {', '.join(names)}"))
 
     def alter_topic(self, name: str, changes: Mapping[str, str]) -> None:
-        """Give a topic these settings; the others stay (KIP-339).
+        """Set configuration entries of a topic; the others are unchanged (KIP-339).
 
         Raises:
-            UnknownTopicError: it does not exist.
-            BrokerError: the broker refuses, or does not answer in time.
+            UnknownTopicError: the topic does not exist.
+            BrokerError: the broker refuses, or does not respond in time.
         """
         what = f"settings of topic {name!r}"
         configs = [ConfigChange(setting, ConfigOperation.SET, value) for setting, value in changes.items()]
@@ -136,8 +136,8 @@ class TcpCluster:
         connection = self.connect("topic-configs")
         try:
             number = connection.send(ANY_NODE, request)
-            patience = Patience(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
-            while remaining_ms := patience.remaining_ms(has_progress=True):
+            deadline = Deadline(self._clock, self._clock.monotonic_ms() + self._request_timeout_ms)
+            while remaining_ms := deadline.remaining_ms(has_progress=True):
                 for arrived, outcome in connection.poll(remaining_ms):
                     if arrived == number:
                         if isinstance(outcome, Exception):
@@ -159,10 +159,10 @@ def _settings(response: DescribeConfigsResponse) -> dict[str, Mapping[str, str]]
 
 
 def addresses(servers: str | Iterable[str]) -> tuple[BrokerAddress, ...]:
-    """Return where to begin.
+    """Return the parsed bootstrap servers.
 
     Raises:
-        ConfigError: there is nothing, or something that is no address.
+        ConfigError: there is no address, or one is invalid.
 
     >>> [str(found) for found in addresses("kafka-1:9092, [::1]:9093")]
     ['kafka-1:9092', '[::1]:9093']
@@ -175,7 +175,7 @@ def addresses(servers: str | Iterable[str]) -> tuple[BrokerAddress, ...]:
 
 
 def _address(text: str) -> BrokerAddress:
-    # Kafka lets the name of a listener stand before it.
+    # Kafka allows the name of a listener before the address.
     host, colon, port = text.rpartition("://")[2].rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -189,10 +189,10 @@ def _address(text: str) -> BrokerAddress:
 def cluster_of(
     broker: Cluster | None, bootstrap_servers: str | Iterable[str], security: Security | None, who: str
 ) -> Cluster:
-    """Return the cluster that a client is to use: the one that it is given, or the one at an address.
+    """Return the cluster for a client: the given one, or one made from bootstrap servers.
 
     Raises:
-        ConfigError: there is none, or two.
+        ConfigError: neither or both are given.
     """
     servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
     if broker is not None and servers:

@@ -76,7 +76,7 @@ class _Outage:
 
 @define(eq=False)
 class ClusterConnection:
-    """See ``protocol.transport.Connection``."""
+    """An implementation of ``protocol.transport.Connection`` over TCP."""
 
     config: ConnectionConfig
     _links: Links
@@ -100,14 +100,14 @@ class ClusterConnection:
     _next_candidate: int = 0
     _is_closed: bool = False
 
-    # --- the verbs --------------------------------------------------------------------
+    # --- the interface ----------------------------------------------------------------
 
     def send(self, node_id: int, request: Request) -> int:
         """Send to a broker by its id (-1 = any) and return the correlation id.
 
         Raises:
             ClientClosedError: the connection is closed.
-            UnsupportedVersionError: Kafka has no such request.
+            UnsupportedVersionError: Kafka does not have this request.
         """
         self._check_open()
         key_of(request)
@@ -118,7 +118,7 @@ class ClusterConnection:
         return item.number
 
     def poll(self, timeout_ms: int) -> list[tuple[int, Any]]:
-        """Return what has arrived as (correlation id, response), waiting up to the timeout.
+        """Return arrived responses as (correlation id, response), waiting up to the timeout.
 
         Raises:
             ClientClosedError: the connection is closed.
@@ -166,7 +166,7 @@ class ClusterConnection:
         if self._is_closed:
             raise ClientClosedError(f"connection of client {self.config.client_id!r} is closed: open another one")
 
-    # --- where requests go ------------------------------------------------------------
+    # --- routing ----------------------------------------------------------------------
 
     def _dispatch(self, item: Item, now: int) -> None:
         """Hand a request to a channel, or keep it until the channel is known."""
@@ -202,7 +202,7 @@ class ClusterConnection:
 
     def _refuse(self, item: Item, address: BrokerAddress, now: int) -> None:
         if item.node_id == ANY_NODE:
-            # To the controller: there may be another one by now.
+            # To the controller, which may have changed.
             self._controller = None
             self._hold(item, now)
             return
@@ -225,7 +225,7 @@ class ClusterConnection:
         return best
 
     def _any_channel(self, now: int) -> Channel | None:
-        """Return a channel to some broker, None while none can be reached."""
+        """Return a channel to any broker, None while none can be reached."""
         open_: Channel | None = None
         for (address, lane), channel in self._channels.items():
             if lane == _REQUESTS and not channel.is_worn(now) and address in self._candidates():
@@ -263,7 +263,7 @@ class ClusterConnection:
         new.begin(now)
         return None if new.is_closed else new
 
-    # --- what comes back --------------------------------------------------------------
+    # --- responses --------------------------------------------------------------------
 
     def _on_outcome(self, item: Item, outcome: Outcome) -> None:
         if isinstance(outcome, MetadataResponse):
@@ -273,7 +273,7 @@ class ClusterConnection:
         self._deliver(item, outcome)
 
     def _learn(self, response: MetadataResponse) -> None:
-        """Take in who the brokers are."""
+        """Update the brokers' addresses from metadata."""
         brokers = {node_id: BrokerAddress.of(text) for node_id, text in response.brokers.items()}
         if brokers:
             self._addresses = brokers
@@ -321,7 +321,7 @@ class ClusterConnection:
                 self._deliver(item, error)
         channel.queue.clear()
 
-    # --- what is due by itself --------------------------------------------------------
+    # --- timers -----------------------------------------------------------------------
 
     def _ask_brokers(self, now: int) -> None:
         channel = self._any_channel(now)
@@ -367,7 +367,7 @@ class ClusterConnection:
             if now - item.since_ms >= self.config.hold_ms:
                 self._deliver(item, self._out_of_reach(item))
             elif item.node_id not in (ANY_NODE, *self._addresses) and self._has_brokers and not self._asks_brokers:
-                # The cluster was asked, and does not know it: it is down, or gone.
+                # The metadata does not list it: it is down or removed.
                 self._has_brokers = False
                 self._deliver(item, DisconnectedError(f"broker {item.node_id} is not in the cluster now"))
             else:

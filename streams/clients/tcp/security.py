@@ -1,6 +1,6 @@
-"""How connections are secured: TLS, and who the client is (SASL PLAIN and SCRAM).
+"""TLS and SASL (PLAIN and SCRAM) of connections.
 
-Sans I/O: the messages of an exchange go in and out as bytes; sockets are the channel's.  RFC 5802,
+Sans I/O: an exchange receives and yields bytes; the channel has the socket.  RFC 5802,
 RFC 4616, KIP-43, KIP-84.  Imports core only.
 """
 
@@ -15,22 +15,22 @@ from streams.clients.errors import AuthenticationError
 from streams.core.client_settings import Security
 from streams.core.errors import ConfigError
 
-# With fewer iterations a stolen proof is cheap to guess from (RFC 5802).
+# With fewer iterations a stolen proof is cheap to brute-force (RFC 5802).
 _MIN_ITERATIONS: Final = 4_096
-# More would keep the client busy for a broker that has not proved yet who it is; Kafka's own are 16,384 at most.
+# More iterations would let an unauthenticated broker keep the client busy; Kafka's own are 16,384 at most.
 _MAX_ITERATIONS: Final = 1_000_000
-# A longer number is refused before it is parsed, which takes time.
+# A longer number is refused before it is parsed, because parsing is slow.
 _MAX_DIGITS: Final = 9
 
-#: Yields the client's messages and is sent the server's; ends when both sides accept.
+#: Yields the client's messages, receives the server's, and ends when both sides accept.
 Exchange = Generator[bytes, bytes, None]
 
 
 def tls_context(security: Security) -> ssl.SSLContext | None:
-    """Return what TLS needs, None without it.
+    """Return the TLS context, None without TLS.
 
     Raises:
-        ConfigError: a file cannot be read, or holds no certificates.
+        ConfigError: a file cannot be read or has no certificates.
     """
     if not security.has_tls:
         return None
@@ -46,7 +46,7 @@ def tls_context(security: Security) -> ssl.SSLContext | None:
 
 
 def sasl_exchange(security: Security, nonce: str) -> Exchange:
-    """Return the client's side of the mechanism; ``nonce`` has to be new each time."""
+    """Return the client's side of the mechanism; ``nonce`` must be unique."""
     if security.sasl_mechanism == "PLAIN":
         return _plain(security.sasl_username, security.sasl_password)
     algorithm = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[security.sasl_mechanism]
@@ -58,10 +58,10 @@ def _plain(username: str, password: str) -> Exchange:
 
 
 def _scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange:
-    """Prove that the password is known without saying it, and have the server prove the same.
+    """Authenticate client and server by proofs of the password, without sending it.
 
     Raises:
-        AuthenticationError: the server's words are not those of someone who knows the password.
+        AuthenticationError: the server's proof is invalid.
     """
     first = f"n={username.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
     server_first = (yield f"n,,{first}".encode()).decode()
@@ -86,7 +86,7 @@ def _scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange
     if "e" in found:
         raise AuthenticationError(f"SCRAM: the broker refuses: {found['e']}")
     if not hmac.compare_digest(found.get("v", "").encode(), b64encode(expected)):
-        raise AuthenticationError("SCRAM: the broker does not know the password: it is not the one that is meant")
+        raise AuthenticationError("SCRAM: the broker's proof is invalid: it does not know the password")
 
 
 def _attributes(message: str) -> dict[str, str]:
