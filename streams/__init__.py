@@ -6,11 +6,8 @@ embedded broker (``run``, ``Streams``), in tests (``streams.testing``) and bound
 """
 
 from streams.app import Streams, run
-from streams.broker.embedded import EmbeddedBroker
-from streams.clients.admin import Admin
-from streams.clients.consumer import Consumer
-from streams.clients.parallel import ParallelConsumer
-from streams.clients.producer import Producer
+from streams.broker import EmbeddedBroker
+from streams.clients import Admin, Consumer, ParallelConsumer, Producer
 from streams.core.clock import Clock, SystemClock, VirtualClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import (
@@ -87,9 +84,7 @@ from streams.dsl import (
     ValueTransformer,
     build_topology,
 )
-from streams.runtime.life import State
-from streams.runtime.listeners import ExceptionResponse
-from streams.runtime.queries import KeyQueryMetadata, StoreView, StreamsMetadata
+from streams.runtime import ExceptionResponse, KeyQueryMetadata, State, StoreView, StreamsMetadata
 from streams.state import (
     KeyValueStore,
     SessionStore,
@@ -99,11 +94,13 @@ from streams.state import (
     VersionedStore,
     WindowStore,
 )
-from streams.topology.graph import Topology
-from streams.topology.operator import PunctuationType
-from streams.topology.processors import (
+from streams.topology import (
+    PartitionGrouper,
     Processor,
     ProcessorContext,
+    PunctuationType,
+    SamePartitionGrouper,
+    Topology,
     key_value_store,
     lru_store,
     punctuate,
@@ -112,7 +109,6 @@ from streams.topology.processors import (
     versioned_store,
     window_store,
 )
-from streams.topology.subtopologies import PartitionGrouper, SamePartitionGrouper
 
 __all__ = [
     "Admin",

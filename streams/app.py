@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self, Unpack
 
-from streams.broker.embedded import EmbeddedBroker
+from streams.broker import EmbeddedBroker
 from streams.clients.tcp import TcpCluster
 from streams.core.clock import Clock, SystemClock
 from streams.core.config import StreamsConfig
@@ -19,16 +19,24 @@ from streams.core.records import TaskId
 from streams.core.settings import ApplicationSettings, Settings
 from streams.core.threads import SystemThreads, Threads
 from streams.core.user_code import refuse_unawaited_methods
-from streams.dsl.builder import TopologySource, build_topology
+from streams.dsl import TopologySource, build_topology
 from streams.protocol.transport import Cluster
-from streams.runtime.environment import Environment
-from streams.runtime.homes import home_of
-from streams.runtime.instance import Instance
-from streams.runtime.life import State, StateListener
-from streams.runtime.listeners import ExceptionHandler, InstanceListeners
-from streams.runtime.queries import KeyPartitioner, KeyQueryMetadata, StoreView, owner_of, spec_of
-from streams.runtime.restore import RestoreListener
-from streams.topology.subtopologies import PartitionGrouper
+from streams.runtime import (
+    Environment,
+    ExceptionHandler,
+    Instance,
+    InstanceListeners,
+    KeyPartitioner,
+    KeyQueryMetadata,
+    RestoreListener,
+    State,
+    StateListener,
+    StoreView,
+    home_of,
+    owner_of,
+    spec_of,
+)
+from streams.topology import PartitionGrouper
 
 #: Interval in milliseconds between two checks of ``run``.
 _LOOK_MS = 50

@@ -12,24 +12,17 @@ from typing import Self
 
 from attrs import define, evolve, field, frozen
 
-from streams.broker.embedded import EmbeddedBroker
-from streams.clients.admin import Admin
-from streams.clients.consumer import Consumer
+from streams.broker import EmbeddedBroker
+from streams.clients import Admin, Consumer
 from streams.core.clock import SystemClock
 from streams.core.config import StreamsConfig
 from streams.core.errors import TopologyError, TransactionError
 from streams.core.metrics import Dropped, Metrics
 from streams.core.records import Block, TopicPartition
 from streams.core.settings import Settings
-from streams.dsl.builder import TopologySource, build_topology
-from streams.runtime.bounded import BoundedProgress
-from streams.runtime.environment import Environment
-from streams.runtime.filling import LaneFilling
-from streams.runtime.homes import home_of
-from streams.runtime.instance import Instance
-from streams.runtime.task import Task
-from streams.topology.graph import Topology
-from streams.topology.subtopologies import sub_topologies
+from streams.dsl import TopologySource, build_topology
+from streams.runtime import BoundedProgress, Environment, Instance, LaneFilling, Task, home_of
+from streams.topology import Topology, sub_topologies
 
 #: Reads the rows of a file as blocks by partition: (partition count, rows to skip) -> batches.
 RowReader = Callable[[int, int], Iterator[list[tuple[int, Block]]]]

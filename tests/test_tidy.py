@@ -26,6 +26,10 @@ from streams.core.setting import table_of
 ROOT = Path(__file__).parents[1]
 MODULE_LINES = 600
 FUNCTION_LINES = 70
+#: ``streams/state/__init__.py`` is a door that all others take; packages within a package may be entered by module.
+DEPTH_OF_DOORS = 2
+#: Errors are imported without what raises them.
+WITHOUT_DOOR = re.compile(r": streams\.replay\.(errors|times), ")
 CONSTRUCTOR_LINES = 30
 PARAMETERS = 8
 #: Packages whose services are made from few parts and settings that are handed down whole.
@@ -249,6 +253,21 @@ def import_circles(modules: Iterable[Source], largest: int) -> Iterator[str]:
     yield from (f"{len(circle)} modules: {', '.join(circle)}" for circle in sorted(circles) if len(circle) > largest)
 
 
+def inner_imports(modules: Iterable[Source]) -> Iterator[str]:
+    """A package with a door (``__all__``) is imported from by that door alone, but within itself."""
+    modules = list(modules)
+    packages = [module for module in modules if module.path.endswith("/__init__.py")]
+    names = {module.path.removesuffix("/__init__.py").replace("/", "."): module for module in packages}
+    doors = {name for name, module in names.items() if "__all__" in module.text and name.count(".") < DEPTH_OF_DOORS}
+    for module in modules:
+        name = module.path.removesuffix(".py").replace("/", ".")
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module not in names:
+                package = node.module.rpartition(".")[0]
+                if package in doors and not f"{name}.".startswith(f"{package}."):
+                    yield f"{module.path}:{node.lineno}: {node.module}, not {package}"
+
+
 #: Settings are read as attributes of these: ``config.poll_ms``, ``self._settings.linger_ms``.
 SETTINGS_HOLDERS = re.compile(r"^_?(config|settings|client|consumer|producer|connection|security)$")
 SETTINGS_CLASSES = ("streams/core/config.py", "streams/core/client_settings.py")
@@ -315,6 +334,17 @@ BROKEN: dict[str, tuple[Callable[[], Iterator[str]], list[str]]] = {
         lambda: private_accesses([source("a.py", "self._a\nother._b\nother.__class__\nself.c._d")]),
         ["a.py:2: other._b", "a.py:4: self.c._d"],
     ),
+    "door": (
+        lambda: inner_imports(
+            [
+                source("p/__init__.py", "__all__ = []"),
+                source("p/a.py", "from p.b import x"),
+                source("q/a.py", "from p.b import x\nfrom p import x\nfrom q.b import y"),
+                source("q/__init__.py", ""),
+            ]
+        ),
+        ["q/a.py:1: p.b, not p"],
+    ),
     "circle": (lambda: import_circles(CIRCLE, 2), ["3 modules: a, b, p.c"]),
 }
 
@@ -347,6 +377,11 @@ def test_services_are_made_from_few_parts():
     found = [*wide_functions(wired), *long_constructors(wired)]
 
     assert found == []
+
+
+def test_packages_are_entered_by_their_doors():
+    """``core`` and ``protocol`` are collections of modules, and have none."""
+    assert [line for line in inner_imports(SOURCES) if not WITHOUT_DOOR.search(line)] == []
 
 
 def test_every_setting_is_read():

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from attrs import frozen
 
-from streams.clients.partitioners import STRATEGIES
+from streams.clients import STRATEGIES
 from streams.core.errors import BrokerError
 from streams.protocol.compression import CODECS
 from streams.protocol.messages import ErrorCode

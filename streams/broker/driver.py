@@ -12,7 +12,7 @@ from itertools import count
 from typing import Protocol
 
 from streams.broker.service import Broker
-from streams.clients.network import ONE_BROKER
+from streams.clients import ONE_BROKER
 from streams.core.clock import Clock, VirtualClock
 from streams.core.errors import BrokerError, ClientClosedError
 from streams.protocol.messages import ErrorCode, Request, Response

@@ -31,14 +31,14 @@ from streams.broker.service import Broker
 from streams.broker.tcp import BrokerServer, Limits, Users, parse_address, tls_context
 from streams.broker.tcp.users import SECRET_BYTES
 from streams.broker.topics import StorageChoice, Storages, Topics
-from streams.clients.partitioners import Strategy
+from streams.clients import Strategy
 from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ConfigError, DamagedLogError
 from streams.core.partitioning import Partitioner
 from streams.core.records import Block, TopicPartition
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
-from streams.group.coordinator import Coordinator, CoordinatorConfig
+from streams.group import Coordinator, CoordinatorConfig
 from streams.protocol.messages import TopicMetadata
 
 

@@ -37,7 +37,7 @@ from streams.broker.transactions import (
 )
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
-from streams.group.coordinator import Coordinator, Effect, Persist, Reply, undone
+from streams.group import Coordinator, Effect, Persist, Reply, undone
 from streams.protocol.markers import marker
 from streams.protocol.messages import (
     AddOffsetsToTxn,

@@ -4,7 +4,7 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from streams.core.records import TopicPartition
-from streams.group.wire import Reader, Writer
+from streams.group import Reader, Writer
 
 _VERSION = 0
 #: Version of the key of our own record about producer ids; others do not know it and pass over it.

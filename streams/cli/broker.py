@@ -113,7 +113,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def _repair(options: argparse.Namespace) -> int:
     """Show what of damaged logs is lost, and save the rest of them if asked to; 1 where damage is left."""
-    from streams.broker.repair import repair_data
+    from streams.broker import repair_data
 
     if options.data is None:
         raise UsageError("--repair without --data: give the folder of the broker")

@@ -34,14 +34,14 @@ def execute(options: argparse.Namespace) -> int:
     from streams.cli.scripts import Script, load
     from streams.cli.svg import to_svg
     from streams.core.config import StreamsConfig
-    from streams.topology.describe import describe
+    from streams.topology import describe
 
     script = Script.parse(options.script)
     settings = {"application_id": script.application_id, **settings_of(options)}
     config = StreamsConfig.of(**settings)
     topology = load(script, config)
     if options.format == "program":
-        from streams.runtime.preview import programs
+        from streams.runtime import programs
 
         print("\n\n".join(programs(topology, config)), end="")
         return 0

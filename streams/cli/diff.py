@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streams.comparison import Version
     from streams.core.config import StreamsConfig
     from streams.replay import ReplayProgress, ReplayResult
-    from streams.topology.graph import Topology
+    from streams.topology import Topology
 
 #: Exit status if anything differs.
 DIFFERENT = 1

@@ -69,8 +69,8 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _describe(admin: "Admin", group: str) -> None:
-    from streams.clients.admin import LATEST
-    from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_assignment
+    from streams.clients import LATEST
+    from streams.group import CONSUMER_PROTOCOL_TYPE, decode_assignment
 
     found = admin.describe_group(group)
     committed = admin.committed_offsets(group)
@@ -107,7 +107,7 @@ def _time(text: str) -> int:
     Raises:
         UsageError: it is none.
     """
-    from streams.clients.admin import EARLIEST, LATEST
+    from streams.clients import EARLIEST, LATEST
 
     known = {"earliest": EARLIEST, "latest": LATEST}
     if text in known:

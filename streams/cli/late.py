@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from streams.core.metrics import Dropped
-    from streams.runtime.lateness import DropLimit, Late
+    from streams.runtime import DropLimit, Late
 
 #: Exit status of a run that is whole, but dropped more records as late than was allowed.
 TOO_MANY_LATE = 3
@@ -15,7 +15,7 @@ TOO_MANY_LATE = 3
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
     """Add ``--max-dropped``."""
-    from streams.runtime.lateness import USUAL_LIMIT
+    from streams.runtime import USUAL_LIMIT
 
     parser.add_argument(
         "--max-dropped",
@@ -31,7 +31,7 @@ def limit_of(options: argparse.Namespace) -> "DropLimit":
     Raises:
         ConfigError: it is neither a share nor a number.
     """
-    from streams.runtime.lateness import USUAL_LIMIT, DropLimit
+    from streams.runtime import USUAL_LIMIT, DropLimit
 
     return DropLimit.of(options.max_dropped or USUAL_LIMIT)
 
@@ -51,7 +51,7 @@ def status_of(late: "Sequence[Late]", limit: "DropLimit") -> int:
 
 def say_drops(drops: "Iterable[Dropped]") -> None:
     """Report what was dropped, except late records, which are reported with their share and cause."""
-    from streams.runtime.lateness import LATE_REASONS
+    from streams.runtime import LATE_REASONS
 
     for found in drops:
         if found.reason not in LATE_REASONS:

@@ -27,7 +27,7 @@ _EXAMPLES = """examples:
 
 def add_parser(commands: Any) -> None:
     """Add the command to the program."""
-    from streams.files.kinds import WRITTEN, listed
+    from streams.files import WRITTEN, listed
 
     parser = commands.add_parser(
         "replay",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streams.core.config import StreamsConfig
     from streams.core.settings import Settings
     from streams.files import Continued, FileInput, FileOutput
-    from streams.topology.graph import Topology
+    from streams.topology import Topology
 
 _EXAMPLES = """\
 examples:
@@ -35,7 +35,7 @@ examples:
 
 def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command."""
-    from streams.files.kinds import WRITTEN, listed
+    from streams.files import WRITTEN, listed
 
     parser = commands.add_parser(
         "run",
@@ -232,7 +232,7 @@ def _run_bounded(
     from streams.cli.interrupts import orderly
     from streams.cli.progress import shown
     from streams.core.clock import SystemClock
-    from streams.runtime.lateness import late_in
+    from streams.runtime import late_in
 
     limit = limit_of(options)
     inputs = files.readers(topology, on_bad_row="continue" if config.deserialization_handler != "fail" else "fail")

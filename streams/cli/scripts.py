@@ -18,8 +18,8 @@ from streams.cli.mistakes import ScriptError, frame_in
 from streams.core.config import StreamsConfig
 from streams.core.errors import StreamsError
 from streams.core.user_code import last_frame_outside
-from streams.dsl.builder import TopologySource, build_topology
-from streams.topology.graph import Topology
+from streams.dsl import TopologySource, build_topology
+from streams.topology import Topology
 
 #: The function that makes the topology unless another is named.
 DEFAULT_FUNCTION = "topology"

@@ -17,8 +17,8 @@ from streams.cli.options import texts_of
 if TYPE_CHECKING:
     from streams.broker import EmbeddedBroker
     from streams.core.config import StreamsConfig
-    from streams.runtime.life import StateListener
-    from streams.topology.graph import Topology
+    from streams.runtime import StateListener
+    from streams.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,7 @@ def run_on_cluster(
     from streams.cli.workers import Workers, end_with_parent
     from streams.clients.tcp import TcpCluster
     from streams.core.clock import SystemClock
-    from streams.runtime.layout import Plans
-    from streams.runtime.provisioning import Provisioner
+    from streams.runtime import Plans, Provisioner
 
     if options.workers > 1:
         # Missing topics are reported once, before anything is started.
@@ -64,7 +63,7 @@ def _run_worker(topology: "Topology", config: "StreamsConfig", settings: dict[st
         StreamsError: the application failed, or no broker answered in ``task_timeout_ms``.
     """
     from streams import Streams
-    from streams.clients.errors import RequestTimeoutError
+    from streams.clients import RequestTimeoutError
     from streams.core.clock import SystemClock
 
     stop, clock = threading.Event(), SystemClock()
@@ -97,7 +96,7 @@ def run_workers_here(
     """Run by several workers on an embedded broker, which this process serves to them alone."""
     from streams.cli.workers import Workers
     from streams.core.clock import SystemClock
-    from streams.runtime.provisioning import Provisioner
+    from streams.runtime import Provisioner
 
     # The process with the broker creates the topics; workers find them.
     Provisioner(broker, SystemClock(), config, topology, True).known()

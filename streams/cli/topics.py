@@ -7,7 +7,7 @@ from typing import Any
 from streams.cli.mistakes import UsageError
 from streams.core.config import StreamsConfig
 from streams.core.topic import Topic
-from streams.topology.graph import SinkNode, SourceNode, Topology
+from streams.topology import SinkNode, SourceNode, Topology
 
 
 def _sources(topology: Topology) -> list[SourceNode]:

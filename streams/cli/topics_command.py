@@ -77,7 +77,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _describe(admin: Any, names: list[str]) -> None:
-    from streams.clients.admin import EARLIEST, LATEST
+    from streams.clients import EARLIEST, LATEST
     from streams.core.records import TopicPartition
 
     for name, topic in admin.describe_topics(names).items():

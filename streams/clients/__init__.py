@@ -1,6 +1,7 @@
 """Consumer, producer and admin client.  They reach a cluster only through ``broker=``."""
 
-from streams.clients.admin import Admin, GroupListing
+from streams.clients.accumulator import oversized
+from streams.clients.admin import EARLIEST, LATEST, Admin, GroupListing
 from streams.clients.consumer import Consumer
 from streams.clients.delivery import Delivery
 from streams.clients.errors import (
@@ -15,7 +16,11 @@ from streams.clients.errors import (
     TopicExistsError,
     WakeupError,
 )
+from streams.clients.internal_topics import LANES_GROUP, internal_topics, is_generated
+from streams.clients.metadata import MetadataCache
+from streams.clients.network import ANY_NODE, ONE_BROKER, Backoff, Network
 from streams.clients.parallel import ParallelConsumer
+from streams.clients.partitioners import STRATEGIES, Strategy
 from streams.clients.producer import Producer
 from streams.clients.records import GroupMetadata, OffsetAndTimestamp
 from streams.clients.session import RebalanceListener
@@ -25,18 +30,26 @@ from streams.core.partitioning import Partitioner
 from streams.core.records import ConsumerRecord
 
 __all__ = [
+    "ANY_NODE",
     "Admin",
     "AuthenticationError",
+    "Backoff",
     "Consumer",
     "ConsumerRecord",
     "ConsumerSettings",
     "Delivery",
     "DisconnectedError",
+    "EARLIEST",
     "GroupExistsError",
     "GroupListing",
     "GroupMetadata",
     "GroupNotEmptyError",
+    "LANES_GROUP",
+    "LATEST",
+    "MetadataCache",
+    "Network",
     "NoOffsetError",
+    "ONE_BROKER",
     "OffsetAndTimestamp",
     "ParallelConsumer",
     "Partitioner",
@@ -45,9 +58,14 @@ __all__ = [
     "ProducerSettings",
     "RebalanceListener",
     "RequestTimeoutError",
+    "STRATEGIES",
     "Security",
-    "TcpCluster",
     "StatefulGroupError",
+    "Strategy",
+    "TcpCluster",
     "TopicExistsError",
     "WakeupError",
+    "internal_topics",
+    "is_generated",
+    "oversized",
 ]

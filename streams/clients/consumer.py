@@ -35,7 +35,7 @@ from streams.core.settings import ConsumerOptions
 from streams.core.threads import SystemThreads, Threads
 from streams.core.topic import Topic
 from streams.core.user_code import refuse_unawaited
-from streams.group.assignors import Assignor, CooperativeStickyAssignor, RangeAssignor
+from streams.group import Assignor, CooperativeStickyAssignor, RangeAssignor
 from streams.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,

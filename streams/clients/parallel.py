@@ -39,7 +39,7 @@ from streams.core.settings import ParallelOptions
 from streams.core.threads import Signal, SystemThreads, ThreadKilled, Threads, Worker
 from streams.core.topic import Topic
 from streams.core.user_code import refuse_result, refuse_unawaited
-from streams.group.assignors import Assignor
+from streams.group import Assignor
 from streams.protocol.transport import Cluster
 
 log = logging.getLogger(__name__)

@@ -17,10 +17,19 @@ from streams.clients.network import ANY_NODE, Deadline
 from streams.core.errors import BrokerError, ConfigError, StreamsError
 from streams.core.records import TopicPartition
 from streams.core.user_code import refuse_result, refuse_unawaited_methods
-from streams.group.assignors import Assignor
-from streams.group.consumer_member import Assign, ConsumerMembership, Lose, Revoke
-from streams.group.member import Failed, Member, MemberConfig, PerformAssignment, Send
-from streams.group.subscriptions import decode_assignment
+from streams.group import (
+    Assign,
+    Assignor,
+    ConsumerMembership,
+    Failed,
+    Lose,
+    Member,
+    MemberConfig,
+    PerformAssignment,
+    Revoke,
+    Send,
+    decode_assignment,
+)
 from streams.protocol.messages import (
     ErrorCode,
     FindCoordinator,

@@ -15,8 +15,8 @@ import attrs
 from attrs import frozen
 
 from streams.core.serdes import Serde
-from streams.state.specs import Family, StoreSpec
-from streams.topology.graph import ProcessorNode, SinkNode, SourceNode, Topology
+from streams.state import Family, StoreSpec
+from streams.topology import ProcessorNode, SinkNode, SourceNode, Topology
 
 #: A name that the DSL made: it has a number of ten digits.
 _NUMBERED = re.compile(r"-[0-9]{10}(?![0-9])")

@@ -27,7 +27,7 @@ from streams.core.errors import StreamsError
 from streams.replay.calls import StoreRef, plain, reader, store_key_reader
 from streams.replay.run import ReplayResult
 from streams.replay.storage import ExtentReader
-from streams.state.specs import StoreSpec
+from streams.state import StoreSpec
 
 #: How many entries of a store are read with another type, to see whether they can be.
 _TRIED = 10_000

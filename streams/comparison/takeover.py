@@ -23,16 +23,9 @@ from streams.comparison.versions import SerdeForm, Version, group_notes
 from streams.core.clock import VirtualClock
 from streams.core.errors import TopologyError
 from streams.protocol.messages import OffsetAndMetadata
-from streams.runtime.checkpoint import Checkpoint
-from streams.runtime.layout import Plans, check_groups
-from streams.runtime.plan import ApplicationPlan
-from streams.runtime.topic_configs import changelog_config
-from streams.state.notes import StoreNote
-from streams.state.opening import is_on_disk
-from streams.state.specs import StoreSpec
-from streams.topology.graph import SinkNode, SourceNode, Topology
-from streams.topology.operator import StoreNaming
-from streams.topology.processors import ProcessorOperator
+from streams.runtime import ApplicationPlan, Checkpoint, Plans, changelog_config, check_groups
+from streams.state import StoreNote, StoreSpec, is_on_disk
+from streams.topology import ProcessorOperator, SinkNode, SourceNode, StoreNaming, Topology
 
 #: Settings of a changelog that lose state if they are not changed with the store.
 _LOSING = ("retention.ms", "min.compaction.lag.ms", "cleanup.policy")

@@ -19,13 +19,9 @@ from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
 from streams.core.serdes import PinnedSerde, Serde, WindowedSerde
 from streams.replay.run import ReplayResult
-from streams.runtime.plan import ApplicationPlan
-from streams.runtime.task import TaskState
-from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
-from streams.state.opening import open_store
-from streams.state.specs import StoreSpec
-from streams.topology.graph import Topology
-from streams.topology.subtopologies import SubTopology, sub_topologies
+from streams.runtime import ApplicationPlan, TaskState
+from streams.state import KEY_TYPE, VALUE_TYPE, StoreSpec, open_store
+from streams.topology import SubTopology, Topology, sub_topologies
 
 #: What people call the serdes of plain types.
 _WORDS = {"string": "str", "long": "int", "double": "float", "boolean": "bool", "null": "None"}

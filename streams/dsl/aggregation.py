@@ -15,7 +15,7 @@ from streams.dsl.nodes import LogicalOperator
 from streams.dsl.ref import GroupedTableRef, GroupRef, TableRef
 from streams.dsl.serde_variables import SerdeVariable, annotated, declared
 from streams.dsl.table_state import AggregateState
-from streams.topology.operator import Operator
+from streams.topology import Operator
 
 REDUCE = "KSTREAM-REDUCE-"
 AGGREGATE = "KSTREAM-AGGREGATE-"

@@ -8,7 +8,7 @@ from streams.dsl.functions import check_function
 from streams.dsl.names import check_name
 from streams.dsl.nodes import LogicalOperator
 from streams.dsl.ref import StreamRef
-from streams.topology.stateless import Branch, PassThrough
+from streams.topology import Branch, PassThrough
 
 if TYPE_CHECKING:
     from streams.dsl.stream import KStream

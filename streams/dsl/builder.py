@@ -33,9 +33,16 @@ from streams.dsl.serde_variables import SerdeVariable, declared
 from streams.dsl.stream import KStream
 from streams.dsl.table import KTable
 from streams.dsl.table_state import SourceState
-from streams.state.specs import StoreSpec
-from streams.topology.graph import GlobalStore, ProcessorNode, SourceNode, Topology
-from streams.topology.processors import Processor, ProcessorOperator, StoreBuilder
+from streams.state import StoreSpec
+from streams.topology import (
+    GlobalStore,
+    Processor,
+    ProcessorNode,
+    ProcessorOperator,
+    SourceNode,
+    StoreBuilder,
+    Topology,
+)
 
 K = TypeVar("K")
 V = TypeVar("V")

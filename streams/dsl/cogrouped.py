@@ -38,8 +38,7 @@ from streams.dsl.serde_variables import SerdeVariable, overridden
 from streams.dsl.table import KTable
 from streams.dsl.table_state import AggregateState
 from streams.dsl.window_stores import closing_ms, window_store, windowed_key
-from streams.topology.operator import Operator
-from streams.topology.stateless import PassThrough
+from streams.topology import Operator, PassThrough
 
 if TYPE_CHECKING:
     from streams.dsl.grouped import KGroupedStream

@@ -31,8 +31,8 @@ from streams.dsl.operators import (
 from streams.dsl.ref import TableRef
 from streams.dsl.serde_variables import SerdeVariable, declared_or_annotated, overridden
 from streams.dsl.table_state import SourceState
-from streams.state.specs import StoreSpec
-from streams.topology.graph import Partitioner
+from streams.state import StoreSpec
+from streams.topology import Partitioner
 
 _PREFIX = "KTABLE-FK-JOIN-"
 _PROCESSOR = _PREFIX + "SUBSCRIPTION-PROCESSOR-"

@@ -13,8 +13,8 @@ from attrs import Factory, define, field
 from streams.core.errors import TopologyError
 from streams.core.topic import Topic
 from streams.dsl.names import Names
-from streams.state.specs import StoreSpec
-from streams.topology.graph import GlobalStore, Topology
+from streams.state import StoreSpec
+from streams.topology import GlobalStore, Topology
 
 
 class LogicalContent(Protocol):

@@ -15,7 +15,7 @@ from streams.dsl.logical import LogicalGraph
 from streams.dsl.names import check_name
 from streams.dsl.serde_variables import SerdeVariable
 from streams.state import TIMESTAMPED_KEY_VALUE, VERSIONED, StoreKind, StoreSpec
-from streams.topology.processors import UNSET
+from streams.topology import UNSET
 
 T = TypeVar("T")
 

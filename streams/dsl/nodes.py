@@ -13,19 +13,20 @@ from streams.core.errors import TopologyError
 from streams.core.serdes import Serde
 from streams.dsl.logical import LogicalNode
 from streams.dsl.serde_variables import SerdeVariable
-from streams.state.specs import StoreSpec
-from streams.topology.graph import (
+from streams.state import StoreSpec
+from streams.topology import (
+    Filter,
     GlobalStore,
+    Operator,
     Partitioner,
+    PassThrough,
     ProcessorNode,
+    ProcessorOperator,
     RepartitionTopic,
     SinkNode,
     SourceNode,
     Topology,
 )
-from streams.topology.operator import Operator
-from streams.topology.processors import ProcessorOperator
-from streams.topology.stateless import Filter, PassThrough
 
 #: Makes an operator when the graph is complete.
 MakeOperator = Callable[[], Operator]

@@ -13,7 +13,7 @@ from streams.dsl.logical import LogicalContent, LogicalGraph, LogicalNode
 from streams.dsl.nodes import LogicalRepartition, LogicalSource, LogicalStreamStreamJoin, LogicalTableSource
 from streams.dsl.repartition import repartition_node
 from streams.dsl.serde_variables import SerdeVariable
-from streams.topology.graph import SourceNode, Topology
+from streams.topology import SourceNode, Topology
 
 #: Repartition nodes downstream of each node that changes the key.
 _ByKeyChange = dict[LogicalNode, dict[LogicalNode, None]]

@@ -7,7 +7,7 @@ from streams.dsl.logical import LogicalNode
 from streams.dsl.names import REPARTITION_SUFFIX, Names, is_generated
 from streams.dsl.nodes import LogicalRepartition
 from streams.dsl.serde_variables import SerdeVariable
-from streams.topology.graph import Partitioner
+from streams.topology import Partitioner
 
 
 def repartition_node(

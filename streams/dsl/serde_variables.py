@@ -27,7 +27,7 @@ from streams.core.serdes import (
     time_windowed_ms,
 )
 from streams.dsl.functions import UNKNOWN
-from streams.topology.processors import UNSET
+from streams.topology import UNSET
 
 #: Kinds of windows: sizes in ms, None for sessions.
 WindowSizes: TypeAlias = frozenset[int | None]

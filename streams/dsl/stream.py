@@ -24,8 +24,7 @@ from streams.dsl.materialized import NOT_GIVEN, SAME_AS_NAME, StoreArguments, St
 from streams.dsl.operators import JoinKind
 from streams.dsl.ref import StreamRef
 from streams.dsl.table import KTable
-from streams.topology.graph import Partitioner
-from streams.topology.processors import Processor
+from streams.topology import Partitioner, Processor
 
 K = TypeVar("K")
 V = TypeVar("V")

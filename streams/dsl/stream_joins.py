@@ -20,7 +20,7 @@ from streams.dsl.operators import JoinKind, StoreValues, StreamGlobalTableJoin, 
 from streams.dsl.ref import GlobalTableRef, JoinableRef, StreamRef, TableRef, check_builder
 from streams.dsl.serde_variables import annotated, overridden
 from streams.dsl.stream_stream_joins import join_streams
-from streams.state.specs import StoreSpec
+from streams.state import StoreSpec
 
 _JOINER_FORMS = ("(left, right)", "(key, left, right)")
 _VERBS = {JoinKind.INNER: "join", JoinKind.LEFT: "left_join", JoinKind.OUTER: "outer_join"}

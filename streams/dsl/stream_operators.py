@@ -29,10 +29,20 @@ from streams.dsl.ref import GroupRef, StreamRef, TableRef, check_builder
 from streams.dsl.repartition import repartition_node
 from streams.dsl.serde_variables import annotated, declared_or_annotated, joint, overridden
 from streams.dsl.table_state import SourceState
-from streams.topology.graph import Partitioner
-from streams.topology.operator import Operator
-from streams.topology.processors import Processor, ProcessorOperator
-from streams.topology.stateless import Filter, FlatMap, FlatMapValues, Map, MapValues, PassThrough, Peek, SelectKey
+from streams.topology import (
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    Map,
+    MapValues,
+    Operator,
+    Partitioner,
+    PassThrough,
+    Peek,
+    Processor,
+    ProcessorOperator,
+    SelectKey,
+)
 
 _KEY_VALUE = "(key, value)"
 _VALUE_FORMS = ("(value)", "(key, value)")

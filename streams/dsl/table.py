@@ -19,7 +19,7 @@ from streams.dsl.operators import JoinKind
 from streams.dsl.ref import TableRef
 from streams.dsl.suppressed import Suppressed
 from streams.dsl.table_operators import ValueTransformer
-from streams.topology.graph import Partitioner
+from streams.topology import Partitioner
 
 if TYPE_CHECKING:
     from streams.dsl.grouped_table import KGroupedTable

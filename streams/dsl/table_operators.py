@@ -34,10 +34,8 @@ from streams.dsl.ref import GroupedTableRef, StreamRef, TableRef
 from streams.dsl.serde_variables import SerdeVariable, declared, declared_or_annotated, overridden
 from streams.dsl.suppressed import Suppressed
 from streams.dsl.table_state import DerivedState, SuppressedState
-from streams.state.specs import StoreSpec
-from streams.topology.operator import NodeContext
-from streams.topology.processors import ProcessorContext, StoreBuilder
-from streams.topology.stateless import TableToStream
+from streams.state import StoreSpec
+from streams.topology import NodeContext, ProcessorContext, StoreBuilder, TableToStream
 
 K = TypeVar("K", contravariant=True)
 V = TypeVar("V", contravariant=True)

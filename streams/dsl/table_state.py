@@ -13,7 +13,7 @@ from attrs import define
 
 from streams.dsl.materialized import Materialized
 from streams.dsl.operators.getters import StoreValues, TableValues
-from streams.state.specs import StoreSpec
+from streams.state import StoreSpec
 
 
 class TableState(Protocol):

@@ -41,7 +41,7 @@ from streams.dsl.serde_variables import SerdeVariable, overridden
 from streams.dsl.suppressed import EmitStrategy
 from streams.dsl.table import KTable
 from streams.dsl.window_stores import closing_ms, window_store, windowed_key
-from streams.topology.operator import Operator
+from streams.topology import Operator
 
 K = TypeVar("K")
 V = TypeVar("V")

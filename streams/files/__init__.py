@@ -7,30 +7,38 @@ directory has read of its inputs.
 Imports core only.
 """
 
-from streams.files.kinds import STANDARD_OUTPUT, WHOLE, FileSource, Part, input_kind, kind_of
-from streams.files.lake import table_around
+from streams.files.arrow import arrow_column
+from streams.files.kinds import STANDARD_OUTPUT, WHOLE, WRITTEN, FileSource, Kind, Part, input_kind, kind_of, listed
+from streams.files.lake import FORMATS, LakeTable, table_around, table_below
 from streams.files.ledger import Continued, Ledger
 from streams.files.parts import count_rows, cut_file
 from streams.files.reader import FileInput, OnBadRow, RowReader, open_input
 from streams.files.writer import FileOutput, OutputError, open_output
 
 __all__ = [
-    "STANDARD_OUTPUT",
-    "WHOLE",
     "Continued",
+    "FORMATS",
     "FileInput",
     "FileOutput",
+    "FileSource",
+    "Kind",
+    "LakeTable",
     "Ledger",
     "OnBadRow",
     "OutputError",
     "Part",
     "RowReader",
-    "FileSource",
+    "STANDARD_OUTPUT",
+    "WHOLE",
+    "WRITTEN",
+    "arrow_column",
     "count_rows",
     "cut_file",
     "input_kind",
     "kind_of",
+    "listed",
     "open_input",
     "open_output",
     "table_around",
+    "table_below",
 ]

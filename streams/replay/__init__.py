@@ -10,7 +10,7 @@ from streams.replay.errors import HandOverError, LateRecordsError, ReplayError, 
 from streams.replay.handover import GoneLive, Snapshot, go_live, lay_down, publish
 from streams.replay.history import Archive, ArchivedTopic, Files, KafkaTopic, archive_topic
 from streams.replay.run import ReplayResult
-from streams.runtime.lateness import Late
+from streams.runtime import Late
 
 __all__ = [
     "Archive",

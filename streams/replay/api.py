@@ -14,12 +14,12 @@ from streams.core.errors import ConfigError
 from streams.core.settings import Settings
 from streams.core.topic import Topic, TopicLike, topic_name
 from streams.core.user_code import refuse_unawaited
-from streams.dsl.builder import TopologySource
+from streams.dsl import TopologySource
 from streams.replay.calls import Listener, Options, Reporter, explained_failure
 from streams.replay.errors import LateRecordsError
 from streams.replay.run import LocalExecutor, Outputs, ReplayResult, ReplaySession, Request, Stores, arrow_table
 from streams.replay.storage import Place
-from streams.runtime.lateness import USUAL_LIMIT, DropLimit
+from streams.runtime import USUAL_LIMIT, DropLimit
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.core.errors import StreamsError
-from streams.runtime.lateness import Late
+from streams.runtime import Late
 
 
 class ReplayError(StreamsError):

@@ -1,1 +1,93 @@
-"""Tasks and what drives them live: queues, commit, restore, assignment, threads, instances."""
+"""Tasks and their drivers: queues, stages, commit, restore, assignment, threads and instances."""
+
+from streams.runtime.bounded import BoundedProgress
+from streams.runtime.checkpoint import Checkpoint
+from streams.runtime.environment import Environment
+from streams.runtime.facts import Directive
+from streams.runtime.filling import LaneFilling
+from streams.runtime.homes import home_of
+from streams.runtime.instance import Instance
+from streams.runtime.lanes import merge_lanes
+from streams.runtime.lateness import (
+    DISORDER,
+    LATE_REASONS,
+    READ,
+    USUAL_LIMIT,
+    DropLimit,
+    Late,
+    late_in,
+    late_of,
+    merged,
+)
+from streams.runtime.layout import Plans, check_groups, tell_what_waits
+from streams.runtime.life import State, StateListener
+from streams.runtime.listeners import ExceptionHandler, ExceptionResponse, InstanceListeners
+from streams.runtime.outbox import TopicColumns
+from streams.runtime.plan import ApplicationPlan, Existing, InternalTopicPlan
+from streams.runtime.preview import programs
+from streams.runtime.provisioning import Provisioner
+from streams.runtime.punctuation import TimerHeap, TimerRow
+from streams.runtime.queries import KeyPartitioner, KeyQueryMetadata, StoreView, StreamsMetadata, owner_of, spec_of
+from streams.runtime.queues import PartitionQueue, TaskQueues
+from streams.runtime.restore import RestoreListener
+from streams.runtime.rounds import Rounds
+from streams.runtime.stage import RUN_LIMIT, AsTheyCome, Policy, Stage, StageTask, WhenCertain
+from streams.runtime.task import CHANGELOG_POSITION, Task, TaskInput, TaskState
+from streams.runtime.topic_configs import changelog_config
+
+__all__ = [
+    "ApplicationPlan",
+    "AsTheyCome",
+    "BoundedProgress",
+    "CHANGELOG_POSITION",
+    "Checkpoint",
+    "DISORDER",
+    "Directive",
+    "DropLimit",
+    "Environment",
+    "ExceptionHandler",
+    "ExceptionResponse",
+    "Existing",
+    "Instance",
+    "InstanceListeners",
+    "InternalTopicPlan",
+    "KeyPartitioner",
+    "KeyQueryMetadata",
+    "LATE_REASONS",
+    "LaneFilling",
+    "Late",
+    "PartitionQueue",
+    "Plans",
+    "Policy",
+    "Provisioner",
+    "READ",
+    "RUN_LIMIT",
+    "RestoreListener",
+    "Rounds",
+    "Stage",
+    "StageTask",
+    "State",
+    "StateListener",
+    "StoreView",
+    "StreamsMetadata",
+    "Task",
+    "TaskInput",
+    "TaskQueues",
+    "TaskState",
+    "TimerHeap",
+    "TimerRow",
+    "TopicColumns",
+    "USUAL_LIMIT",
+    "WhenCertain",
+    "changelog_config",
+    "check_groups",
+    "home_of",
+    "late_in",
+    "late_of",
+    "merge_lanes",
+    "merged",
+    "owner_of",
+    "programs",
+    "spec_of",
+    "tell_what_waits",
+]

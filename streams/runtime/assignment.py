@@ -11,9 +11,7 @@ from typing import Protocol
 from attrs import define, evolve, field, frozen
 
 from streams.core.records import TaskId, TopicPartition
-from streams.group.assignors import Members, RebalanceProtocol, in_order
-from streams.group.sticky import withhold_owned
-from streams.group.subscriptions import Assignment
+from streams.group import Assignment, Members, RebalanceProtocol, in_order, withhold_owned
 from streams.runtime.facts import AssignedTasks, Directive, MemberFacts, PartitionLayout
 from streams.runtime.sharing import SharingRules, share
 

@@ -17,8 +17,8 @@ from attrs import define, field, frozen
 
 from streams.core.errors import ForeignFormatError
 from streams.core.records import NO_TIMESTAMP, TopicPartition
-from streams.state.notes import Content
-from streams.topology.operator import PunctuationType
+from streams.state import Content
+from streams.topology import PunctuationType
 
 #: Version of the notes.
 _VERSION = 1

@@ -10,9 +10,7 @@ from functools import partial
 
 from attrs import define, field
 
-from streams.clients.consumer import Consumer
-from streams.clients.delivery import Delivery
-from streams.clients.producer import Producer
+from streams.clients import Consumer, Delivery, Producer
 from streams.core.metrics import Metrics
 from streams.core.records import TaskId, TopicPartition
 from streams.protocol.messages import OffsetAndMetadata

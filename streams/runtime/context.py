@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from streams.core.errors import TopologyError, WallClockError
 from streams.core.inlining import inlined
 from streams.core.records import NO_TIMESTAMP, Headers, RecordContext, RecordMetadata, TaskId, Window, Windowed
-from streams.state.cache import Section
-from streams.topology.operator import Process, PunctuationType, StreamTime
+from streams.state import Section
+from streams.topology import Process, PunctuationType, StreamTime
 
 if TYPE_CHECKING:
     from streams.runtime.punctuation import Timer

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 
 from attrs import define, evolve, field
 
-from streams.clients.admin import Admin
-from streams.clients.internal_topics import LANES_GROUP
+from streams.clients import LANES_GROUP, Admin
 from streams.core.errors import ForeignFormatError, TopologyError
 from streams.core.records import NO_TIMESTAMP, Block, TopicPartition
 from streams.protocol.messages import OffsetAndMetadata

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from streams.core.errors import StoreError
 from streams.core.records import TaskId, TopicPartition
 from streams.runtime.restore import changelog_position
-from streams.state.lifecycle import Store
-from streams.state.notes import Content, advice
+from streams.state import Content, Store, advice
 
 
 def misfit(task_id: TaskId, store: Store) -> str | None:

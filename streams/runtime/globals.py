@@ -10,8 +10,7 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.clients.consumer import Consumer
-from streams.clients.errors import WakeupError
+from streams.clients import Consumer, WakeupError
 from streams.core.metrics import Metrics
 from streams.core.threads import ThreadKilled, Threads, Worker
 from streams.runtime.plan import ApplicationPlan

@@ -13,8 +13,7 @@ from attrs import define, field
 
 from streams.core.config import StreamsConfig
 from streams.core.records import TaskId
-from streams.state import MemoryBudget, StateDirectory, StoreSpec, is_on_disk, open_store
-from streams.state.opening import EngineName
+from streams.state import EngineName, MemoryBudget, StateDirectory, StoreSpec, is_on_disk, open_store
 
 
 class StateHome(Protocol):

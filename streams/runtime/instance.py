@@ -34,8 +34,7 @@ from streams.runtime.thread_pool import PooledThread, ThreadPool
 from streams.runtime.unknown_state import check_unknown_state
 from streams.runtime.wiring import ThreadFactory
 from streams.state import open_store
-from streams.topology.graph import Topology
-from streams.topology.subtopologies import PartitionGrouper
+from streams.topology import PartitionGrouper, Topology
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,7 @@ Imports clients.
 
 from attrs import define
 
-from streams.clients.consumer import Consumer
-from streams.clients.network import Network
-from streams.clients.producer import Producer
+from streams.clients import Consumer, Network, Producer
 from streams.core.client_settings import ConsumerSettings
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig

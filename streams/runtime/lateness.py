@@ -15,8 +15,7 @@ from attrs import define, frozen
 from streams.core.errors import ConfigError
 from streams.core.metrics import DROPPED, Counter, Metrics
 from streams.core.records import NO_TIMESTAMP
-from streams.topology.graph import Topology
-from streams.topology.subtopologies import sub_topologies
+from streams.topology import Topology, sub_topologies
 
 #: Why a store refuses a record.
 TOO_OLD = "older than the store keeps"

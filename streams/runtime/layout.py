@@ -18,8 +18,7 @@ from streams.protocol.messages import OffsetAndMetadata
 from streams.runtime.checkpoint import group_of_note
 from streams.runtime.facts import PartitionLayout
 from streams.runtime.plan import ApplicationPlan, Existing
-from streams.topology.graph import Topology
-from streams.topology.subtopologies import PartitionGrouper, sub_topologies, unmatched_patterns
+from streams.topology import PartitionGrouper, Topology, sub_topologies, unmatched_patterns
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attrs import frozen
 
-from streams.clients.producer import Producer
+from streams.clients import Producer
 from streams.core.config import StreamsConfig
 from streams.core.errors import LostRecordsError
 from streams.core.records import Block, TaskId, TopicPartition
@@ -22,7 +22,7 @@ from streams.runtime.fitting import misfit
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.restore import Restorer, changelog_position
 from streams.runtime.task import CHANGELOG_POSITION
-from streams.state.lifecycle import Store
+from streams.state import Store
 
 log = logging.getLogger(__name__)
 

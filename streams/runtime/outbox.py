@@ -18,8 +18,7 @@ from streams.core.partitioning import partitions_for
 from streams.core.records import Block, Headers, RecordContext, TopicPartition
 from streams.core.serde_pinned import KEY_TYPE_HEADER, VALUE_TYPE_HEADER
 from streams.core.serdes import BYTES, PinnedSerde, Serde
-from streams.topology.graph import SinkNode
-from streams.topology.operator import Process
+from streams.topology import Process, SinkNode
 
 
 @define(eq=False)

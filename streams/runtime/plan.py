@@ -24,14 +24,15 @@ from streams.runtime.queues import TaskQueues
 from streams.runtime.sources import SourceReader
 from streams.runtime.task import Task, TaskInput, TaskParts, TaskState
 from streams.runtime.topic_configs import REPARTITION_CONFIG, changelog_config
-from streams.state.cache import RecordCache
-from streams.state.specs import StoreSpec
-from streams.topology.compile import CompiledSubTopology
-from streams.topology.graph import SinkNode, SourceNode, Topology
-from streams.topology.subtopologies import (
+from streams.state import RecordCache, StoreSpec
+from streams.topology import (
+    CompiledSubTopology,
     PartitionGrouper,
     SamePartitionGrouper,
+    SinkNode,
+    SourceNode,
     SubTopology,
+    Topology,
     resolve_partitions,
     stages,
     sub_topologies,

@@ -8,8 +8,7 @@ from streams.core.metrics import Metrics
 from streams.runtime.plan import ApplicationPlan, Existing
 from streams.runtime.task import TaskState
 from streams.state import RecordCache, open_store
-from streams.topology.graph import Topology
-from streams.topology.subtopologies import sub_topologies
+from streams.topology import Topology, sub_topologies
 
 
 def programs(topology: Topology, config: StreamsConfig) -> Iterator[str]:

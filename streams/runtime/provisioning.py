@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import define, field
 
-from streams.clients.admin import LATEST, Admin
+from streams.clients import LATEST, Admin
 from streams.clients.tcp import TcpCluster
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
@@ -21,8 +21,7 @@ from streams.protocol.messages import (
 )
 from streams.protocol.transport import Cluster
 from streams.runtime.plan import InternalTopicPlan
-from streams.topology.graph import Topology
-from streams.topology.subtopologies import sub_topologies
+from streams.topology import Topology, sub_topologies
 
 log = logging.getLogger(__name__)
 

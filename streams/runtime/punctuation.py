@@ -16,7 +16,7 @@ from typing import TypeAlias
 from attrs import define, field, frozen
 
 from streams.runtime.checkpoint import CarriedTimer, TimerPlace
-from streams.topology.operator import PunctuationType
+from streams.topology import PunctuationType
 
 
 @define(eq=False)

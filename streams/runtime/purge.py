@@ -8,8 +8,7 @@ from functools import partial
 
 from attrs import define, field
 
-from streams.clients.metadata import MetadataCache
-from streams.clients.network import ANY_NODE, Network
+from streams.clients import ANY_NODE, MetadataCache, Network
 from streams.core.clock import Clock
 from streams.core.records import TopicPartition
 from streams.protocol.messages import (

@@ -27,9 +27,8 @@ from streams.runtime.instance import Instance
 from streams.runtime.life import State
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.thread import StreamThread
-from streams.state.specs import Family, StoreSpec
-from streams.state.windowed_keys import MAX_TIME
-from streams.topology.graph import SinkNode
+from streams.state import MAX_TIME, Family, StoreSpec
+from streams.topology import SinkNode
 
 #: Chooses the partition of a key: topic, key, value (None in a query) and partition count -> partition.
 KeyPartitioner = Callable[[str, Any, Any, int], int | None]

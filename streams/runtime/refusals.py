@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from attrs import define, evolve, field, frozen
 
-from streams.clients.accumulator import oversized
-from streams.clients.errors import RequestTimeoutError
+from streams.clients import RequestTimeoutError, oversized
 from streams.core.dead_letters import EXCEPTION_HEADER
 from streams.core.errors import BrokerError, ProcessingError, RecordTooLargeError
 from streams.core.handlers import DeadLetter, ProducerRecord

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from attrs import define, field
 
-from streams.clients.consumer import Consumer
+from streams.clients import Consumer
 from streams.core.errors import ForeignFormatError, StoreError, StreamsError
 from streams.core.marks import REMEDY, format_of
 from streams.core.metrics import Counter
@@ -19,7 +19,7 @@ from streams.core.records import Block, TaskId, TopicPartition
 from streams.core.user_code import refuse_result
 from streams.protocol.messages import READ_UNCOMMITTED
 from streams.runtime.task import CHANGELOG_POSITION
-from streams.state.lifecycle import Store
+from streams.state import Store
 
 log = logging.getLogger(__name__)
 

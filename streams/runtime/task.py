@@ -32,12 +32,8 @@ from streams.runtime.outbox import Outbox, TopicColumns
 from streams.runtime.punctuation import Punctuations, Timer, TimerHeap
 from streams.runtime.queues import PartitionQueue, Run, TaskQueues
 from streams.runtime.sources import SourceReader
-from streams.state.cache import RecordCache
-from streams.state.lifecycle import Store
-from streams.state.notes import Content
-from streams.topology.compile import CompiledSubTopology
-from streams.topology.graph import SinkNode, Topology
-from streams.topology.operator import Process, PunctuationType, StreamTime
+from streams.state import Content, RecordCache, Store
+from streams.topology import CompiledSubTopology, Process, PunctuationType, SinkNode, StreamTime, Topology
 
 _NO_ORIGIN = ("", -1, -1)
 #: Metadata entry of a store: next changelog offset that the committed state already holds.

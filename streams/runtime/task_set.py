@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from attrs import define, field
 
-from streams.clients.consumer import Consumer
-from streams.clients.errors import NoOffsetError
+from streams.clients import Consumer, NoOffsetError
 from streams.core.errors import StateLockedError, StoreError
 from streams.core.records import TaskId, TopicPartition
 from streams.protocol.messages import OffsetAndMetadata

@@ -11,9 +11,7 @@ from typing import Any
 
 from attrs import define, field
 
-from streams.clients.consumer import Consumer
-from streams.clients.errors import RequestTimeoutError, WakeupError
-from streams.clients.session import RebalanceListener
+from streams.clients import Consumer, RebalanceListener, RequestTimeoutError, WakeupError
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.errors import (

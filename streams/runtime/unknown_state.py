@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping
 
 from attrs import define, field
 
-from streams.clients.internal_topics import internal_topics, is_generated
+from streams.clients import internal_topics, is_generated
 from streams.core.config import StreamsConfig
 from streams.core.errors import UnknownStateError
 from streams.core.records import TaskId, TopicPartition
 from streams.runtime.checkpoint import Checkpoint
 from streams.runtime.plan import ApplicationPlan
 from streams.runtime.provisioning import Provisioner
-from streams.state.notes import Content
+from streams.state import Content
 
 log = logging.getLogger(__name__)
 

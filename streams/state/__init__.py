@@ -1,8 +1,9 @@
 """State stores: specs, engines, hot state, typed views; knowing nothing of topics."""
 
 from streams.state.budget import MemoryBudget
-from streams.state.cache import RecordCache
+from streams.state.cache import RecordCache, Section
 from streams.state.directory import StateDirectory
+from streams.state.engines import EngineBatch
 from streams.state.entries import ValueAndTimestamp
 from streams.state.keyvalue import KeyValueStore, TimestampedKeyValueStore
 from streams.state.kinds import (
@@ -15,46 +16,57 @@ from streams.state.kinds import (
     WINDOW,
     built_in_kind,
 )
-from streams.state.lifecycle import Store
+from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE, Store
 from streams.state.lru import LruStore
-from streams.state.notes import Content, StoreNote
+from streams.state.memory import MemoryEngine
+from streams.state.notes import Content, StoreNote, advice
 from streams.state.opening import EngineName, is_on_disk, open_store
 from streams.state.session import SessionStore
 from streams.state.specs import Family, StoreKind, StoreSpec, TableReads
 from streams.state.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord, VersionedStore
 from streams.state.window import TimestampedWindowStore, WindowStore
+from streams.state.windowed_keys import MAX_TIME, session_parts, window_parts
 
 __all__ = [
-    "KEY_VALUE",
-    "LRU",
-    "NOT_PUT",
-    "SESSION",
-    "TIMESTAMPED_KEY_VALUE",
-    "TIMESTAMPED_WINDOW",
-    "VALID_TO_UNDEFINED",
-    "VERSIONED",
-    "WINDOW",
     "Content",
+    "EngineBatch",
     "EngineName",
     "Family",
+    "KEY_TYPE",
+    "KEY_VALUE",
     "KeyValueStore",
+    "LRU",
     "LruStore",
+    "MAX_TIME",
     "MemoryBudget",
+    "MemoryEngine",
+    "NOT_PUT",
     "RecordCache",
+    "SESSION",
+    "Section",
     "SessionStore",
     "StateDirectory",
     "Store",
     "StoreKind",
     "StoreNote",
     "StoreSpec",
+    "TIMESTAMPED_KEY_VALUE",
+    "TIMESTAMPED_WINDOW",
     "TableReads",
     "TimestampedKeyValueStore",
     "TimestampedWindowStore",
+    "VALID_TO_UNDEFINED",
+    "VALUE_TYPE",
+    "VERSIONED",
     "ValueAndTimestamp",
     "VersionedRecord",
     "VersionedStore",
+    "WINDOW",
     "WindowStore",
+    "advice",
     "built_in_kind",
     "is_on_disk",
     "open_store",
+    "session_parts",
+    "window_parts",
 ]

@@ -16,16 +16,11 @@ from streams.core.partitioning import partition_for
 from streams.core.records import Block, Headers, Record, TaskId, TopicPartition
 from streams.core.settings import Settings
 from streams.core.topic import Source, Topic, TopicLike, meant, topic_name, typed_topic
-from streams.dsl.builder import TopologySource, build_topology
-from streams.runtime.outbox import TopicColumns
-from streams.runtime.plan import ApplicationPlan, Existing
-from streams.runtime.rounds import Rounds
-from streams.runtime.stage import AsTheyCome, Stage
-from streams.runtime.task import Task, TaskState
+from streams.dsl import TopologySource, build_topology
+from streams.runtime import ApplicationPlan, AsTheyCome, Existing, Rounds, Stage, Task, TaskState, TopicColumns
 from streams.state import RecordCache, open_store
 from streams.testing.reference_order import TIMERS, ReferenceOrder, TopicOrder
-from streams.topology.graph import Topology
-from streams.topology.subtopologies import sub_topologies
+from streams.topology import Topology, sub_topologies
 
 K = TypeVar("K")
 V = TypeVar("V")

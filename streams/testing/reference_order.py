@@ -16,10 +16,7 @@ from attrs import define, field
 
 from streams.core.records import Block, TopicPartition
 from streams.core.serdes import Serde
-from streams.runtime.outbox import TopicColumns
-from streams.runtime.punctuation import TimerHeap, TimerRow
-from streams.runtime.queues import PartitionQueue
-from streams.runtime.stage import Policy, StageTask
+from streams.runtime import PartitionQueue, Policy, StageTask, TimerHeap, TimerRow, TopicColumns
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from streams.core.serdes import Serde
 from streams.core.timestamps import Extractor, ExtractorName, FromValue
 from streams.core.topic import Sink, Topic, check_topic_name, topic_name
 from streams.core.user_code import refuse_unawaited, refuse_unawaited_methods
-from streams.state.specs import StoreSpec
+from streams.state import StoreSpec
 from streams.topology.operator import Operator
 from streams.topology.processors import UNSET, ProcessorOperator, ProcessorSupplier, StoreBuilder, serde_of
 

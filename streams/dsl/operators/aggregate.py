@@ -14,7 +14,7 @@ from streams.core.records import Headers
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.folds import Fold, TableFold
 from streams.dsl.operators.getters import open_rows
-from streams.topology.operator import NodeContext, Process
+from streams.topology import NodeContext, Process
 
 _NULL = "null key or value"
 

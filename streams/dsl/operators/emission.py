@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from streams.core.records import Headers, RecordContext, RecordMetadata
-from streams.topology.operator import NodeContext
+from streams.topology import NodeContext
 
 #: Forwards a table's change: (key, new, old, timestamp_ms, headers, is_latest).
 Emit: TypeAlias = Callable[[Any, Any, Any, int, Headers | None, bool], None]

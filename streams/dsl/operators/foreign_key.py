@@ -26,7 +26,7 @@ from streams.dsl.operators.subscriptions import (
     subscriber_key,
     subscriber_prefix,
 )
-from streams.topology.operator import NodeContext, Process, StoreNaming
+from streams.topology import NodeContext, Process, StoreNaming
 
 _LATE = "late record of a versioned table"
 _NULL_FOREIGN_KEY = "null foreign key"

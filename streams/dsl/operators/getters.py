@@ -12,7 +12,7 @@ from attrs import frozen
 
 from streams.dsl.operators.joining import JoinKind, two_value_joiner
 from streams.state import TableReads
-from streams.topology.operator import NodeContext
+from streams.topology import NodeContext
 
 #: A value and the event time of its last change.
 Pair: TypeAlias = tuple[Any, int]

@@ -19,7 +19,7 @@ from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.emission import release
 from streams.dsl.operators.held import HEADERS, ORIGIN, TIME, VALUES, held_serde, is_buffer_value
 from streams.state import KEY_VALUE, StoreSpec
-from streams.topology.operator import NodeContext, Process
+from streams.topology import NodeContext, Process
 
 WAITING_RECORD = Format("record that waits for its table", "W", 1, "BufferValue", is_buffer_value)
 

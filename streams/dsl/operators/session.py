@@ -16,7 +16,7 @@ from streams.core.windows import SessionWindows
 from streams.dsl.operators.emission import emit_nothing, table_emit
 from streams.dsl.operators.folds import Fold
 from streams.dsl.operators.windows import EXPIRED, MAX_TIME, NULL_KEY
-from streams.topology.operator import NodeContext, Process, StreamTime
+from streams.topology import NodeContext, Process, StreamTime
 
 
 @frozen

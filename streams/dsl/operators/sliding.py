@@ -17,7 +17,7 @@ from streams.core.windows import SlidingWindows
 from streams.dsl.operators.emission import Emit, table_emit
 from streams.dsl.operators.folds import Fold
 from streams.dsl.operators.windows import EXPIRED, MAX_TIME, NULL_KEY_OR_VALUE, WindowMemo
-from streams.topology.operator import NodeContext, Process, StreamTime
+from streams.topology import NodeContext, Process, StreamTime
 
 #: Aggregate and time of a window's latest record.
 _Pair: TypeAlias = tuple[Any, int]

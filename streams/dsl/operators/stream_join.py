@@ -16,7 +16,7 @@ from streams.core.serdes import Serde
 from streams.core.windows import JoinWindows
 from streams.dsl.operators.joining import KeyedJoiner, reversed_joiner, two_value_joiner
 from streams.dsl.operators.unmatched import Unmatched, shared_unmatched
-from streams.topology.operator import NodeContext, Process, StoreNaming, StreamTime
+from streams.topology import NodeContext, Process, StoreNaming, StreamTime
 
 _NULL = "null key or value"
 _NEVER_MS = 1 << 63

@@ -21,7 +21,7 @@ from streams.dsl.operators.emission import release
 from streams.dsl.operators.getters import Getter, Pair, TableValues, TimeGetter
 from streams.dsl.operators.held import HEADERS, ORIGIN, PLACE, TIME, VALUES, Held, held_serde, is_buffer_value
 from streams.state import KEY_VALUE, StoreSpec
-from streams.topology.operator import NodeContext, Process, StoreNaming
+from streams.topology import NodeContext, Process, StoreNaming
 
 SUPPRESSED_CHANGE = Format("suppressed change", "S", 1, "BufferValue", is_buffer_value)
 

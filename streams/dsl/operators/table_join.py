@@ -17,7 +17,7 @@ from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.getters import TableValues, open_rows
 from streams.dsl.operators.grace_buffer import GraceBuffer
 from streams.dsl.operators.joining import JoinKind, KeyedJoiner, reversed_joiner, two_value_joiner
-from streams.topology.operator import NodeContext, Process, StoreNaming
+from streams.topology import NodeContext, Process, StoreNaming
 
 _NULL = "null key or value"
 _NULL_KEY = "null key"

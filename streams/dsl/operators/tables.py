@@ -15,7 +15,7 @@ from streams.core.records import Headers
 from streams.core.user_code import CheckedFunction
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.getters import open_rows
-from streams.topology.operator import NodeContext, Process
+from streams.topology import NodeContext, Process
 
 
 @frozen

@@ -19,7 +19,7 @@ from streams.core.records import NO_TIMESTAMP
 from streams.core.serdes import BYTES, Serde
 from streams.dsl.operators.portable import portable
 from streams.state import KEY_VALUE, StoreSpec
-from streams.topology.operator import NodeContext, StreamTime
+from streams.topology import NodeContext, StreamTime
 
 _RIGHT, _LEFT = 0, 1
 _HEAD = Struct(">qB")

@@ -18,7 +18,7 @@ from streams.dsl.operators.emission import Emit, emit_nothing, table_emit
 from streams.dsl.operators.folds import Fold
 from streams.dsl.operators.sliding import SlidingAggregate
 from streams.dsl.operators.windows import EXPIRED, MAX_TIME, NULL_KEY, WindowMemo
-from streams.topology.operator import NodeContext, Process, StreamTime
+from streams.topology import NodeContext, Process, StreamTime
 
 
 @frozen

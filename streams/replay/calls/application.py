@@ -23,12 +23,11 @@ from attrs import evolve, field, frozen
 from streams.core.clock import Clock
 from streams.core.config import StreamsConfig
 from streams.core.records import TopicPartition
-from streams.dsl.builder import TopologySource, build_topology
+from streams.dsl import TopologySource, build_topology
 from streams.replay.calls.structs import is_struct, reduced_struct
 from streams.replay.errors import ReplayError
-from streams.runtime.plan import ApplicationPlan
-from streams.topology.describe import describe
-from streams.topology.graph import Topology
+from streams.runtime import ApplicationPlan
+from streams.topology import Topology, describe
 
 #: Attribute of a user's class in which msgspec caches its decoder.
 _DECODERS_OWN = "__msgspec_cache__"

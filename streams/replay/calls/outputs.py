@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from streams.core.records import Block, TopicPartition
 from streams.replay.calls.state import Outputs, task_of
 from streams.replay.storage import Extent, ExtentReader, Place
-from streams.runtime.lanes import merge_lanes
+from streams.runtime import merge_lanes
 
 
 def output_partitions(outputs: Outputs, topic: str) -> list[int]:

@@ -12,8 +12,8 @@ from streams.replay.calls.application import Application
 from streams.replay.calls.state import ReplayState
 from streams.replay.calls.work import GlobalWork, InputWork, StageWork, TaskWork
 from streams.replay.storage import Extent, Place
-from streams.runtime.plan import ApplicationPlan
-from streams.topology.subtopologies import SubTopology
+from streams.runtime import ApplicationPlan
+from streams.topology import SubTopology
 
 
 @frozen

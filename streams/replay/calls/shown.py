@@ -14,9 +14,17 @@ from streams.core.errors import SerializationError, StreamsError
 from streams.core.records import Windowed
 from streams.core.serdes import PinnedSerde, Serde
 from streams.replay.times import time_text
-from streams.state import Family, StoreKind, StoreSpec, built_in_kind
-from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
-from streams.state.windowed_keys import MAX_TIME, session_parts, window_parts
+from streams.state import (
+    KEY_TYPE,
+    MAX_TIME,
+    VALUE_TYPE,
+    Family,
+    StoreKind,
+    StoreSpec,
+    built_in_kind,
+    session_parts,
+    window_parts,
+)
 
 #: Maximum number of characters shown of a value.
 _WIDTH = 120

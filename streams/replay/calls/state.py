@@ -16,8 +16,7 @@ from streams.replay.calls.application import logical_of
 from streams.replay.calls.work import StageReport, StoreRef
 from streams.replay.errors import ReplayError
 from streams.replay.storage import Extent, Kind, Place
-from streams.runtime.lateness import merged
-from streams.runtime.plan import ApplicationPlan
+from streams.runtime import ApplicationPlan, merged
 
 #: File name of the manifest, which makes a folder valid.
 MANIFEST = "MANIFEST.json"

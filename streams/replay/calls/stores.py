@@ -13,9 +13,8 @@ from attrs import evolve
 from streams.core.records import TopicPartition
 from streams.replay.calls.work import StoreRef
 from streams.replay.storage import ExtentReader, Place, SegmentWriter
-from streams.runtime.task import Task
-from streams.state.opening import is_on_disk, open_store
-from streams.state.specs import StoreSpec
+from streams.runtime import Task
+from streams.state import StoreSpec, is_on_disk, open_store
 
 #: Uncommitted bytes above which a store is flushed.
 MAX_UNCOMMITTED_BYTES = 8 << 20

@@ -9,7 +9,7 @@ changes nothing.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streams.clients.admin import EARLIEST, LATEST, Admin
+from streams.clients import EARLIEST, LATEST, Admin
 from streams.core.records import TopicPartition
 from streams.protocol.messages import OffsetAndMetadata
 from streams.protocol.transport import Cluster

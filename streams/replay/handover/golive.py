@@ -13,9 +13,8 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from streams.broker.embedded import EmbeddedBroker
-from streams.clients.admin import Admin
-from streams.clients.producer import Producer
+from streams.broker import EmbeddedBroker
+from streams.clients import Admin, Producer
 from streams.core.errors import ConfigError
 from streams.core.partitioning import partition_for
 from streams.core.records import Block, Headers, TopicPartition
@@ -27,7 +26,7 @@ from streams.replay.calls import StoreRef, described_kind
 from streams.replay.errors import HandOverError, SnapshotError
 from streams.replay.handover.cutover import check_cut, check_topics
 from streams.replay.handover.snapshot import Snapshot
-from streams.state.lifecycle import KEY_TYPE, VALUE_TYPE
+from streams.state import KEY_TYPE, VALUE_TYPE
 
 #: Field of the offset metadata with the id of the snapshot.
 _ORIGIN = "n"

@@ -31,10 +31,9 @@ from streams.replay.calls import (
 from streams.replay.errors import ReplayError, SnapshotError
 from streams.replay.history import FileMark
 from streams.replay.storage import Extent, ExtentReader, Place, check_seal, place_of, sealed_name
-from streams.runtime.checkpoint import Checkpoint
-from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
-from streams.state.specs import StoreSpec
-from streams.topology.graph import Topology
+from streams.runtime import ApplicationPlan, Checkpoint, InternalTopicPlan
+from streams.state import StoreSpec
+from streams.topology import Topology
 
 #: Folder of the data files, relative to the manifest.
 _DATA = "data"

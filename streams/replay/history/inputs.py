@@ -17,13 +17,11 @@ from attrs import field, frozen
 
 from streams.core.errors import ConfigError, InputError
 from streams.core.topic import Topic
-from streams.files import kind_of
-from streams.files.kinds import Kind
-from streams.files.lake import LakeTable, table_below
+from streams.files import Kind, LakeTable, kind_of, table_below
 from streams.replay.calls import read_manifest
 from streams.replay.errors import ReplayError
 from streams.replay.storage import NoFileSystemError, Place, is_local
-from streams.topology.graph import SourceNode, Topology
+from streams.topology import SourceNode, Topology
 
 #: Bytes at the start and at the end of a file whose digests identify it.
 _LOOK = 1 << 16

@@ -11,8 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from attrs import define, evolve, field, frozen
 
 from streams.core.errors import InputError
-from streams.files import WHOLE, cut_file, input_kind, kind_of
-from streams.files.kinds import Kind
+from streams.files import WHOLE, Kind, cut_file, input_kind, kind_of
 from streams.replay.calls import Application
 from streams.replay.history.ingest import IngestReport, IngestWork, Piece, source_of
 from streams.replay.storage import Extent, Place

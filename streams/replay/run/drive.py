@@ -28,10 +28,7 @@ from streams.replay.history import IngestWork, run_ingest
 from streams.replay.run.meter import Meter
 from streams.replay.run.task_run import StageCall, TaskRun, counters_of
 from streams.replay.storage import ExtentReader, SegmentWriter
-from streams.runtime import collector
-from streams.runtime.rounds import Rounds
-from streams.runtime.stage import RUN_LIMIT, AsTheyCome, Stage, WhenCertain
-from streams.runtime.task import TaskState
+from streams.runtime import RUN_LIMIT, AsTheyCome, Rounds, Stage, TaskState, WhenCertain, collector
 
 
 def run_work(work: StageWork | GlobalWork | IngestWork, scratch: str | None = None) -> StageReport:

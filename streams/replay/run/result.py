@@ -12,13 +12,13 @@ from streams.core.errors import StreamsError
 from streams.core.metrics import Dropped, dropped
 from streams.core.records import Block, Record
 from streams.core.topic import Topic, TopicLike, topic_name
-from streams.files.arrow import arrow_column
+from streams.files import arrow_column
 from streams.replay.calls import counts, open_contents, output_topics, read_topic
 from streams.replay.handover import Snapshot
 from streams.replay.run.session import ReplaySession
 from streams.replay.storage import Place, headers_array, schema
-from streams.runtime.lateness import READ, Late, late_of
-from streams.topology.graph import SinkNode, Topology
+from streams.runtime import READ, Late, late_of
+from streams.topology import SinkNode, Topology
 
 
 def output_topic(topology: Topology, name: str) -> Topic[Any, Any] | None:

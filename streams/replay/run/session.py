@@ -15,7 +15,7 @@ from attrs import define, evolve, field, frozen
 from streams.core.clock import VirtualClock
 from streams.core.config import StreamsConfig
 from streams.core.records import NO_TIMESTAMP, TopicPartition
-from streams.dsl.builder import TopologySource, build_topology
+from streams.dsl import TopologySource, build_topology
 from streams.replay.calls import (
     MANIFEST,
     Application,
@@ -58,9 +58,8 @@ from streams.replay.history import (
 from streams.replay.run.through_spark import find_files, read_found, read_topic
 from streams.replay.storage import Extent, Place
 from streams.replay.times import time_ms
-from streams.runtime.layout import tell_what_waits
-from streams.topology.graph import Topology
-from streams.topology.subtopologies import sub_topologies
+from streams.runtime import tell_what_waits
+from streams.topology import Topology, sub_topologies
 
 #: A generator of calls that is sent their reports.
 Steps: TypeAlias = Generator[list[Any], list[StageReport], None]

@@ -28,12 +28,19 @@ from streams.replay.calls import (
 from streams.replay.errors import ReplayError
 from streams.replay.run.meter import Meter
 from streams.replay.storage import ExtentReader, Kind, SegmentWriter
-from streams.runtime.checkpoint import Checkpoint
-from streams.runtime.lateness import DISORDER, READ, merged
-from streams.runtime.plan import ApplicationPlan
-from streams.runtime.queues import PartitionQueue, TaskQueues
-from streams.runtime.task import Task, TaskInput, TaskState
-from streams.state.cache import RecordCache
+from streams.runtime import (
+    DISORDER,
+    READ,
+    ApplicationPlan,
+    Checkpoint,
+    PartitionQueue,
+    Task,
+    TaskInput,
+    TaskQueues,
+    TaskState,
+    merged,
+)
+from streams.state import RecordCache
 
 #: A queue is filled again when it has no more than this.
 _REFILL_BELOW = 1000

@@ -21,8 +21,7 @@ from attrs import evolve
 from streams.core.clock import SystemClock
 from streams.core.errors import InputError
 from streams.core.records import Block, Headers, TopicPartition
-from streams.files import FileSource, Part, kind_of
-from streams.files.lake import FORMATS, LakeTable
+from streams.files import FORMATS, FileSource, LakeTable, Part, kind_of
 from streams.replay.calls import packed
 from streams.replay.errors import ReplayError
 from streams.replay.history import IngestReport, IngestWork, Piece, run_ingest

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from attrs import field, frozen
 
-from streams.files.lake import LakeTable, table_around
+from streams.files import LakeTable, table_around
 from streams.replay.errors import ReplayError
 
 #: File systems that pyarrow supports itself: their errors are never a missing file system.

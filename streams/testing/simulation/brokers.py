@@ -10,11 +10,9 @@ from random import Random
 
 from attrs import define, field
 
-from streams.broker.config import BrokerConfig
-from streams.broker.service import Broker
-from streams.broker.topics import Storages, Topics
+from streams.broker import Broker, BrokerConfig, Storages, Topics
 from streams.core.records import Block, TopicPartition
-from streams.group.coordinator import Coordinator, CoordinatorConfig
+from streams.group import Coordinator, CoordinatorConfig
 from streams.protocol.messages import Request, Response
 from streams.testing.simulation.report import InvariantViolationError
 from streams.testing.simulation.scheduler import Scheduler

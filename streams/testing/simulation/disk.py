@@ -14,10 +14,8 @@ from attrs import define, field
 from streams.core.errors import StateLockedError
 from streams.core.records import TaskId
 from streams.core.threads import ThreadKilled
-from streams.runtime.task import CHANGELOG_POSITION
-from streams.state import StoreSpec, open_store
-from streams.state.engines import EngineBatch
-from streams.state.memory import MemoryEngine
+from streams.runtime import CHANGELOG_POSITION
+from streams.state import EngineBatch, MemoryEngine, StoreSpec, open_store
 from streams.testing.simulation.scheduler import SimProcess
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from attrs import define, field
 
-from streams.clients.network import Backoff
+from streams.clients import Backoff
 from streams.clients.tcp.channel import BrokerAddress, Channel, ChannelConfig, Item
 from streams.clients.tcp.connection import ClusterConnection, ConnectionConfig
 from streams.core.threads import ThreadKilled

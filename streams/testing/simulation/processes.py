@@ -13,12 +13,8 @@ from streams.core.config import StreamsConfig
 from streams.core.errors import BrokerError, ClientClosedError, StreamsError
 from streams.core.metrics import Metrics
 from streams.core.records import TopicPartition
-from streams.dsl.builder import TopologySource, build_topology
-from streams.runtime.environment import Environment
-from streams.runtime.instance import Instance
-from streams.runtime.life import State
-from streams.runtime.listeners import ExceptionResponse, InstanceListeners
-from streams.runtime.task import Task
+from streams.dsl import TopologySource, build_topology
+from streams.runtime import Environment, ExceptionResponse, Instance, InstanceListeners, State, Task
 from streams.testing.simulation.disk import SimDisk, SimHome
 from streams.testing.simulation.network import SimNetwork
 from streams.testing.simulation.report import Counters

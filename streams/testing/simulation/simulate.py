@@ -13,13 +13,12 @@ from streams.core.errors import ConfigError, TopologyError
 from streams.core.records import TopicPartition
 from streams.core.settings import Settings
 from streams.core.topic import Topic, TopicLike, meant, topic_names, typed_topic
-from streams.dsl.builder import TopologySource, build_topology
+from streams.dsl import TopologySource, build_topology
 from streams.testing.simulation.faults import Fault
 from streams.testing.simulation.outcome import Expectation, OrderDependenceError, Outcome
 from streams.testing.simulation.report import SimulationError, SimulationReport, Verdict
 from streams.testing.simulation.world import Conditions, LoggedRecord, Scenario, World
-from streams.topology.graph import Topology
-from streams.topology.subtopologies import sub_topologies
+from streams.topology import Topology, sub_topologies
 
 #: From so many seeds on, something of everything must have happened.
 _MANY = 50

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from attrs import define, field
 
 from streams.core.records import TopicPartition
-from streams.group.states import Group, GroupState
-from streams.group.subscriptions import decode_assignment
+from streams.group import Group, GroupState, decode_assignment
 from streams.protocol.messages import (
     EndTxn,
     EndTxnResponse,
@@ -24,7 +23,7 @@ from streams.protocol.messages import (
     TxnOffsetCommit,
     TxnOffsetCommitResponse,
 )
-from streams.runtime.facts import Directive
+from streams.runtime import Directive
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.processes import Machine
 from streams.testing.simulation.report import Counters, InvariantViolationError

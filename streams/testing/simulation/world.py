@@ -12,14 +12,13 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from streams.broker.service import Broker
-from streams.clients.delivery import Delivery
-from streams.clients.producer import Producer
+from streams.broker import Broker
+from streams.clients import Delivery, Producer
 from streams.core.config import StreamsConfig
 from streams.core.errors import StreamsError
 from streams.core.records import TopicPartition
 from streams.core.topic import Topic
-from streams.dsl.builder import TopologySource, build_topology
+from streams.dsl import TopologySource, build_topology
 from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.brokers import SimBroker
 from streams.testing.simulation.disk import SimDisk
@@ -30,8 +29,7 @@ from streams.testing.simulation.processes import Machine
 from streams.testing.simulation.report import Counters, EventLog, InvariantViolationError, Verdict
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads
 from streams.testing.simulation.watch import Watch
-from streams.topology.graph import Topology
-from streams.topology.subtopologies import sub_topologies
+from streams.topology import Topology, sub_topologies
 
 #: One input record: topic, key, value, time.
 Row = tuple[Topic[Any, Any], Any, Any, int]
