@@ -306,7 +306,7 @@ class TopologyTestDriver:
             global_task.write_state({})
         task = self._reader.get(partition)
         if task is not None:
-            # Nothing follows before this is processed.
+            # Its results are produced only after it is processed.
             task.note_end(partition, offset + 1, is_ended=True)
             self._stage.add(task, partition, block)
 

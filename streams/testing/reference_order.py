@@ -1,10 +1,9 @@
-"""Order of Kafka Streams' test driver, where several inputs, timers or outputs have the same time.
+"""Order of Kafka Streams' test driver for inputs, timers and outputs of the same time.
 
-Live, bounded and replayed tasks decide ties by input, and by the order of scheduling, so that the
-order is a rule.  Kafka Streams keeps the non-empty queues and the timers of a task in a
-``java.util.PriorityQueue`` and puts each back after its record or call, so that equal times take
-turns as that heap moves its elements.  Its test driver makes that order visible, so ours follows it:
-``offer`` and ``poll`` are that heap, element by element; heapq would break ties differently.  Pure.
+Live, bounded and replayed tasks break ties by input and by order of scheduling.  Kafka Streams keeps
+the non-empty queues and the timers of a task in a ``java.util.PriorityQueue`` and reinserts each after
+its record or call, so that this heap breaks ties.  Its test driver makes that order visible, so ours
+implements the same heap by ``offer`` and ``poll``; heapq would break ties differently.  Pure.
 """
 
 from collections.abc import Callable
@@ -25,7 +24,7 @@ _due_ms: Callable[[TimerRow], int] = itemgetter(0)
 
 
 def offer(heap: list[T], item: T, time_of: Callable[[T], int]) -> None:
-    """Add an item to a heap, whose first item is one of the lowest time."""
+    """Add an item to a heap, whose first item has the lowest time."""
     time_ms = time_of(item)
     heap.append(item)
     place = len(heap) - 1
@@ -39,7 +38,7 @@ def offer(heap: list[T], item: T, time_of: Callable[[T], int]) -> None:
 
 
 def poll(heap: list[T], time_of: Callable[[T], int]) -> T:
-    """Remove the first item of a heap, whose own time is not read."""
+    """Remove the first item of a heap; its time is not read."""
     first, moved = heap[0], heap.pop()
     size = len(heap)
     if not size:
@@ -64,7 +63,7 @@ TIMERS = TimerHeap(partial(offer, time_of=_due_ms), partial(poll, time_of=_due_m
 
 @define(eq=False)
 class ReferenceOrder(Policy):
-    """Records of a single task one by one, in the order of the reference's heap of non-empty queues."""
+    """The processing order of a single task: Kafka Streams' heap of non-empty queues."""
 
     limit: int = 1
     _heap: list[PartitionQueue] = field(factory=list)
@@ -74,25 +73,25 @@ class ReferenceOrder(Policy):
         return self._heap[0] if self._heap else None
 
     def on_filled(self, queue: PartitionQueue) -> None:
-        """Put a queue on the heap that was empty."""
+        """Add a queue that was empty to the heap."""
         offer(self._heap, queue, _head_ms)
 
     def on_processed(self, queue: PartitionQueue) -> None:
-        """Put a queue back by its next record."""
+        """Reinsert the first queue by the time of its next record."""
         poll(self._heap, _head_ms)
         if queue.size:
             offer(self._heap, queue, _head_ms)
 
 
 class _FirstNoted(list[int]):
-    """A column that reports its first entry."""
+    """A column that calls back on its first entry."""
 
     def __init__(self, note: Callable[[], None]) -> None:
         super().__init__()
         self._note = note
 
     def append(self, item: int) -> None:
-        """Append, and report it if it is the first."""
+        """Append an entry; call back if it is the first."""
         if not self:
             self._note()
         super().append(item)
@@ -100,19 +99,19 @@ class _FirstNoted(list[int]):
 
 @define(eq=False)
 class TopicOrder:
-    """Outputs by topic, in the order of each topic's first record; ``physical`` gives a topic's name on the broker."""
+    """Outputs by topic, in the order of each topic's first record; ``physical`` gives its name on the broker."""
 
     _physical: Callable[[str], str]
     _topics: list[str] = field(factory=list)
 
     def columns(self, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]) -> TopicColumns:
-        """Make the columns of a topic, as an outbox asks for them."""
+        """Return new columns of a topic for an outbox."""
         columns = TopicColumns(topic, key_serde, value_serde)
         columns.timestamps = _FirstNoted(partial(self._topics.append, topic))
         return columns
 
     def arranged(self, outputs: list[tuple[TopicPartition, Block]]) -> list[tuple[TopicPartition, Block]]:
-        """Return what an outbox has drained in the reference's order."""
+        """Return the drained output of an outbox in Kafka Streams' order."""
         rank = {self._physical(topic): place for place, topic in enumerate(self._topics)}
         self._topics.clear()
         return sorted(outputs, key=lambda output: rank[output[0].topic])

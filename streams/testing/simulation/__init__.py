@@ -1,4 +1,4 @@
-"""A deterministic simulation of an application among faults; the front door is ``simulate``."""
+"""Deterministic simulation of an application with faults; the entry point is ``simulate``."""
 
 from streams.testing.simulation.report import SimulationError, SimulationReport
 from streams.testing.simulation.simulate import simulate

@@ -1,7 +1,7 @@
-"""The simulated broker: the real machine, driven by the world's time, which can die and come back.
+"""The simulated broker: the real state machine on virtual time, which can crash and restart.
 
-What it had acknowledged is on its disk; members, waiting requests and timers are gone with it
-and rebuilt from its own logs.  Imports broker and group.
+Acknowledged records survive a crash on its disk; members, pending requests and timers are lost,
+and rebuilt from its logs.  Imports broker and group.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,17 +20,17 @@ from streams.testing.simulation.scheduler import Scheduler
 
 @define(eq=False)
 class SimBroker:
-    """One broker over its life, restarts included."""
+    """A simulated broker with its restarts."""
 
     scheduler: Scheduler
     rng: Random
     machine: Broker = field(init=False)
     is_up: bool = True
-    #: Called with every request and its answer, in the same event.
+    #: Called with every request and its response, in the same event.
     on_answer: Callable[[Request, Response | Exception], None] = lambda request, response: None
-    #: Called after every event in which the machine has done anything.
+    #: Called after every event that changed the state machine.
     on_change: Callable[[], None] = lambda: None
-    #: Told how many members of the group have lost their sessions.
+    #: Called with the number of group members whose sessions have timed out.
     on_eviction: Callable[[int], None] = lambda count: None
     group_id: str = ""
     _life: int = 0
@@ -49,23 +49,23 @@ class SimBroker:
         self.machine.topics.add_partitions(name, count)
 
     def serve(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:
-        """Take a request."""
+        """Handle a request."""
         self._act(partial(self._handle, request, answer))
 
     def crash(self) -> None:
-        """Die: no request that waits is ever answered; the network ends the connections."""
+        """Crash: pending requests get no response; the network closes the connections."""
         self.is_up = False
         self._life += 1
 
     def restart(self) -> None:
-        """Come back with what the logs hold."""
+        """Restart from the logs."""
         self.machine = self._made(self.machine.topics.reopened())
         self.machine.load(self.scheduler.now_ms)
         self.is_up = True
         self._arm()
 
     def read(self, partition: TopicPartition, *, committed_only: bool) -> list[Block]:
-        """Return a log's data blocks from its start, those of aborted transactions left out on request."""
+        """Return a log's data blocks from its start, optionally without those of aborted transactions."""
         log = self.machine.topics.log(partition)
         blocks: list[Block] = []
         offset = log.start_offset
@@ -96,7 +96,7 @@ class SimBroker:
         except InvariantViolationError:
             raise
         except Exception as error:  # noqa: BLE001
-            # It ends the connection of the client.
+            # The error closes the client's connection.
             reply(error)
 
     def _act(self, action: Callable[[], None]) -> None:
@@ -120,7 +120,7 @@ class SimBroker:
         return set() if group is None else set(group.members)
 
     def _arm(self) -> None:
-        """Have the machine's next deadline kept."""
+        """Schedule the state machine's next deadline."""
         deadline_ms = self.machine.next_deadline_ms()
         if deadline_ms is None or (self._armed_ms is not None and self._armed_ms <= deadline_ms):
             return

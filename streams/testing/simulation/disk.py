@@ -1,7 +1,7 @@
-"""Disks of simulated processes: what is written is safe only once it is synced.
+"""Disks of simulated processes: writes are durable only once they are synced.
 
-Each store is a file of atomic batches, as RocksDB's is: a crash takes some of the last batches
-away, never half of one, and with them the changelog position that they held (KIP-1035).
+Each store is a file of atomic batches, as in RocksDB: a crash loses some of the last batches as a
+whole, together with the changelog positions in them (KIP-1035).
 Imports runtime and state.
 """
 
@@ -21,19 +21,19 @@ from streams.testing.simulation.scheduler import SimProcess
 
 @define(eq=False)
 class _File:
-    """One store on a disk: what is safe, and the batches that are not yet."""
+    """One store on a disk: synced data, and batches that are not synced."""
 
     safe: MemoryEngine = field(factory=MemoryEngine)
     unsynced: list[EngineBatch] = field(factory=list)
 
     def sync(self, count: int | None = None) -> None:
-        """Make the first batches safe, all by default; the others are gone."""
+        """Sync the first batches, by default all; the others are lost."""
         for batch in self.unsynced if count is None else self.unsynced[:count]:
             self.safe.apply(batch)
         self.unsynced = []
 
     def load(self) -> MemoryEngine:
-        """Return a copy of what is safe."""
+        """Return a copy of the synced data."""
         writes = {namespace: dict(self.safe.scan(namespace, None, None)) for namespace in self.safe.namespaces()}
         engine = MemoryEngine()
         engine.apply(EngineBatch([], writes, self.safe.metadata()))  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ class _File:
 
 
 class _DiskEngine(MemoryEngine):
-    """An open store: reads come from memory, writes go to its file as well."""
+    """An open store: reads are from memory, writes also go to its file."""
 
     def __init__(self, disk: "SimDisk", process: SimProcess, file: _File) -> None:
         loaded = file.load()
@@ -51,7 +51,7 @@ class _DiskEngine(MemoryEngine):
         self._file = file
 
     def apply(self, batch: EngineBatch) -> None:
-        """Write a batch; the disk syncs when it pleases."""
+        """Write a batch; the disk syncs at random."""
         if not self._process.is_alive:
             raise ThreadKilled
         writes = {namespace: dict(entries) for namespace, entries in batch.writes.items()}
@@ -61,7 +61,7 @@ class _DiskEngine(MemoryEngine):
             self._file.sync()
 
     def close(self) -> None:
-        """Close in an orderly way, which syncs; a dead process does not get to it."""
+        """Close and sync; not called when the process crashes."""
         if self._process.is_alive:
             self._file.sync()
         super().close()
@@ -69,13 +69,13 @@ class _DiskEngine(MemoryEngine):
 
 @define(eq=False)
 class SimDisk:
-    """What a machine keeps while its processes come and go."""
+    """The disk of a machine, which outlives its processes."""
 
     name: str
     rng: Random
-    #: How often a written batch is synced at once.
+    #: Probability that a written batch is synced at once.
     sync_share: float = 0.5
-    #: Whether stores are kept at all; False is a machine without a state directory.
+    #: Whether stores are persisted; False: a machine without a state directory.
     is_kept: bool = True
     _files: dict[tuple[TaskId, str], _File] = field(factory=dict)
 
@@ -84,7 +84,7 @@ class SimDisk:
         return self._files.setdefault((task_id, store), _File())
 
     def crash(self) -> None:
-        """Lose some of what was not synced."""
+        """Lose some of the batches that were not synced."""
         if not self.is_kept:
             self._files.clear()
         for file in self._files.values():
@@ -109,7 +109,7 @@ class SimDisk:
 
 @define(eq=False)
 class SimHome:
-    """A simulated process's stores; implements ``runtime.homes.StateHome``."""
+    """The stores of a simulated process; implements ``runtime.homes.StateHome``."""
 
     _disk: SimDisk
     _process: SimProcess
@@ -117,19 +117,19 @@ class SimHome:
     _owners: dict[TaskId, object] = field(factory=dict)
 
     def lock(self) -> None:
-        """A machine runs one process of the application at a time."""
+        """Do nothing: a machine runs one process of the application at a time."""
 
     def unlock(self) -> None:
-        """Nothing to give up."""
+        """Do nothing: there is no lock."""
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Return what lies on the disk and is not open."""
+        """Return the changelog positions of stores on the disk that are not open."""
         if not self._disk.is_kept:
             return {}
         return {task_id: sum_ for task_id, sum_ in self._disk.positions().items() if task_id not in self._owners}
 
     def stores(self) -> Mapping[TaskId, list[str]]:
-        """Return what lies on the disk."""
+        """Return the stores on the disk."""
         result: dict[TaskId, list[str]] = {}
         for task_id, store in self._disk.files():
             result.setdefault(task_id, []).append(store)
@@ -142,7 +142,7 @@ class SimHome:
         return {spec.name: self._open(task_id, spec) for spec in specs}
 
     def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
-        """Give a task's stores up."""
+        """Release a task's stores."""
         if self._owners.get(task_id) is owner:
             del self._owners[task_id]
 
@@ -152,7 +152,7 @@ class SimHome:
         return self._open(task_id, spec)
 
     def clean_up(self) -> None:
-        """Delete everything."""
+        """Delete all stores."""
         for task_id, store in list(self._disk._files):
             self._disk.delete(task_id, store)
 

@@ -1,11 +1,11 @@
-"""Faults of a world: what happens to whom and when, drawn from a seed.  Pure."""
+"""Faults of a world, with their targets and times, drawn from a seed.  Pure."""
 
 from collections.abc import Sequence
 from random import Random
 
 from attrs import frozen
 
-#: Kinds of faults, with how often each is drawn.
+#: Kinds of faults, with their weights.
 _WEIGHTS = {
     "crash": 30,
     "stall": 15,
@@ -20,8 +20,8 @@ _WEIGHTS = {
     "pause": 8,
     "add_partitions": 6,
 }
-#: Milliseconds that a fault lasts, from and to; some are longer than a session, most are not.
-_LASTS = {
+#: Minimum and maximum duration of a fault in milliseconds; most are shorter than a session timeout.
+_DURATIONS_MS = {
     "crash": (50, 9_000),
     "stall": (200, 12_000),
     "restart": (10, 4_000),
@@ -31,14 +31,14 @@ _LASTS = {
     "pause": (200, 4_000),
 }
 _WORDS = {
-    "crash": "{0} crashes and is started again after {1} ms",
+    "crash": "{0} crashes and is restarted after {1} ms",
     "stall": "{0} stalls for {1} ms",
-    "restart": "{0} closes and is started again after {1} ms",
+    "restart": "{0} closes and is restarted after {1} ms",
     "cut": "{0} is cut off for {1} ms",
     "reset": "all connections of {0} are reset",
-    "silence": "all connections of {0} are lost without a sign",
-    "broker_restart": "the broker dies and is back after {1} ms",
-    "broker_host_restart": "the host of the broker dies, without closing connections, and is back after {1} ms",
+    "silence": "all connections of {0} are silently lost",
+    "broker_restart": "the broker crashes and is restarted after {1} ms",
+    "broker_host_restart": "the host of the broker dies without closing connections, and is restarted after {1} ms",
     "add_thread": "{0} adds a thread",
     "remove_thread": "{0} removes a thread",
     "pause": "{0} pauses processing for {1} ms",
@@ -48,7 +48,7 @@ _WORDS = {
 
 @frozen
 class Fault:
-    """One thing that happens; ``value`` is how long it lasts in ms, where it does."""
+    """One fault; ``value`` is its duration in milliseconds, if it has one."""
 
     at_ms: int
     kind: str
@@ -60,7 +60,7 @@ class Fault:
 
 
 def draw_faults(rng: Random, machines: Sequence[str], topics: Sequence[str], storm_ms: int) -> list[Fault]:
-    """Draw what happens within the storm; ``topics`` may get more partitions, each once."""
+    """Draw the faults of the storm; ``topics`` may get more partitions, each once."""
     kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
     growing = list(topics)
     faults = []
@@ -73,6 +73,6 @@ def draw_faults(rng: Random, machines: Sequence[str], topics: Sequence[str], sto
             target = growing.pop(rng.randrange(len(growing)))
         elif kind in ("broker_restart", "broker_host_restart"):
             target = "broker"
-        value = rng.randint(*_LASTS[kind]) if kind in _LASTS else 0
+        value = rng.randint(*_DURATIONS_MS[kind]) if kind in _DURATIONS_MS else 0
         faults.append(Fault(rng.randrange(storm_ms), kind, target, value))
     return sorted(faults, key=lambda fault: (fault.at_ms, fault.kind, fault.target))

@@ -1,9 +1,9 @@
 """Simulated TCP: connections that are delayed, reset, silently lost, cut off, and closed by the broker.
 
-Between the clients of simulated processes and the simulated broker.  The clients' own connection code runs above it
-(``clients.tcp.connection`` and ``channel``: lanes, timeouts, reconnect backoff); simulated are only the links below,
-which carry messages instead of bytes.  As on a socket, messages of a link arrive in order and once, the broker serves
-the requests of a link one after the other, and a link breaks as a whole.
+Between the clients of simulated processes and the simulated broker.  The clients' real connection code runs on top
+(``clients.tcp.connection`` and ``channel``: lanes, timeouts, reconnect backoff); only the links are simulated, and
+carry messages instead of bytes.  As on a socket, messages of a link arrive in order and once, the broker handles
+the requests of a link one by one, and a link breaks as a whole.
 """
 
 from collections import deque
@@ -22,38 +22,38 @@ from streams.protocol.wire.framing import MAX_FRAME_BYTES
 from streams.testing.simulation.report import Counters
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, Waiter
 
-#: So many polls that bring nothing take no virtual time; from then on each takes a millisecond, or a busy loop would
-#: never let time pass.
+#: Number of successive empty polls that take no virtual time; each further one takes a millisecond, so that time
+#: advances in a busy loop.
 _FREE_POLLS = 2
-#: What a record has beside key and value.
+#: Size in bytes of a record in addition to key and value.
 RECORD_BYTES = 10
 _ADDRESS = BrokerAddress("broker", 9092)
 _CONNECT_TIMEOUT_MS = 1_000
-#: How long a request to any broker waits while none can be reached.
+#: Milliseconds that a request to any broker waits while none is reachable.
 _HOLD_MS = 2_500
 _RECONNECT_BACKOFF = Backoff(50, 1_000)
 
 
 class Server(Protocol):
-    """What answers requests: the simulated broker."""
+    """A handler of requests: the simulated broker."""
 
     @property
     def is_up(self) -> bool:
-        """Whether it takes requests."""
+        """Return whether it accepts requests."""
         ...
 
     def serve(self, request: Request, answer: Callable[[Response | Exception], None]) -> None:
-        """Take a request; ``answer`` is called once, now or later, or never if the server dies."""
+        """Handle a request; ``answer`` is called once, now or later, or never if the server crashes."""
         ...
 
 
 @define
 class Weather:
-    """How often messages meet a fault, as shares of 1, while the storm lasts; and limits of the broker.
+    """Probabilities (0 to 1) of message faults during the storm, and limits of the broker.
 
-    ``resets``: the connection is reset; both ends are told.  ``silences``: the connection is lost and neither end is
-    told, so that only timeouts end it.  ``slowness``: a message is slow, up to ``slow_ms`` instead of ``delay_ms``,
-    and delays those after it.
+    ``resets``: the connection is reset; both ends are notified.  ``silences``: the connection is lost and neither end
+    is notified, so that only timeouts end it.  ``slowness``: a message takes up to ``slow_ms`` instead of
+    ``delay_ms``, and delays those after it.
     """
 
     resets: float = 0.0
@@ -61,11 +61,11 @@ class Weather:
     slowness: float = 0.0
     delay_ms: int = 3
     slow_ms: int = 400
-    #: The broker closes a connection on which no request has come for so long; None: never.
+    #: Milliseconds without a request after which the broker closes a connection; None: never.
     broker_idle_ms: int | None = None
 
     def calm(self) -> None:
-        """End all faults of messages; the limits stay."""
+        """Stop all message faults; the limits stay."""
         self.resets = self.silences = self.slowness = 0.0
 
 
@@ -79,25 +79,25 @@ class SimNetwork:
     weather: Weather
     counters: Counters
     request_timeout_ms: int
-    #: An unused connection is replaced by the client after that.
+    #: Milliseconds after which the client replaces an unused connection.
     max_idle_ms: int = 540_000
-    #: Names of processes that are cut off, with the time until which.
+    #: Names of processes that are cut off, with the end of the cut.
     cut_until_ms: dict[str, int] = field(factory=dict)
-    #: Whether packets to the server's host vanish: it has died without closing its connections.
+    #: Whether packets to the server's host are lost: it has died without closing its connections.
     is_host_down: bool = False
     #: Links that the server has accepted and not closed, in that order.
     links: "dict[SimLink, None]" = field(factory=dict)
 
     def cluster(self, process: SimProcess, max_request_bytes: int = MAX_FRAME_BYTES) -> "SimCluster":
-        """Return what a process connects through; the broker closes a connection on a larger request."""
+        """Return the cluster of a process; the broker closes a connection on a larger request."""
         return SimCluster(self, process, max_request_bytes)
 
     def arrival_ms(self, name: str) -> int:
-        """Draw when a message that a process sends or is sent now arrives."""
+        """Draw the arrival time of a message that a process sends or receives now."""
         rng, weather, now_ms = self.rng, self.weather, self.scheduler.now_ms
         cut_until_ms = self.cut_until_ms.get(name, 0)
         if cut_until_ms > now_ms:
-            # It is sent again until it passes.
+            # It is retransmitted until it passes.
             return cut_until_ms + rng.randint(1, weather.slow_ms)
         is_slow = rng.random() < weather.slowness
         self.counters.delays += is_slow
@@ -109,12 +109,12 @@ class SimNetwork:
             link.reset()
 
     def silence(self, name: str) -> None:
-        """Lose all connections of a process without telling anyone."""
+        """Lose all connections of a process without notifying either end."""
         for link in [link for link in self.links if link.name == name]:
             link.is_silent = True
 
     def server_died(self, *, is_silent: bool) -> None:
-        """End all links; ``is_silent``: with its host, so that clients are not told."""
+        """Close all links; ``is_silent``: the host died too, so that clients are not notified."""
         self.is_host_down = is_silent
         for link in list(self.links):
             link.close_by_server(is_silent=is_silent)
@@ -129,7 +129,7 @@ class SimCluster:
     _max_request_bytes: int
 
     def connect(self, client_id: str) -> ClusterConnection:
-        """Open a connection, which is that of a client over TCP above simulated links."""
+        """Open a connection: the TCP client's, over simulated links."""
         network = self._network
         channels = ChannelConfig(
             network.request_timeout_ms, _CONNECT_TIMEOUT_MS, network.max_idle_ms, self._max_request_bytes
@@ -146,7 +146,7 @@ class SimLinks:
     _network: SimNetwork
     _process: SimProcess
     is_woken: bool = False
-    #: What the links have to report, run in the thread of the client.
+    #: Pending reports of the links, which run in the client's thread.
     _reports: deque[Callable[[], None]] = field(factory=deque)
     _waiter: Waiter = field(factory=Waiter)
     _fruitless: int = 0
@@ -156,7 +156,7 @@ class SimLinks:
         return SimLink(self._network, self._process, self, channel)
 
     def wait(self, timeout_ms: int, *, is_idle: bool) -> None:
-        """Let links report, waiting up to the timeout for the first."""
+        """Run the links' reports; wait up to the timeout for the first."""
         if not self._process.is_alive:
             raise ThreadKilled
         if not self._reports and not self.is_woken:
@@ -169,12 +169,12 @@ class SimLinks:
             self._reports.popleft()()
 
     def report(self, action: Callable[[], None]) -> None:
-        """Have something reported at the next ``wait``."""
+        """Add a report for the next ``wait``."""
         self._reports.append(action)
         self._waiter.wake()
 
     def wakeup(self) -> None:
-        """End ``wait``, or the next one."""
+        """Interrupt ``wait``, or the next one."""
         self.is_woken = True
         self._waiter.wake()
 
@@ -183,7 +183,7 @@ class SimLinks:
         self.is_woken = False
 
     def close(self) -> None:
-        """Drop what was to be reported."""
+        """Drop pending reports."""
         self._reports.clear()
 
 
@@ -196,23 +196,23 @@ class SimLink:
     _links: SimLinks
     _channel: Channel
     phase: str = "connecting"
-    #: Nothing passes any more, and neither end is told.
+    #: Whether the link is lost without either end being notified.
     is_silent: bool = False
     _is_client_open: bool = True
     _is_server_open: bool = False
-    #: When the last message in each direction arrives: later ones do not overtake it.
+    #: Arrival time of the last message in each direction, which later ones must not overtake.
     _up_ms: int = 0
     _down_ms: int = 0
-    #: Requests that wait for their turn at the server.
+    #: Requests queued at the server.
     _requests: deque[Request] = field(factory=deque)
     _is_serving: bool = False
     _used_ms: int = 0
-    #: Whether requests on their way arrive although the client has closed its end.
+    #: Whether in-flight requests arrive although the client has closed its end.
     _is_flushed: bool = True
 
     @property
     def name(self) -> str:
-        """Name of the client's process."""
+        """Return the name of the client's process."""
         return self._process.name
 
     # --- the client's end -----------------------------------------------------------------
@@ -224,7 +224,7 @@ class SimLink:
         self._send_up(self._accept)
 
     def write(self, item: Item) -> int:
-        """Send a request; return its size, as far as it matters."""
+        """Send a request; return its approximate size in bytes."""
         if not self._process.is_alive:
             raise ThreadKilled
         request = item.request
@@ -236,7 +236,7 @@ class SimLink:
         """Do nothing: messages are sent at once."""
 
     def close(self) -> None:
-        """Close the client's end; what the system has not sent yet may still arrive."""
+        """Close the client's end; buffered requests may still arrive."""
         if self._is_client_open:
             self._is_client_open = False
             self._is_flushed = self._network.rng.random() < 0.5
@@ -266,7 +266,7 @@ class SimLink:
             self._network.scheduler.at(self._down_ms, arrive)
 
     def _passes(self) -> bool:
-        """Draw whether a message finds its way; a reset comes a little later, before or after its arrival."""
+        """Draw whether a message arrives; a reset follows a little later, before or after its arrival."""
         network, weather = self._network, self._network.weather
         if not self.is_silent and (weather.resets or weather.silences):
             drawn = network.rng.random()
@@ -279,7 +279,7 @@ class SimLink:
         return not self.is_silent
 
     def reset(self) -> None:
-        """Break it for both ends; what is on its way is lost."""
+        """Reset the link for both ends; in-flight messages are lost."""
         if not (self._is_client_open or self._is_server_open):
             return
         self._network.counters.resets += 1
@@ -291,7 +291,7 @@ class SimLink:
     # --- the server's end -----------------------------------------------------------------
 
     def close_by_server(self, *, is_silent: bool = False) -> None:
-        """End it at the server, which forgets the requests that wait; ``is_silent``: the client is not told."""
+        """Close the server's end and drop its queued requests; ``is_silent``: the client is not notified."""
         if self._is_server_open:
             self._end_server()
             if not is_silent:
@@ -322,7 +322,7 @@ class SimLink:
         self._report(open_channel)
 
     def _watch_idle(self) -> None:
-        """Close it when it has been idle for too long, as brokers do (``connections.max.idle.ms``)."""
+        """Close the link when it has been idle for too long, as brokers do (``connections.max.idle.ms``)."""
         network = self._network
         idle_ms = network.weather.broker_idle_ms
         if idle_ms is None or not self._is_server_open:
@@ -340,7 +340,7 @@ class SimLink:
             network.counters.drops += 1
             return
         if not self._is_server_open:
-            # It knows nothing of this connection; where its host is down, nothing answers.
+            # The server does not know this connection; if its host is down, there is no response.
             if network.server.is_up or not network.is_host_down:
                 self._send_down(lambda: self._broken("connection reset by peer", was_closed=True))
             return
@@ -357,7 +357,7 @@ class SimLink:
             self._end_server()
 
     def _serve(self) -> None:
-        """Serve the next request when the one before is answered."""
+        """Handle the next request after the response to the previous one."""
         if self._is_serving or not self._requests:
             return
         self._is_serving = True
@@ -370,7 +370,7 @@ class SimLink:
         self._is_serving = False
         self._used_ms = self._network.scheduler.now_ms
         if isinstance(response, Exception):
-            # A request that cannot be served closes its connection.
+            # A request that cannot be handled closes its connection.
             self.close_by_server()
             return
         if isinstance(response, MetadataResponse):
@@ -382,7 +382,7 @@ class SimLink:
 
 
 def _size(request: Request) -> int:
-    """Return about how many bytes the records of a request have, which are what makes one large."""
+    """Return the approximate size of a request's records in bytes."""
     if not isinstance(request, Produce):
         return 0
     return sum(

@@ -1,6 +1,6 @@
-"""What a world has come to: results and stores, and whether they are those of an undisturbed one.
+"""Outcomes of worlds: results and stores, compared with those of undisturbed worlds.
 
-Imports broker through the world's.
+Imports broker through the world's broker.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,9 +28,9 @@ class OutputPlace:
 
 @define
 class Outcome:
-    """Per topic and store and key: how many records there are, and the last value.
+    """The number of records and the last value per key of each topic and store.
 
-    A store has one record of each key that it holds.
+    A store has one record per key.
     """
 
     counts: dict[OutputPlace, dict[Key, int]] = field(factory=dict)
@@ -53,8 +53,8 @@ def collect(
 ) -> Outcome:
     """Read results and stores of a world at rest.
 
-    ``stores`` says of each how many bytes at the end of its keys only number duplicates: these
-    differ from run to run.
+    ``stores`` has for each store the number of bytes at the end of its keys that only number
+    duplicates: these differ between runs.
     """
     outcome = Outcome()
     for topic in topics:
@@ -76,7 +76,7 @@ def collect(
 
 
 class OrderDependenceError(Exception):
-    """Undisturbed worlds in which inputs arrived in several orders have come to different results."""
+    """Raised if undisturbed worlds with different orders of input have different results."""
 
     def __init__(self, places: Sequence[OutputPlace], difference: str) -> None:
         shown, names = ", ".join(map(str, places)), list(dict.fromkeys(place.name for place in places))
@@ -89,11 +89,11 @@ class OrderDependenceError(Exception):
 
 @define
 class Expectation:
-    """What undisturbed worlds have come to; where these differ, nothing can be expected.
+    """The expected outcome: the common results of undisturbed worlds.
 
-    A topic or a store of which any key differs depends on the order in which records of several
-    partitions arrive.  Of such a topic only that is checked which the order cannot change: at
-    least one record of each key that every undisturbed world has.
+    A topic or store in which any key differs depends on the order in which records of several
+    partitions arrive.  For such a topic only one rule is checked: it has at least one record of
+    each key that every undisturbed world has.
     """
 
     outcome: Outcome
@@ -103,10 +103,10 @@ class Expectation:
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], may_differ: Collection[str] = ()) -> "Expectation":
-        """Compare undisturbed worlds with each other; topics and stores of ``may_differ`` may also where they do not.
+        """Compare undisturbed worlds with each other; those of ``may_differ`` count as different in any case.
 
         Raises:
-            OrderDependenceError: others differ.
+            OrderDependenceError: a topic or store not in ``may_differ`` differs.
         """
         first = outcomes[0]
         places = dict.fromkeys(place for outcome in outcomes for place in outcome.finals)
@@ -132,7 +132,7 @@ class Expectation:
         return tuple(sorted(str(place) for place in self.unsettled))
 
     def violation_of_exactly_once(self, found: Outcome) -> str | None:
-        """Say what differs, None if nothing does."""
+        """Return a description of the difference, None if there is none."""
         for place in {**self.outcome.finals, **found.finals}:
             if place in self.unsettled:
                 continue
@@ -144,9 +144,9 @@ class Expectation:
         return self._missing(found)
 
     def violation_of_at_least_once(self, found: Outcome, reprocessed: int) -> str | None:
-        """Say what is missing, or too much although nothing was processed twice; None if nothing is.
+        """Return a description of missing records, or of surplus ones if nothing was processed twice; None if valid.
 
-        Stores are compared only then: a count goes up with every repetition.
+        Stores are compared only in the latter case, since each repetition increases a count.
         """
         if not reprocessed:
             return self.violation_of_exactly_once(found)

@@ -1,7 +1,7 @@
-"""Machines that run an instance of the application, which crashes, stalls and comes back.
+"""Machines that run an instance of the application, which crashes, stalls and restarts.
 
-Between the world, which has the faults, and ``runtime.instance``, which is the very code that runs
-live.  Imports runtime.
+A layer between the world, which has the faults, and ``runtime.instance``, the code that runs live.
+Imports runtime.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from streams.testing.simulation.network import SimNetwork
 from streams.testing.simulation.report import Counters
 from streams.testing.simulation.scheduler import Scheduler, SimProcess, SimThreads
 
-#: Pause of whoever starts processes again that have ended by themselves.
+#: Milliseconds until a process that has ended by itself is restarted.
 _SUPERVISOR_MS = 500
 
 
@@ -38,31 +38,31 @@ class Machine:
     tell: Callable[[str, str], None]
     #: Whether its threads are static members.
     is_static: bool = False
-    #: Told of an instance whose tasks are what the group gave.
+    #: Called with an instance once its tasks match the group's assignment.
     on_settled: Callable[["Machine"], None] = lambda machine: None
     process: SimProcess | None = None
     instance: Instance | None = None
-    #: What user code or our own has raised: no fault of the world explains it.
+    #: The unexpected error of user code or the library, not caused by any fault.
     failures: list[BaseException] = field(factory=list)
-    #: Metrics of all instances there have been.
+    #: Metrics of all instances so far.
     past: list[Metrics] = field(factory=list)
     is_wanted: bool = True
-    _lives: int = 0
+    _starts: int = 0
     _stopped_ms: int | None = None
 
-    # --- life -----------------------------------------------------------------------------
+    # --- start and stop -------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the process, unless it runs."""
+        """Start the process unless it runs."""
         if self.process is not None or not self.is_wanted:
             return
-        self._lives += 1
+        self._starts += 1
         process = self.process = SimProcess(self.scheduler, self.name)
-        identity = f"{self.name}-disk" if self.disk.is_kept else f"{self.name}-{self._lives}"
+        identity = f"{self.name}-disk" if self.disk.is_kept else f"{self.name}-{self._starts}"
         settings = dict(self.settings)
         if self.is_static:
             settings["group_instance_id"] = self.name
-            if self._lives > 1 and self.scheduler.now_ms - (self._stopped_ms or 0) < settings["session_timeout_ms"]:
+            if self._starts > 1 and self.scheduler.now_ms - (self._stopped_ms or 0) < settings["session_timeout_ms"]:
                 self.counters.static_restarts += 1
         config = StreamsConfig.of(**settings)
         instance = self.instance = Instance(
@@ -78,11 +78,11 @@ class Machine:
             InstanceListeners(on_state=self._on_state, on_exception=self._on_exception),
         )
         self.past.append(instance.metrics)
-        self.tell(self.name, f"starts (life {self._lives})")
+        self.tell(self.name, f"starts (number {self._starts})")
         process.spawn(lambda: self._run(process, instance))
 
     def crash(self) -> bool:
-        """Let the process die; what was not synced may be lost."""
+        """Crash the process; writes that were not synced may be lost."""
         if self.process is None:
             return False
         self._end("crashes")
@@ -90,7 +90,7 @@ class Machine:
         return True
 
     def stop(self, then: Callable[[], None]) -> bool:
-        """Close the instance in an orderly way."""
+        """Close the instance cleanly."""
         process, instance = self.process, self.instance
         if process is None or instance is None or instance.state not in (State.RUNNING, State.REBALANCING):
             return False
@@ -106,14 +106,14 @@ class Machine:
         return True
 
     def stall(self, until_ms: int) -> bool:
-        """Let nothing of the process run for a time, as a long pause of its machine would."""
+        """Stall the whole process for a time, as a long pause of its machine would."""
         if self.process is None:
             return False
         self.process.stalled_until_ms = until_ms
         return True
 
     def do(self, what: Callable[[Instance], object]) -> bool:
-        """Have the process do something with its instance."""
+        """Run a function on the instance within the process."""
         process, instance = self.process, self.instance
         if process is None or instance is None or instance.state not in (State.RUNNING, State.REBALANCING):
             return False
@@ -122,17 +122,17 @@ class Machine:
             try:
                 what(instance)
             except ClientClosedError:
-                # It was about to end: then this has come too late.
+                # The instance was closing already.
                 return
 
         process.spawn(act)
         return True
 
-    # --- what it has ------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------
 
     @property
     def is_running(self) -> bool:
-        """Whether the instance runs and has what the group gave."""
+        """Return whether the instance runs with the tasks that the group assigned."""
         return self.process is not None and self.instance is not None and self.instance.state is State.RUNNING
 
     def tasks(self) -> list[Task]:
@@ -142,7 +142,7 @@ class Machine:
         return [task for thread in self.instance.stream_threads for task in thread.tasks.values()]
 
     def owned(self) -> dict[TopicPartition, Task]:
-        """Return the active tasks by the partitions that they read."""
+        """Return the active tasks by their input partitions."""
         return {partition: task for task in self.tasks() for partition in task.inputs}
 
     # --- inside -----------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Machine:
         except StreamsError as error:
             self._note(error)
         if self.process is process and instance.state is not State.PENDING_SHUTDOWN:
-            # It has ended by itself, after a failure: somebody starts it again.
+            # It has ended by itself, after a failure, and is restarted.
             self._end("has ended")
             self.scheduler.after(_SUPERVISOR_MS, self.start)
 
@@ -163,7 +163,7 @@ class Machine:
         self._stopped_ms = self.scheduler.now_ms
         self.tell(self.name, how)
         if process is not None:
-            # Not from within: one of its own coroutines may be the one that ends it.
+            # In a new event, since one of its own coroutines may be the caller.
             process.is_alive = False
             self.scheduler.after(0, process.kill)
 
@@ -177,6 +177,6 @@ class Machine:
         return ExceptionResponse.REPLACE_THREAD
 
     def _note(self, error: BaseException) -> None:
-        """Keep what cannot be explained by the broker or the network."""
+        """Record an error that neither the broker nor the network explains."""
         if not isinstance(error, BrokerError):
             self.failures.append(error)

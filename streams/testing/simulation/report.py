@@ -1,4 +1,4 @@
-"""What a simulation exercised, and how it tells of a failure.  Imports core."""
+"""The report of a simulation: counters of what it exercised, and failures.  Imports core."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from streams.core.errors import StreamsError
 
 @define
 class Counters:
-    """How often each thing happened."""
+    """Counts of events in simulated worlds."""
 
     crashes: int = 0
     stalls: int = 0
@@ -24,24 +24,24 @@ class Counters:
     added_partitions: int = 0
     #: Generations of the group that were completed.
     rebalances: int = 0
-    #: Members that the coordinator put out because their sessions ended.
+    #: Members that the coordinator removed from the group after a session timeout.
     evictions: int = 0
     #: Tasks whose stores were restored from changelogs.
     restores: int = 0
     standby_takeovers: int = 0
-    #: Assignments with a copy that was to be completed before its task moved.
+    #: Assignments with a warm-up replica (KIP-441).
     warmups: int = 0
-    #: Threads that were fenced, or lost their place, and began anew.
+    #: Threads that rejoined after they were fenced or removed from the group.
     fencings: int = 0
     #: Connections that were reset, closed by the broker because they were idle, or closed on a too large request.
     resets: int = 0
     idle_closes: int = 0
     refused_requests: int = 0
-    #: Messages lost with their connection, slow ones, and requests served after their client had given them up.
+    #: Messages lost with their connection, slow ones, and requests handled after their client's timeout.
     drops: int = 0
     delays: int = 0
     late_requests: int = 0
-    #: Records processed again after a crash; with exactly-once they count once all the same.
+    #: Records processed again after a crash; with exactly-once their effect is still counted once.
     reprocessed: int = 0
 
     def add(self, other: "Counters") -> None:
@@ -54,20 +54,20 @@ class Counters:
 class SimulationReport(Counters):
     """The sum over all seeds; every counter is an attribute.
 
-    ``virtual_seconds`` is the time that passed in all worlds together; ``order_dependent`` names
-    topics and stores some of whose results depend on the order in which records of different
-    partitions arrive, or may by ``may_depend_on_order``: these were not compared.
+    ``virtual_seconds`` is the sum of virtual time over all worlds.  ``order_dependent`` has the names of
+    topics and stores whose results depend on the order in which records of different partitions
+    arrive, or may according to ``may_depend_on_order``: these were not compared.
     """
 
     seeds: int = 0
     virtual_seconds: float = 0.0
     records: int = 0
     order_dependent: tuple[str, ...] = ()
-    #: Digest of everything that happened, equal for equal seeds.
+    #: Digest of all events, equal for equal seeds.
     digest: str = ""
 
     def summary(self) -> str:
-        """Return the counters in one line a person can read."""
+        """Return the counters in one line of text."""
         shown = [f"{self.seeds} seeds", f"{self.virtual_seconds:,.0f} virtual seconds", f"{self.records:,} records"]
         shown += [
             f"{getattr(self, name):,} {name.replace('_', ' ')}"
@@ -80,10 +80,10 @@ class SimulationReport(Counters):
 
 
 class SimulationError(StreamsError):
-    """A seed has shown a failure, or worlds without faults have (seed -1 and below).
+    """A failure of a seed, or of a world without faults (seed -1 and below).
 
-    Fields: ``seed``; ``invariant``, what does not hold; ``schedule``, the faults that are needed for
-    it, as few as were found; ``history``, the last of what happened.  The same seed fails again.
+    Fields: ``seed``; ``invariant``, the violated invariant; ``schedule``, the smallest set of faults found
+    that reproduces it; ``history``, the last events.  The same seed fails again.
     """
 
     def __init__(self, seed: int, invariant: str, schedule: Sequence[str], history: Sequence[str], repeat: str) -> None:
@@ -106,23 +106,23 @@ class InvariantViolationError(Exception):
 
 @define
 class EventLog:
-    """What happened, for a person to follow: the last lines are kept, all go into the digest."""
+    """The log of events: the last lines are kept, all go into the digest."""
 
     limit: int = 80
     lines: list[str] = field(factory=list)
 
     def tell(self, now_ms: int, who: str, what: str) -> None:
-        """Note one thing."""
+        """Append one event."""
         self.lines.append(f"{now_ms / 1000:9.3f} s  {who:<10} {what}")
 
     def last(self) -> list[str]:
-        """Return the end of the story."""
+        """Return the last lines of the log."""
         return self.lines[-self.limit :]
 
 
 @frozen
 class Verdict:
-    """What became of one seed."""
+    """The result of one seed."""
 
     seed: int
     counters: Counters

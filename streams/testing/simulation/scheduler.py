@@ -1,8 +1,8 @@
 """Virtual time and simulated threads: one heap of events, and a coroutine for every thread.
 
-A simulated thread runs until it waits - for an answer, a flag, a moment - and then the scheduler
-goes on with the earliest event.  Nothing runs at the same time as anything else, and time passes only
-where somebody waits, so that a seed decides everything.  Imports core.
+A simulated thread runs until it waits (for a response, a flag or a time); then the scheduler runs the
+earliest event.  Nothing runs concurrently, and time passes only while threads wait, so that a run is
+determined by its seed.  Imports core.
 """
 
 import heapq
@@ -18,7 +18,7 @@ from streams.core.threads import Signal, ThreadKilled, Worker
 
 @define(eq=False)
 class Scheduler:
-    """Events in the order of their times; ties in the order in which they were made."""
+    """A queue of events in the order of time, then of scheduling."""
 
     clock: VirtualClock = field(factory=VirtualClock)
     _events: list[tuple[int, int, Callable[[], None]]] = field(factory=list)
@@ -27,19 +27,19 @@ class Scheduler:
 
     @property
     def now_ms(self) -> int:
-        """Virtual time."""
+        """Return the virtual time."""
         return self.clock.now_ms()
 
     def at(self, time_ms: int, action: Callable[[], None]) -> None:
-        """Have something done at a time."""
+        """Schedule a call at a time."""
         heapq.heappush(self._events, (max(time_ms, self.now_ms), next(self._numbers), action))
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Have something done after a time."""
+        """Schedule a call after a delay."""
         self.at(self.now_ms + delay_ms, action)
 
     def run_until(self, time_ms: int, is_done: Callable[[], bool] = lambda: False) -> bool:
-        """Let everything happen up to a time, or until something is so; return whether it is."""
+        """Run events up to a time, or until a condition holds; return whether it holds."""
         while not is_done():
             if not self._events or self._events[0][0] > time_ms:
                 self.clock.advance_to(time_ms)
@@ -50,14 +50,14 @@ class Scheduler:
         return True
 
     def switch(self) -> None:
-        """Leave the running coroutine until an event resumes it."""
+        """Suspend the running coroutine until an event resumes it."""
         assert greenlet.getcurrent() is not self._hub, "only a simulated thread may wait"
         self._hub.switch()
 
 
 @define(eq=False)
 class SimProcess:
-    """The coroutines of one simulated process; a crash ends them all at once."""
+    """The coroutines of one simulated process; a crash ends all of them at once."""
 
     scheduler: Scheduler
     name: str
@@ -68,7 +68,7 @@ class SimProcess:
     _killing: bool = False
 
     def resume(self, coroutine: greenlet.greenlet) -> None:
-        """Go on with a coroutine, unless the process is dead; later if it is stalled."""
+        """Resume a coroutine unless the process has crashed; later if it is stalled."""
         if not self.is_alive or coroutine.dead:
             return
         if self.stalled_until_ms > self.scheduler.now_ms:
@@ -77,7 +77,7 @@ class SimProcess:
         coroutine.switch()
 
     def spawn(self, target: Callable[[], None]) -> greenlet.greenlet:
-        """Start a coroutine, which begins with the next event."""
+        """Start a coroutine, which first runs in a later event."""
 
         def run() -> None:
             try:
@@ -93,7 +93,7 @@ class SimProcess:
         return coroutine
 
     def kill(self) -> None:
-        """Let the process die where it stands: its coroutines see their end, but whatever they try is in vain."""
+        """Crash the process: its coroutines are ended, and their cleanup has no effects."""
         self.is_alive = False
         for coroutine in list(self._coroutines):
             if coroutine:
@@ -101,7 +101,7 @@ class SimProcess:
         self._coroutines.clear()
 
     def wait(self, waiter: "Waiter", timeout_ms: int | None) -> bool:
-        """Wait until the waiter is woken or the time is over; return whether it was woken."""
+        """Wait until the waiter is woken or the timeout expires; return whether it was woken."""
         if not self.is_alive:
             raise ThreadKilled
         scheduler = self.scheduler
@@ -125,25 +125,25 @@ class SimProcess:
 
 @define(eq=False)
 class Waiter:
-    """What one coroutine waits for; woken at most once for each wait."""
+    """A wake-up flag of one coroutine; it is woken at most once for each wait."""
 
     _is_woken: bool = False
     _wake: Callable[[], None] | None = None
 
     def add(self, wake: Callable[[], None]) -> None:
-        """Note whom to wake; at once if that was asked for before."""
+        """Add a coroutine to wake; at once if ``wake`` was called before."""
         self._wake = wake
         if self._is_woken:
             wake()
 
     def wake(self) -> None:
-        """Wake whoever waits, or who waits next."""
+        """Wake the waiting coroutine, or the next one that waits."""
         self._is_woken = True
         if self._wake is not None:
             self._wake()
 
     def take(self) -> bool:
-        """Forget that it was woken; return whether it was."""
+        """Reset the flag; return whether it was set."""
         was_woken, self._is_woken, self._wake = self._is_woken, False, None
         return was_woken
 
@@ -157,17 +157,17 @@ class SimSignal:
     _waiters: list[Waiter] = field(factory=list)
 
     def set(self) -> None:
-        """Raise the flag."""
+        """Set the flag."""
         self._is_set = True
         for waiter in self._waiters:
             waiter.wake()
 
     def is_set(self) -> bool:
-        """Whether the flag is up."""
+        """Return whether the flag is set."""
         return self._is_set
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until the flag is up."""
+        """Wait until the flag is set."""
         if not self._is_set:
             waiter = Waiter()
             self._waiters.append(waiter)
@@ -187,16 +187,16 @@ class SimWorker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
+        """Return whether the thread has not ended."""
         return not self._ended.is_set()
 
     @property
     def is_current(self) -> bool:
-        """Whether it is the one that asks."""
+        """Return whether it is the calling thread."""
         return greenlet.getcurrent() is self._coroutine
 
     def join(self, timeout_ms: int | None = None) -> bool:
-        """Wait for its end."""
+        """Wait until the thread has ended."""
         return self._ended.wait(timeout_ms)
 
 

@@ -1,4 +1,4 @@
-"""``simulate``: many worlds of one topology, each with a storm of its own, judged against fair weather."""
+"""``simulate``: many worlds of one topology with faults, compared with worlds without faults."""
 
 import copy
 import reprlib
@@ -20,25 +20,25 @@ from streams.testing.simulation.report import SimulationError, SimulationReport,
 from streams.testing.simulation.world import Conditions, LoggedRecord, Scenario, World
 from streams.topology import Topology, sub_topologies
 
-#: From so many seeds on, something of everything must have happened.
+#: Number of seeds from which on every kind of event must have happened.
 _MANY = 50
-#: The same for what needs several things at once: the removal of a thread a second one, a warm-up much state.
+#: The same for events with preconditions: removing a thread needs a second one, a warm-up much state.
 _VERY_MANY = 200
-#: Worlds without faults that say what is to be expected.
+#: Number of worlds without faults that determine the expected outcome.
 _UNDISTURBED = 6
-#: Fields of ``Weather`` that a failing seed may need, in words.
+#: Descriptions of the fields of ``Weather`` that a failing seed may need.
 _MESSAGE_FAULTS = {
     "resets": "resets of connections",
-    "silences": "connections lost without a sign",
+    "silences": "silently lost connections",
     "slowness": "slow messages",
 }
-#: Worlds that are tried to find out which faults are needed.
+#: Maximum number of worlds that are run to shrink a failure.
 _SHRINK_RUNS = 40
 
 
 @frozen
 class _Simulation:
-    """What stays the same from seed to seed."""
+    """The parameters that all seeds of a simulation share."""
 
     scenario: Scenario
     expectation: Expectation
@@ -47,7 +47,7 @@ class _Simulation:
     repeat: str
 
     def run(self, seed: int, conditions: Conditions) -> Verdict:
-        """Run one world under conditions, which may be used again."""
+        """Run one world under conditions, which stay reusable."""
         fresh = evolve(conditions, weather=copy.copy(conditions.weather))
         return World(seed, self.scenario, fresh).verdict(self.expectation)
 
@@ -66,38 +66,38 @@ def simulate(
     may_depend_on_order: Iterable[TopicLike] = (),
     **settings: Unpack[Settings],
 ) -> SimulationReport:
-    """Run a topology in many simulated worlds full of faults, and check that it bears them.
+    """Run a topology in many simulated worlds with faults, and check its results.
 
-    Each seed is a world of its own: a broker, three machines that run the application, a writer of
-    the ``inputs`` ((key, value, timestamp_ms) by topic), on virtual time.  Connections are
-    slow, reset, and lost without a sign; machines crash (keeping of their disk what was synced), stall,
-    close and come back, are cut off; threads come and go, processing is paused, topics get more
-    partitions, the broker dies.  After ``storm_ms`` of virtual time all is calm, and everything has to settle.
+    Each seed is a separate world on virtual time: a broker, three machines that run the application, and
+    a writer of the ``inputs`` ((key, value, timestamp_ms) by topic).  Connections are slow, reset, and
+    silently lost; machines crash (synced data survives), stall, restart and are cut off; threads are added
+    and removed, processing is paused, topics get more partitions, the broker crashes.  After ``storm_ms``
+    of virtual time the faults stop, and the group must settle.
 
-    Checked at every step: a partition has one owner in a generation, committed offsets never go
-    back, no commit from a member that is out, partitions stay in their groups.  Checked at the
-    end: acknowledged records are there, once and in order; with exactly_once_v2 results
-    (as read_committed sees them) and stores are those of an undisturbed world, number of records
-    and final value of each key; with at_least_once nothing is missing.
+    Checked at every step: a partition has one owner per generation, committed offsets never decrease,
+    removed members cannot commit, partitions stay in their partition groups.  Checked at the end: the log has
+    each acknowledged record once and in order; with exactly_once_v2 results (as read_committed sees
+    them) and stores equal those of an undisturbed world in number of records and final value of each
+    key; with at_least_once nothing is missing.
 
-    Before all that, worlds without faults are run.  The same one twice must write the same records, else
-    the topology is random, or keeps state outside of its stores.  Others in which inputs arrive in other
-    orders must come to the same results too, but for the topics and stores (by name) of
-    ``may_depend_on_order``: these are only checked for missing keys, and the report names them.
+    First, worlds without faults are run.  The same one twice must write the same records; otherwise
+    the topology is random or keeps state outside its stores.  Worlds with other orders of input must
+    have the same results, except for the topics and stores (by name) of ``may_depend_on_order``: these are
+    only checked for missing keys, and the report names them.
 
-    ``partitions`` is the count of every topic that does not fix its own; ``settings`` are those of
+    ``partitions`` is the partition count of topics without a declared one; ``settings`` are those of
     ``StreamsConfig``.
 
     Raises:
-        SimulationError: a seed has shown a failure, many seeds have not exercised everything, or the
-            topology is not deterministic or depends on the order of arrival where that was not said.
+        SimulationError: a seed failed, many seeds did not exercise every kind of event, or the topology is
+            not deterministic or depends on the order of arrival outside ``may_depend_on_order``.
         ConfigError: there is nothing to run.
-        TopologyError: an input is no Topic, or one that the topology does not read; the topology has
-            nothing of a name in ``may_depend_on_order``.
+        TopologyError: an input is no Topic, or a topic that the topology does not read; a name in
+            ``may_depend_on_order`` is unknown.
     """
     chosen = list(seeds)
     if not chosen:
-        raise ConfigError("simulate() got no seeds; pass for instance seeds=range(100)")
+        raise ConfigError("simulate() got no seeds; pass for example seeds=range(100)")
     named = topic_names(may_depend_on_order, "may_depend_on_order", TopologyError)
     simulation = _prepared(topology, inputs, partitions, storm_ms, named, settings)
     report = SimulationReport(order_dependent=simulation.expectation.order_dependent())
@@ -129,7 +129,7 @@ def _prepared(
     rows = [(topic, key, value, time_ms) for topic, records in inputs.items() for key, value, time_ms in records]
     if not rows:
         raise ConfigError(
-            "simulate() got no inputs; pass for instance inputs={topic: [(key, value, timestamp_ms), ...]}"
+            "simulate() got no inputs; pass for example inputs={topic: [(key, value, timestamp_ms), ...]}"
         )
     rows.sort(key=lambda row: row[3])
     config = StreamsConfig.of(application_id="sim", **given)
@@ -156,14 +156,14 @@ def _prepared(
     if growing and expectation.violation_of_exactly_once(
         _undisturbed(scenario, _UNDISTURBED, Conditions.growing(scenario))[0]
     ):
-        # What comes of it depends on how many partitions there are: nothing that a fault should decide.
+        # Its results depend on the partition count, which a fault must not change.
         scenario = evolve(scenario, growing=())
     has_state = any(spec.has_changelog for spec in built.stores.values())
     return _Simulation(scenario, expectation, has_state, bool(scenario.growing), repeat)
 
 
 def _check_named(names: Collection[str], topology: Topology) -> None:
-    """Refuse to wait for what is not there."""
+    """Reject names that the topology does not have."""
     known = {sink.topic for sink in topology.sinks() if sink.topic is not None} - set(topology.internal_topics)
     known |= set(topology.stores)
     for name in names:
@@ -174,10 +174,10 @@ def _check_named(names: Collection[str], topology: Topology) -> None:
 
 
 def _expectation(scenario: Scenario, may_depend_on_order: Collection[str]) -> Expectation:
-    """Run worlds without faults, and find out what is to be expected of the others.
+    """Run worlds without faults, and return the expected outcome of the others.
 
     Raises:
-        SimulationError: the same world has come to two results, or the order of arrival decides.
+        SimulationError: the same world has two results, or results depend on the order of arrival.
     """
     outcomes = []
     for number in range(_UNDISTURBED):
@@ -195,7 +195,7 @@ def _expectation(scenario: Scenario, may_depend_on_order: Collection[str]) -> Ex
 def _check_deterministic(
     records: Mapping[TopicPartition, Sequence[LoggedRecord]], again: Mapping[TopicPartition, Sequence[LoggedRecord]]
 ) -> None:
-    """Refuse a topology that writes other records when the very same happens again."""
+    """Reject a topology that writes different records when the same world is run again."""
     for partition, rows in records.items():
         if rows == again[partition]:
             continue
@@ -224,16 +224,16 @@ def _record(record: LoggedRecord | None) -> str:
 def _undisturbed(
     scenario: Scenario, number: int, conditions: Conditions
 ) -> tuple[Outcome, dict[TopicPartition, list[LoggedRecord]]]:
-    """Run a world without faults, in which nothing may go wrong; return its results and all that was written."""
+    """Run a world without faults, which must not fail; return its results and all written records."""
     world = World(-1 - number, scenario, conditions)
     outcome, violation = world.run()
     if violation is not None:
-        raise SimulationError(-1 - number, f"in fair weather: {violation}", [], world.history.last(), "the same call")
+        raise SimulationError(-1 - number, f"without faults: {violation}", [], world.history.last(), "the same call")
     return outcome, world.records()
 
 
 def _explained(simulation: _Simulation, seed: int, conditions: Conditions, verdict: Verdict) -> SimulationError:
-    """Find out what is needed for a failure, and tell its story."""
+    """Shrink a failure, and return it as an error with its history."""
     found, verdict = _shrunk(simulation, seed, conditions, verdict)
     schedule = [str(fault) for fault in found.faults]
     weather = found.weather
@@ -247,7 +247,7 @@ def _explained(simulation: _Simulation, seed: int, conditions: Conditions, verdi
 
 
 def _shrunk(simulation: _Simulation, seed: int, conditions: Conditions, verdict: Verdict) -> tuple[Conditions, Verdict]:
-    """Leave out faults and kinds of bad weather as long as the seed still fails."""
+    """Remove faults and kinds of message faults as long as the seed still fails."""
     best, told = conditions, verdict
     runs = 0
 
@@ -279,7 +279,7 @@ def _shrunk(simulation: _Simulation, seed: int, conditions: Conditions, verdict:
 
 
 def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
-    """Many worlds in which something never happened have proven nothing about it."""
+    """Raise if an expected kind of event happened in none of many worlds."""
     names = {"crashes", "stalls", "cuts", "broker_restarts", "clean_restarts", "static_restarts"}
     names |= {"added_threads", "pauses", "rebalances", "evictions", "drops", "delays", "resets", "idle_closes"}
     if simulation.has_state:
@@ -304,5 +304,5 @@ def _check_exercised(simulation: _Simulation, report: SimulationReport) -> None:
 
 
 def _may_grow(topology: Topology) -> bool:
-    """Whether topics may get more partitions: inputs that are joined would have to grow in the same moment."""
+    """Return whether topics may get more partitions: co-partitioned inputs would have to grow at the same time."""
     return not topology.copartitioned and not topology.global_stores

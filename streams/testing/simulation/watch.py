@@ -1,4 +1,4 @@
-"""Invariants that hold at every step, checked where the broker answers.
+"""Invariants that hold at every step, checked at each response of the broker.
 
 Imports group, for what assignments mean.
 """
@@ -31,7 +31,7 @@ from streams.testing.simulation.report import Counters, InvariantViolationError
 
 @define(eq=False)
 class Watch:
-    """Looks at every answer of the broker, and at every instance that has settled."""
+    """Checks every response of the broker, and every instance that has settled."""
 
     broker: SimBroker
     group_id: str
@@ -44,7 +44,7 @@ class Watch:
     _group_of: dict[tuple[int, TopicPartition], int] = field(factory=dict)
 
     def on_answer(self, request: Request, response: Response | Exception) -> None:
-        """Check what an answer says, before anybody hears of it."""
+        """Check a response before it is sent."""
         match request, response:
             case OffsetCommit(), OffsetCommitResponse() if request.group_id == self.group_id:
                 if all(code is ErrorCode.NONE for code in response.errors.values()):
@@ -63,7 +63,7 @@ class Watch:
                 self.tell("broker", f"{type(request).__name__} of {_short(request)}: {name}")
 
     def on_change(self) -> None:
-        """Check the group after the broker has done anything."""
+        """Check the group after each change of the broker."""
         group = self._group()
         if group is None:
             return
@@ -75,12 +75,12 @@ class Watch:
             self._check_assignment(group)
 
     def on_eviction(self, count: int) -> None:
-        """Some members' sessions have ended."""
+        """Count members whose sessions have timed out."""
         self.counters.evictions += count
-        self.tell("broker", f"{count} members are out: their sessions have ended")
+        self.tell("broker", f"removed {count} members: session timeout")
 
     def on_settled(self, machine: Machine) -> None:
-        """Check that partitions with state are in the groups where they were."""
+        """Check that partitions with state are in the same partition groups as before."""
         tasks = machine.tasks()
         self.tell(machine.name, f"runs tasks {', '.join(str(task.task_id) for task in tasks) or 'none'}")
         for task in tasks:
@@ -95,7 +95,7 @@ class Watch:
                     )
 
     def committed(self) -> Mapping[TopicPartition, int]:
-        """Return the offsets committed last."""
+        """Return the last committed offsets."""
         return self._committed
 
     # --- inside -----------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Watch:
             before = self._committed.get(partition, 0)
             if found.offset < before:
                 raise InvariantViolationError(
-                    f"the committed offset of {partition} went back from {before} to {found.offset}"
+                    f"the committed offset of {partition} decreased from {before} to {found.offset}"
                 )
             self._committed[partition] = found.offset
 

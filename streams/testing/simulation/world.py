@@ -1,6 +1,6 @@
-"""A world: one broker, some machines, a writer, a storm, and calm weather after it.
+"""A world: one broker, some machines, a writer, a storm of faults, and a calm phase after it.
 
-One seed decides everything that happens in it.  Imports what lies below.
+Its seed determines everything that happens.
 """
 
 import hashlib
@@ -37,16 +37,16 @@ Row = tuple[Topic[Any, Any], Any, Any, int]
 LoggedRecord = tuple[bytes | None, bytes | None, int, Any]
 
 _APPLICATION = "sim"
-#: How the names of the application's own topics begin.
+#: Application id, the prefix of internal topics.
 _OWN = f"{_APPLICATION}-"
-#: How long a group may take to settle, and its tasks to get to the end, once all is calm again.
+#: Milliseconds for the group to settle and its tasks to catch up once the faults have stopped.
 _SETTLING_MS = 180_000
-#: Bytes at the end of a key that number its duplicates.
+#: Number of bytes at the end of a key that number its duplicates.
 _SEQUENCE_BYTES = 4
-#: How often the world looks whether everything is done.
+#: Interval in milliseconds of the check whether everything is done.
 _LOOK_MS = 200
 
-#: Time settings of a world: short enough that sessions end, long enough that they need not.
+#: Timeouts of a world: sessions can time out, but need not.
 _TIMES: Mapping[str, Any] = {
     "session_timeout_ms": 6_000,
     "heartbeat_interval_ms": 1_000,
@@ -62,18 +62,18 @@ _TIMES: Mapping[str, Any] = {
 }
 
 
-#: Share of slow messages in undisturbed worlds, and how slow these are in ms.
+#: Share of slow messages in undisturbed worlds, and their delay in milliseconds.
 _FAIR_WEATHER = ((0.0, 1), (0.02, 800), (0.1, 400), (0.3, 800), (0.05, 900), (0.5, 100))
 
 
 @frozen
 class Scenario:
-    """What all worlds of a simulation have in common."""
+    """The parameters that all worlds of a simulation share."""
 
     topology: TopologySource
     rows: Sequence[Row]
     settings: Mapping[str, Any]
-    #: Counts of all source and sink topics.
+    #: Partition counts of all source and sink topics.
     partitions: Mapping[str, int]
     storm_ms: int
     is_exactly_once: bool
@@ -82,7 +82,7 @@ class Scenario:
 
 
 class Arrival(Enum):
-    """In which order the writer writes the inputs; within a key of a topic it is always the given one."""
+    """The order in which the writer writes the inputs; within a key of a topic it is always the given one."""
 
     BY_TIME = "by time"
     BY_TOPIC = "topic by topic"
@@ -90,7 +90,7 @@ class Arrival(Enum):
     BY_KEY = "key by key"
 
     def arranged(self, rows: Sequence[Row]) -> list[Row]:
-        """Return rows, which come by time, in this order."""
+        """Return rows, which are sorted by time, in this order."""
         topics = {name: index for index, name in enumerate(dict.fromkeys(row[0].name for row in rows))}
         match self:
             case Arrival.BY_TOPIC:
@@ -105,7 +105,7 @@ class Arrival(Enum):
 
 @define
 class Conditions:
-    """What one world has to bear."""
+    """The faults and limits of one world."""
 
     faults: Sequence[Fault]
     weather: Weather
@@ -121,18 +121,18 @@ class Conditions:
 
     @classmethod
     def undisturbed(cls, number: int, scenario: Scenario) -> "Conditions":
-        """Draw a world without faults: all messages arrive, but some late, and inputs in orders of their own.
+        """Draw a world without faults: all messages arrive, but some late, and inputs in random order.
 
-        What differs between such worlds depends on the order of arrival.
+        Differences between such worlds depend on the order of arrival.
         """
         rng = Random(f"undisturbed {number}")
-        # From a still day to one on which a topic may be seconds behind another.
+        # From no delay to a lag of seconds between topics.
         slowness, slow_ms = _FAIR_WEATHER[number % len(_FAIR_WEATHER)]
         settings = {"max_poll_records": rng.choice((1, 5, 1_000)), "commit_interval_ms": rng.choice((50, 1_000))}
         return cls(
             (),
             Weather(slowness=slowness, slow_ms=slow_ms),
-            # One, so that no task ever moves: what a move loses must not pass for a matter of order.
+            # One machine, so that no task moves: a loss by a move must not look like order dependence.
             machines=1,
             settings=settings,
             arrival=list(Arrival)[number % len(Arrival)],
@@ -140,7 +140,7 @@ class Conditions:
 
     @classmethod
     def growing(cls, scenario: Scenario) -> "Conditions":
-        """Return a still world in which all topics that may grow do so, one after the other."""
+        """Return a world without message faults in which all growable topics get more partitions, one by one."""
         faults = [
             Fault((index + 2) * scenario.storm_ms // (len(scenario.growing) + 4), "add_partitions", topic)
             for index, topic in enumerate(scenario.growing)
@@ -177,7 +177,7 @@ class Conditions:
 
 
 class World:
-    """One world, from its beginning to its end: make it, ``run`` it once."""
+    """One world; ``run`` it once."""
 
     def __init__(self, seed: int, scenario: Scenario, conditions: Conditions) -> None:
         self.seed = seed
@@ -236,7 +236,7 @@ class World:
         self._writer_failure: StreamsError | None = None
 
     def run(self) -> tuple[Outcome, str | None]:
-        """Let it all happen; return what it came to, and what did not hold."""
+        """Run the world; return its outcome and the violated invariant, if any."""
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
@@ -250,7 +250,7 @@ class World:
             logging.disable(before)
 
     def records(self) -> dict[TopicPartition, list[LoggedRecord]]:
-        """Return what the application has written: outputs first, then topics of its own."""
+        """Return the records that the application has written: output topics first, then internal topics."""
         written = [*self._sinks, *sorted(name for name in self.broker.machine.topics.by_name if name.startswith(_OWN))]
         return {
             partition: [
@@ -265,7 +265,7 @@ class World:
         }
 
     def verdict(self, expectation: Expectation | None) -> Verdict:
-        """Run, and judge against undisturbed worlds."""
+        """Run, and compare with undisturbed worlds."""
         outcome, violation = self.run()
         self._sum_up()
         if violation is None and expectation is not None:
@@ -285,14 +285,14 @@ class World:
         )
 
     def digest(self, outcome: Outcome) -> str:
-        """Return a digest of all that happened and came of it."""
+        """Return a digest of all events and results."""
         told = hashlib.sha256("\n".join(self.history.lines).encode())
         for place in sorted(outcome.finals, key=str):
             for key, value in sorted(outcome.finals[place].items(), key=lambda item: item[0] or b""):
                 told.update(repr((str(place), key, value)).encode())
         return told.hexdigest()[:16]
 
-    # --- what happens -----------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------
 
     def _run(self) -> tuple[Outcome, str | None]:
         scheduler, storm_ms = self.scheduler, self.scenario.storm_ms
@@ -351,7 +351,7 @@ class World:
         self._has_written = True
 
     def _max_request_bytes(self) -> int:
-        """Return what the broker takes of the writer: at least the largest record of each partition, which may grow."""
+        """Return the broker's request limit for the writer: room for the largest record of every partition."""
         if not self.conditions.limits_requests:
             return MAX_FRAME_BYTES
         sizes = (
@@ -410,12 +410,12 @@ class World:
         machine.do(lambda instance: instance.resume())
 
     def _calm(self) -> None:
-        """End the storm: what is to come back does so in its time, and nothing more goes wrong."""
+        """End the storm: pending restarts still happen, but no new faults."""
         self._tell("world", "the storm is over")
         self.conditions.weather.calm()
         self.network.cut_until_ms.clear()
 
-    # --- what must hold -----------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------
 
     def _check_failures(self) -> None:
         if self._writer_failure is not None:
@@ -427,7 +427,7 @@ class World:
                 raise InvariantViolationError(f"{machine.name}: {type(error).__name__}: {error}") from error
 
     def _unfinished(self) -> str:
-        """Say what is still to be done; nothing when the world is at rest."""
+        """Return a description of the pending work; empty when the world is at rest."""
         if not self.broker.is_up:
             return "the broker is down"
         if not self._has_written:
@@ -470,7 +470,7 @@ class World:
         return (internal | sources) - globals_
 
     def _check_deliveries(self) -> None:
-        """Every acknowledged record is where it was acknowledged, once, in the order of its partition."""
+        """Check that every acknowledged record is in its partition, once and in order."""
         written: dict[TopicPartition, list[int]] = {}
         for (topic, key, value, time_ms), delivery in self._deliveries:
             if not delivery.done():
@@ -486,12 +486,12 @@ class World:
             expected = (topic.key_serde.serialize(key), topic.value_serde.serialize(value), time_ms)
             if (block.keys[0], block.values[0], block.timestamps[0]) != expected:
                 raise InvariantViolationError(
-                    f"offset {offset} of {delivery.partition} holds another record than {key!r}"
+                    f"offset {offset} of {delivery.partition} has a different record than {key!r}"
                 )
         for partition, offsets in written.items():
             end = self.broker.machine.topics.log(partition).high_watermark
             if offsets != sorted(offsets):
-                raise InvariantViolationError(f"records of {partition} lie in another order than they were sent")
+                raise InvariantViolationError(f"records of {partition} are not in the order in which they were sent")
             is_ours = partition.topic not in self._sinks
             if is_ours and len(offsets) != end:
                 raise InvariantViolationError(f"{partition} has {end} records, of which {len(offsets)} were sent")
