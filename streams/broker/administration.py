@@ -1,6 +1,6 @@
-"""Handlers of administration: settings of topics, offsets of groups, leader epochs, the cluster.
+"""Handlers of administrative requests: topic settings, group offsets, leader epochs, the cluster.
 
-Each takes the broker, the request and the time of deadlines, and returns the response.  Under ``service``.
+Each takes the broker, the request and the monotonic time in milliseconds, and returns the response.  Under ``service``.
 """
 
 from collections import Counter
@@ -54,7 +54,7 @@ _LISTS: Final = frozenset(
 
 
 class BrokerParts(Protocol):
-    """What the handlers need of the broker."""
+    """The part of the broker that the handlers use."""
 
     topics: Topics
     config: BrokerConfig
@@ -62,11 +62,11 @@ class BrokerParts(Protocol):
 
     @property
     def is_ending(self) -> bool:
-        """Whether requests that do many things are to leave out the rest of them."""
+        """Whether the broker is closing, so that bulk requests stop early."""
         ...
 
     def handle(self, request: Request, now_ms: int, answer: Callable[[Response], None]) -> None:
-        """Take another request."""
+        """Handle another request."""
         ...
 
     def alter_topic(self, name: str, config: Mapping[str, str], now_ms: int) -> None:
@@ -82,11 +82,11 @@ class BrokerParts(Protocol):
     def write_marker(
         self, partition: TopicPartition, producer_id: int, epoch: int, now_ms: int, *, is_commit: bool
     ) -> ErrorCode:
-        """End a producer's transaction in one partition."""
+        """Write the marker that ends a producer's transaction in one partition."""
         ...
 
 
-#: Answers one kind of request at once.
+#: Handles one kind of request and returns its response.
 Handler: TypeAlias = Callable[[BrokerParts, Any, int], Response]
 
 
@@ -102,7 +102,7 @@ def _describe_cluster(machine: BrokerParts, request: DescribeCluster, now_ms: in
 
 
 def _describe_configs(machine: BrokerParts, request: DescribeConfigs, now_ms: int) -> DescribeConfigsResponse:
-    # Each once, however often it is named: the answer is a thousand times as long.
+    # Each resource once, even if it is named repeatedly: a response row is a thousand times as long as its request.
     distinct = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}.values()
     return DescribeConfigsResponse(
         tuple(_described(machine, asked, includes_synonyms=request.include_synonyms) for asked in distinct)
@@ -129,7 +129,7 @@ def _described(machine: BrokerParts, asked: ConfigResource, *, includes_synonyms
 
 
 def _settings(machine: BrokerParts, kind: int, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the settings of a resource that are in effect, and those that were set on it."""
+    """Return the effective settings of a resource, and those set explicitly."""
     if kind == ResourceType.TOPIC:
         topic = machine.topics.topic(name)
         return topic.shown(), topic.config.given
@@ -152,7 +152,7 @@ def _settings(machine: BrokerParts, kind: int, name: str) -> tuple[Mapping[str, 
         return of_broker, of_broker
     is_logger = kind == ResourceType.BROKER_LOGGER and name == node_id
     if kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS) or is_logger:
-        # Kafka's have settings for protocols and quotas that this broker does not have.
+        # In Kafka groups have settings for protocols and quotas; this broker has none.
         return {}, {}
     raise BrokerError(
         f"resource {name!r} of type {kind} has no settings: ask for topics ({ResourceType.TOPIC}) or broker "
@@ -173,7 +173,7 @@ def _type_of(setting: str, value: str) -> ConfigType:
 
 def _alter_configs(machine: BrokerParts, request: AlterConfigs, now_ms: int) -> AlterConfigsResponse:
     def changed(topic: TopicLogs, asked: ReplacedConfigs) -> dict[str, str]:
-        # What a topic has for life stays, named or not.
+        # Settings that are fixed at creation stay, named or not.
         kept = {name: value for name, value in topic.config.given.items() if name in (PARTITIONER, STORAGE)}
         return kept | {item.name: item.value for item in asked.configs if item.value is not None}
 
@@ -207,7 +207,7 @@ def _change(given: dict[str, str], topic: TopicLogs, change: ConfigChange) -> No
         return
     if name != "cleanup.policy":
         raise BrokerError(
-            f"setting {name} of topic {topic.name!r} is no list: set it instead", code=ErrorCode.INVALID_CONFIG
+            f"setting {name} of topic {topic.name!r} is not a list: set it instead", code=ErrorCode.INVALID_CONFIG
         )
     is_added = operation == ConfigOperation.APPEND
     items = [item.strip() for item in topic.described()[name].split(",")]
@@ -230,7 +230,7 @@ def _altered(
         code, reason = ErrorCode.NONE, ""
         try:
             if machine.is_ending:
-                raise BrokerError("the broker is ending: nothing was done", code=ErrorCode.REQUEST_TIMED_OUT)
+                raise BrokerError("the broker is closing: nothing was done", code=ErrorCode.REQUEST_TIMED_OUT)
             if named[kind, name] > 1:
                 raise BrokerError("Each resource must appear at most once.", code=ErrorCode.INVALID_REQUEST)
             if kind != ResourceType.TOPIC:

@@ -1,9 +1,9 @@
-"""Log storage in memory: blocks as they were appended.
+"""Log storage in memory, as the appended blocks.
 
-Large blocks are kept without a copy; small ones flow into one growing chunk, so that a
-million appends of one record stay fast and a reader gets few large blocks.  Batches that come
-encoded stay so, each by itself; what was not is encoded when it first leaves the process.  Sizes
-and times are computed on first need, which for most logs never comes.  Under ``log``.
+Large blocks are kept without a copy.  Small ones are merged into one growing chunk, so that a
+million appends of one record stay fast and a reader gets few large blocks.  Batches that arrive
+encoded stay encoded, one block each; others are encoded when they first leave the process.  Sizes
+and times are computed on first use.  Under ``log``.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,7 +17,7 @@ from streams.broker.storage import RECORD_OVERHEAD, LogExtent, StorageContext, c
 from streams.core.records import NO_TIMESTAMP, Block, Headers, ProducerStamp
 from streams.protocol.wire import EncodedBlock
 
-#: Blocks of at least this many records are kept as they came.
+#: Blocks of at least this many records are kept unchanged.
 KEEP_RECORDS = 256
 #: The growing chunk is closed at this many records.
 CHUNK_RECORDS = 4096
@@ -27,7 +27,7 @@ CHUNK_RECORDS = 4096
 class ArrayStorage:
     """Records of one partition in lists.
 
-    ``keeps_decoded`` False: of a batch that came encoded only the bytes are kept, whoever looks inside.
+    ``keeps_decoded`` False: a batch that arrived encoded is kept as bytes only, even after it has been decoded.
     """
 
     start_offset: int = 0
@@ -61,7 +61,7 @@ class ArrayStorage:
         return base
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return records from ``offset`` on; blocks are shared with the log, never to be changed."""
+        """Return records from ``offset`` on; the blocks are shared with the log and must not be changed."""
         result: list[Block] = []
         position = max(offset, self.start_offset)
         index = max(bisect_right(self._bases, position) - 1, 0)
@@ -82,7 +82,7 @@ class ArrayStorage:
             tail = self._open.block(position, max_records)
             if tail is not None:
                 result.append(tail)
-        # Batches of single records, as they came, are no blocks to work with.
+        # Batches of single records are too small to work with; join them.
         is_split = len(result) > 1 and any(isinstance(block, EncodedBlock) for block in result)
         return list(joined(result)) if is_split else result
 
@@ -92,7 +92,7 @@ class ArrayStorage:
         return run_of(self._encoded_from(position), position, max_bytes, upto, is_first=is_first)
 
     def kept_encoded(self, offset: int) -> Iterator[EncodedBlock]:
-        """Yield the batches from the one that holds ``offset`` on up to the first that did not come encoded."""
+        """Yield the batches from the one with ``offset`` on, up to the first that did not arrive encoded."""
         for index in range(max(bisect_right(self._bases, offset) - 1, 0), len(self._blocks)):
             block = self._blocks[index]
             if not isinstance(block, EncodedBlock):
@@ -100,7 +100,7 @@ class ArrayStorage:
             yield block
 
     def truncate_before(self, offset: int) -> None:
-        """Forget chunks that lie wholly below ``offset``."""
+        """Drop the chunks that are wholly below ``offset``."""
         if offset <= self.start_offset:
             return
         self.start_offset = offset
@@ -116,7 +116,7 @@ class ArrayStorage:
             self._open = _OpenChunk(self.end_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after the time; chunks that are too old cost one comparison."""
+        """Return the first record at or after a time; a chunk that is too old costs one comparison."""
         self._seal()
         for block in self._blocks:
             if self._extent(block).max_timestamp < timestamp_ms:
@@ -133,22 +133,22 @@ class ArrayStorage:
 
     @property
     def sealed_offset(self) -> int:
-        """All records in memory may be compacted."""
+        """The offset below which compaction may rewrite records: the end of the log."""
         return self.end_offset
 
     def compact(self, upto: int, keep: Keep) -> int:
-        """Thin out the chunks below ``upto``; neighbours that became small are joined."""
+        """Compact the chunks below ``upto``; adjacent small ones are merged."""
         return whole(self.compaction(upto, keep))
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
-        """As ``compact``, in steps; readers see the result at its end."""
+        """Compact in steps, as ``compact``; readers see the result once all are done."""
         self._seal()
         below: list[Block] = []
         for portion in portions(blocks_below(self._blocks, upto)):
             kept = (keep(block) for block in portion)
             below += joined(block for block in kept if block is not None and len(block))
             yield records_in(portion)
-        # What came, and what went at the start, since the first step.
+        # Records appended, and records deleted at the start, since the first step.
         self._seal()
         below = [block for block in joined(below) if block.offsets[-1] >= self.start_offset]
         self._blocks = below + blocks_from(self._blocks, upto)
@@ -157,7 +157,7 @@ class ArrayStorage:
         return sum(map(len, below))
 
     def flush(self) -> None:
-        """Nothing to do: memory is as durable as it gets."""
+        """Do nothing: memory cannot be flushed."""
 
     def close(self) -> None:
         """Free the records."""
@@ -166,12 +166,12 @@ class ArrayStorage:
         self._open = _OpenChunk(self.end_offset)
 
     def delete(self) -> None:
-        """Free the records, and begin at 0 again."""
+        """Free the records and start at offset 0 again."""
         self.start_offset = self.end_offset = 0
         self.close()
 
     def _encoded_from(self, offset: int) -> Iterator[EncodedBlock]:
-        """Yield all batches from the one that holds ``offset`` on; what is encoded for it is kept."""
+        """Yield all batches from the one with ``offset`` on; newly encoded ones are cached."""
         index = max(bisect_right(self._bases, offset) - 1, 0)
         while index < len(self._blocks):
             block = self._blocks[index]
@@ -186,7 +186,7 @@ class ArrayStorage:
                 block = self._blocks[index] = EncodedBlock.of(block, block.offsets[0])
             yield block
             index += 1
-        # The open chunk goes on growing: only what is asked for of it, and not kept.
+        # The open chunk keeps growing: encode only the requested part, without caching it.
         tail = self._open.block(offset, CHUNK_RECORDS)
         if tail is not None:
             yield from encoded_blocks((tail,))
@@ -214,7 +214,7 @@ class ArrayStorage:
 
 @define(eq=False)
 class _OpenChunk:
-    """Small blocks run together; its offsets have no holes."""
+    """Small blocks merged into one growing chunk without offset gaps."""
 
     base_offset: int
     keys: list[bytes | None] = field(factory=list, init=False)
@@ -224,7 +224,7 @@ class _OpenChunk:
     producer: ProducerStamp | None = field(default=None, init=False)
 
     def accepts(self, block: Block) -> bool:
-        """Return whether these records may stand in one block with those that are here."""
+        """Return whether these records can be added to this chunk."""
         return not self.values or continues(self.producer, len(self.values), block.producer)
 
     def add(self, block: Block, count: int) -> None:
@@ -239,7 +239,7 @@ class _OpenChunk:
         self.timestamps += block.timestamps
 
     def block(self, offset: int, max_records: int) -> Block | None:
-        """Return a copy of the records from ``offset`` on: this chunk goes on growing."""
+        """Return a copy of the records from ``offset`` on, for this chunk keeps growing."""
         first = max(0, offset - self.base_offset)
         stop = min(len(self.values), first + max_records)
         if first >= stop:
@@ -256,13 +256,13 @@ class _OpenChunk:
         )
 
     def whole(self) -> Block:
-        """Return the lists themselves: this chunk is given up."""
+        """Return the chunk as a block without a copy; the chunk must not be used afterwards."""
         offsets = range(self.base_offset, self.base_offset + len(self.values))
         return Block(self.keys, self.values, self.timestamps, self.headers, offsets, self.producer)
 
 
 def numbered(block: Block, base_offset: int) -> Block:
-    """Return the block's columns with the offsets from ``base_offset`` on; a batch stays one."""
+    """Return the block with offsets from ``base_offset`` on; an encoded block stays encoded."""
     if isinstance(block, EncodedBlock) and is_gapless(block):
         is_there = block.header.base_offset == base_offset and block.header.leader_epoch == 0
         return block if is_there else EncodedBlock.of(block, base_offset)
@@ -271,14 +271,14 @@ def numbered(block: Block, base_offset: int) -> Block:
 
 
 def index_of(offsets: Sequence[int], offset: int) -> int:
-    """Return the index of the first offset that is not lower."""
+    """Return the index of the first record at or after an offset."""
     if isinstance(offsets, range):
         return min(max(offset - offsets.start, 0), len(offsets))
     return bisect_left(offsets, offset)
 
 
 def blocks_below(blocks: Iterable[Block], upto: int) -> list[Block]:
-    """Return what lies below an offset."""
+    """Return the records below an offset."""
     found: list[Block] = []
     for block in blocks:
         split = index_of(block.offsets, upto)
@@ -289,7 +289,7 @@ def blocks_below(blocks: Iterable[Block], upto: int) -> list[Block]:
 
 
 def blocks_from(blocks: Iterable[Block], offset: int) -> list[Block]:
-    """Return what lies from an offset on."""
+    """Return the records from an offset on."""
     found: list[Block] = []
     for block in blocks:
         split = index_of(block.offsets, offset)
@@ -299,7 +299,7 @@ def blocks_from(blocks: Iterable[Block], offset: int) -> list[Block]:
 
 
 def joined(blocks: Iterable[Block]) -> Iterable[Block]:
-    """Join small neighbours into blocks of at most ``CHUNK_RECORDS``; large ones pass as they are."""
+    """Merge adjacent small blocks into blocks of at most ``CHUNK_RECORDS``; large ones stay unchanged."""
     pending: list[Block] = []
     count = 0
     for block in blocks:
@@ -323,7 +323,7 @@ def _may_join(first: Block, block: Block) -> bool:
 
 
 def concatenate(blocks: Sequence[Block]) -> Block:
-    """Return one block of several that ascend in offset; whose they are is said by the first."""
+    """Concatenate blocks in ascending offset order; the producer is that of the first."""
     if len(blocks) == 1:
         return blocks[0]
     headers: list[Headers] | None = None
@@ -344,5 +344,5 @@ def concatenate(blocks: Sequence[Block]) -> Block:
 
 
 def array_storage(context: StorageContext) -> ArrayStorage:
-    """Factory for topics with ``storage="array"``."""
+    """Return a storage for a partition of a topic with ``storage="array"``."""
     return ArrayStorage()

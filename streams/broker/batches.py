@@ -1,6 +1,6 @@
-"""Record batches as logs keep and hand them out where records cross the process's border: bytes, not decoded.
+"""Encoded record batches, as logs store them and return them to clients of other processes.
 
-Between the storages, which keep blocks or files, and whoever sends them on.  Pure.
+Between the storages, which keep blocks or files, and the code that sends batches.  Pure.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,20 +16,20 @@ from streams.protocol.batch import LOG_APPEND_TIME
 from streams.protocol.markers import gap
 from streams.protocol.wire import EncodedBlock
 
-#: Blocks above this size become several batches.
+#: Blocks above this size in bytes become several batches.
 BATCH_BYTES = 1_000_000
 
-# What of a batch's header says when its records were written.
+# The part of a batch's header that holds the timestamps of its records.
 _ATTRIBUTES = Struct(">h")
 _MAX_TIMESTAMP = Struct(">q")
 _CRC = Struct(">I")
-# Offsets that one batch can span.
+# Number of offsets that one batch can span.
 _MOST_OFFSETS = 2**31 - 1
 _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
 
 
 class EncodedRun(NamedTuple):
-    """Whole batches in offset order: their bytes in pieces, ``size`` in all, and the offset behind the last."""
+    """Whole batches in offset order: their bytes as chunks, ``size`` bytes in total, and the offset after the last."""
 
     chunks: list[bytes]
     size: int
@@ -38,21 +38,21 @@ class EncodedRun(NamedTuple):
 
 @runtime_checkable
 class EncodedStorage(LogStorage, Protocol):
-    """A storage that hands out batches without decoding them, and keeps those that come encoded."""
+    """A storage that reads and appends batches without decoding them."""
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-        """Return whole batches from the one that holds ``offset`` on, as many as fit, none from ``upto`` on.
+        """Return whole batches from the one with ``offset`` on and below ``upto``, as many as fit.
 
-        With ``is_first`` the first is returned whatever its size (KIP-74).
+        With ``is_first`` the first batch is returned even if it is too large (KIP-74).
 
         Raises:
-            CorruptBatchError: the bytes kept are damaged.
+            CorruptBatchError: the stored bytes are damaged.
         """
         ...
 
 
 def run_of(blocks: Iterable[EncodedBlock], offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-    """Return those of the blocks that fit, from the one that holds ``offset`` on."""
+    """Return the blocks that fit, from the one with ``offset`` on."""
     chunks: list[bytes] = []
     size, next_offset = 0, offset
     for block in blocks:
@@ -68,7 +68,7 @@ def run_of(blocks: Iterable[EncodedBlock], offset: int, max_bytes: int, upto: in
 
 
 def encoded_blocks(blocks: Iterable[Block]) -> Iterator[EncodedBlock]:
-    """Yield blocks as batches at their offsets; large ones as several."""
+    """Yield blocks as encoded batches at their offsets; a large block becomes several."""
     for block in blocks:
         if isinstance(block, EncodedBlock):
             yield block
@@ -78,7 +78,7 @@ def encoded_blocks(blocks: Iterable[Block]) -> Iterator[EncodedBlock]:
 
 
 def pieces(block: Block) -> list[Block]:
-    """Return a block in pieces of about ``BATCH_BYTES`` at most, equally many records in each."""
+    """Split a block into pieces of at most about ``BATCH_BYTES``, with equal numbers of records."""
     size, length = payload_size(block) + RECORD_OVERHEAD * len(block), len(block)
     count = min(-(-size // BATCH_BYTES), length)
     if count <= 1:
@@ -94,7 +94,7 @@ def pieces(block: Block) -> list[Block]:
 
 
 def gap_batches(base_offset: int, next_offset: int) -> bytes:
-    """Return batches that stand for records that are gone: a control record each, which readers pass over."""
+    """Return batches in place of removed records: one control record each, which readers skip."""
     found = []
     while base_offset < next_offset:
         end = min(next_offset, base_offset + _MOST_OFFSETS)
@@ -104,15 +104,15 @@ def gap_batches(base_offset: int, next_offset: int) -> bytes:
 
 
 def is_gapless(block: EncodedBlock) -> bool:
-    """Whether the offsets of a batch count through, so that it can be put at another place as it is."""
+    """Whether the offsets of a batch have no gaps, so that its base offset can be changed without decoding."""
     header = block.header
     return header.record_count == header.last_offset_delta + 1
 
 
 def at_append_time(block: EncodedBlock, now_ms: int) -> EncodedBlock:
-    """Return the batch as one whose records were all written now, as ``message.timestamp.type=LogAppendTime`` wants.
+    """Return the batch with the append time for all records (``message.timestamp.type=LogAppendTime``).
 
-    The header says so for all of them (Kafka's protocol guide, "Record Batch"): nothing is decoded.
+    Only the header is changed (Kafka's protocol guide, "Record Batch"); nothing is decoded.
     """
     attributes = block.header.attributes | LOG_APPEND_TIME
     data = bytearray(block.data)

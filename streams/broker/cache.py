@@ -1,7 +1,7 @@
-"""The newest batches of partitions that lie in files, in memory: one budget for all partitions of a broker.
+"""Memory cache of the newest batches of partitions stored in files; one budget for all partitions of a broker.
 
-What a batch takes beside its bytes counts too: of a batch of one record that is most of it.  Where the budget is
-used up, the partition that was written to longest ago gives up what it has; its readers go to the file.  Under
+The overhead of a batch counts too: for a batch of one record it is most of the memory.  When the budget is
+used up, the least recently written partition is evicted; its readers read the file.  Under
 ``file``.
 """
 
@@ -17,25 +17,25 @@ from streams.broker.storage import payload_size
 from streams.core.records import Block
 from streams.protocol.wire import EncodedBlock
 
-#: What a batch takes beside its bytes (objects for itself, its header and its place), and a record beside key and
+#: Overhead in bytes of a batch (its objects, header and position), and of a record in addition to key and
 #: value; measured on CPython 3.11.
 BATCH_OVERHEAD: Final = 640
 _OBJECT_OVERHEAD: Final = 128
-# Bytes that are given up at once where one partition has too many.
+# Bytes that are evicted at once when one partition exceeds its share.
 _MARK_BYTES: Final = 65_536
 
 
 @define(eq=False)
 class CacheBudget:
-    """Memory that the caches of a broker may take together, and which of them was used last."""
+    """The memory budget of all caches of a broker, with the order in which they were last written."""
 
     max_bytes: int = CACHE_BYTES
     used_bytes: int = field(default=0, init=False)
-    # Those that hold anything, the one written to longest ago first.
+    # Caches that are not empty, the least recently written first.
     _caches: "OrderedDict[RecentBatches, None]" = field(factory=OrderedDict, init=False)
 
     def take(self, cache: "RecentBatches", size: int) -> None:
-        """Note that a cache has grown; others give up theirs, and at last it itself, where that is too much."""
+        """Account for growth of a cache; over budget, evict the others, and finally this one."""
         self.used_bytes += size
         self._caches[cache] = None
         self._caches.move_to_end(cache)
@@ -43,7 +43,7 @@ class CacheBudget:
             next(iter(self._caches)).clear()
 
     def give(self, cache: "RecentBatches", size: int) -> None:
-        """Note that a cache has shrunk."""
+        """Account for a cache that has shrunk."""
         self.used_bytes -= size
         if not cache.used_bytes:
             self._caches.pop(cache, None)
@@ -51,15 +51,15 @@ class CacheBudget:
 
 @define(eq=False)
 class RecentBatches:
-    """What was last appended to one partition, from ``start_offset`` on."""
+    """The cached end of one partition's log, from ``start_offset`` on."""
 
     budget: CacheBudget
-    #: Offset behind the last record.
+    #: Offset after the last record.
     end_offset: int = 0
     max_bytes: int = PARTITION_CACHE_BYTES
     used_bytes: int = field(default=0, init=False)
     _batches: ArrayStorage = field(init=False)
-    # (offset, bytes) by which it is cut from below.
+    # (offset, bytes) of the units that are evicted from the start.
     _marks: deque[tuple[int, int]] = field(factory=deque, init=False)
     _unmarked_bytes: int = field(default=0, init=False)
 
@@ -68,11 +68,11 @@ class RecentBatches:
 
     @property
     def start_offset(self) -> int:
-        """The lowest offset that is here; the end where nothing is."""
+        """The lowest cached offset; the end of the log if nothing is cached."""
         return self._batches.start_offset
 
     def append(self, block: Block, size: int) -> None:
-        """Keep a block that follows; ``size`` is that of its bytes in the file."""
+        """Add the next block; ``size`` is its size in the file, in bytes."""
         self._batches.append(block)
         self.end_offset = self._batches.end_offset
         cost = size + BATCH_OVERHEAD
@@ -91,15 +91,15 @@ class RecentBatches:
             self._free(freed)
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return records from an offset on that is here."""
+        """Return records from a cached offset on."""
         return self._batches.read(offset, max_records)
 
     def batches(self, offset: int) -> Iterator[EncodedBlock]:
-        """Yield the batches from the one that holds ``offset`` on up to the first that did not come encoded."""
+        """Yield the batches from the one with ``offset`` on, up to the first that did not arrive encoded."""
         return self._batches.kept_encoded(offset)
 
     def truncate_before(self, offset: int) -> None:
-        """Forget what lies below an offset."""
+        """Drop the records below an offset."""
         self._batches.truncate_before(offset)
         self.end_offset = self._batches.end_offset
         while self._marks and self._marks[0][0] <= offset:
@@ -108,7 +108,7 @@ class RecentBatches:
             self.clear()
 
     def clear(self) -> None:
-        """Forget everything; what is appended next is kept again."""
+        """Drop everything; later appends are cached again."""
         self._batches.truncate_before(self.end_offset)
         self._marks.clear()
         self._unmarked_bytes = 0

@@ -1,6 +1,6 @@
-"""Handlers of topics: described, created, grown and deleted, with bounds of what one request may create.
+"""Handlers of topic requests: describe, create, add partitions and delete, with limits on what one request may create.
 
-Between ``service``, which wakes the fetches that wait for a topic, and ``topics``.  Pure: time is an argument.
+Between ``service``, which completes waiting fetches, and ``topics``.  Pure: time is an argument.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,16 +30,16 @@ from streams.protocol.messages import (
 
 @define(eq=False)
 class Catalogue:
-    """Answers requests for topics; ``delete`` deletes one by name, at a time of deadlines."""
+    """Handles topic requests; ``delete`` deletes a topic by name at a monotonic time."""
 
     topics: Topics
     config: BrokerConfig
     delete: Callable[[str, int], None]
-    #: Requests that do many things leave out the rest of them: whoever closes the broker waits.  From any thread.
+    #: The broker is closing: bulk requests stop early, so that ``close`` need not wait.  Set from any thread.
     is_ending: bool = field(default=False, init=False)
 
     def metadata(self, request: Metadata, now_ms: int, answer: Answer) -> None:
-        """Return what topics there are, and make those that are not, where both sides want that."""
+        """Return topic metadata; create unknown topics if both the request and the broker's settings allow it."""
         if request.topics is None:
             topics = [self.described(topic) for topic in self.topics]
         else:
@@ -77,7 +77,7 @@ class Catalogue:
         return self.described(topic)
 
     def described(self, topic: TopicLogs, partitions: int | None = None) -> TopicMetadata:
-        """Return partitions and settings of a topic; ``partitions`` None = those that it has."""
+        """Return partitions and settings of a topic; ``partitions`` None = its current count."""
         leaders = (self.config.node_id,) * (len(topic.logs) if partitions is None else partitions)
         return TopicMetadata(
             topic.name,
@@ -90,7 +90,7 @@ class Catalogue:
         )
 
     def create_topics(self, request: CreateTopics, now_ms: int, answer: Answer) -> None:
-        """Make topics, each for itself; none where they are too many at once."""
+        """Create topics, each with its own result; none if one request asks for too many."""
         errors: dict[str, ErrorText] = {}
         made: dict[str, TopicMetadata] = {}
         create = self.topics.check_new if request.is_trial else self.topics.create
@@ -114,12 +114,12 @@ class Catalogue:
                 for spec in request.topics:
                     errors[spec.name] = self.attempt(make, spec)
         except (BrokerError, OSError) as error:
-            # One for all of them: none is there.
+            # One failure for all: none was created.
             errors, made = {spec.name: error_of(error) for spec in request.topics}, {}
         answer(CreateTopicsResponse(errors, made))
 
     def create_partitions(self, request: CreatePartitions, now_ms: int, answer: Answer) -> None:
-        """Give topics more partitions, each for itself; none where they are too many at once."""
+        """Add partitions to topics, each with its own result; none if one request asks for too many."""
         is_trial, counts = request.is_trial, request.counts
         try:
             _check_created(count - len(self.topics.logs_of(name)) for name, count in counts.items())
@@ -133,7 +133,7 @@ class Catalogue:
 
         Raises:
             UnknownTopicError: there is no such topic.
-            BrokerError: it has that many already, or is the broker's own.
+            BrokerError: it has that many already, or is an internal topic.
         """
         refuse_internal(name)
         if is_trial:
@@ -142,7 +142,7 @@ class Catalogue:
             self.topics.add_partitions(name, partitions)
 
     def delete_topics(self, request: DeleteTopics, now_ms: int, answer: Answer) -> None:
-        """Delete topics by name and by id, each for itself."""
+        """Delete topics by name and by id, each with its own result."""
         errors = {name: self.attempt(self.delete, name, now_ms)[0] for name in request.topics}
         by_id: dict[bytes, tuple[ErrorCode, str]] = {}
         known = self.topics.by_id() if request.topic_ids else {}
@@ -155,9 +155,9 @@ class Catalogue:
         answer(DeleteTopicsResponse(errors, by_id))
 
     def attempt(self, action: Callable[..., object], *arguments: object) -> ErrorText:
-        """Do one of many things that a request asks for, unless the broker is ending."""
+        """Perform one item of a bulk request, unless the broker is closing."""
         if self.is_ending:
-            return ErrorCode.REQUEST_TIMED_OUT, "the broker is ending: nothing was done"
+            return ErrorCode.REQUEST_TIMED_OUT, "the broker is closing: nothing was done"
         try:
             action(*arguments)
         except (BrokerError, ConfigError, OSError) as error:
@@ -166,10 +166,10 @@ class Catalogue:
 
 
 def refuse_internal(name: str) -> None:
-    """Refuse to change a topic that is the broker's own.
+    """Refuse to change an internal topic.
 
     Raises:
-        BrokerError: it is.
+        BrokerError: the topic is internal (``INVALID_TOPIC``).
     """
     if name in INTERNAL_TOPICS:
         raise BrokerError(
@@ -178,26 +178,26 @@ def refuse_internal(name: str) -> None:
 
 
 def _check_created(counts: Iterable[int]) -> None:
-    """See whether one request may create so many partitions, in all.
+    """Check that one request may create this many partitions in total.
 
     Raises:
-        BrokerError: they are more than ``CREATED_PARTITIONS`` (``POLICY_VIOLATION``, in Kafka's words).
+        BrokerError: more than ``CREATED_PARTITIONS`` (``POLICY_VIOLATION``, with Kafka's message).
     """
     if sum(count for count in counts if count > 0) > CREATED_PARTITIONS:
         raise BrokerError("Excessively large number of partitions per request.", code=ErrorCode.POLICY_VIOLATION)
 
 
 def _own_spec(spec: TopicSpec) -> TopicSpec:
-    """Return one of the broker's own topics as it makes them; a client may ask for it, but not for another one."""
+    """Return the specification of an internal topic; clients may create internal topics with these settings only."""
     if spec.partitions not in (-1, 1):
         raise BrokerError(
-            f"topic {spec.name!r} is the broker's own and has 1 partition, not {spec.partitions}",
+            f"topic {spec.name!r} is internal and has 1 partition, not {spec.partitions}",
             code=ErrorCode.INVALID_PARTITIONS,
         )
     for name, value in spec.config.items():
         if value != INTERNAL_CONFIG.get(name):
             raise BrokerError(
-                f"topic {spec.name!r} is the broker's own: {name}={value!r} cannot be set for it; leave it out",
+                f"topic {spec.name!r} is internal: {name}={value!r} cannot be set for it; leave it out",
                 code=ErrorCode.INVALID_CONFIG,
             )
     return TopicSpec(spec.name, 1, INTERNAL_CONFIG)

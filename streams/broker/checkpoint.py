@@ -1,6 +1,6 @@
-"""Offsets that a log notes beside its segments: where it begins, and up to where it is known to be whole.
+"""Checkpoint files in the folder of a log: its start offset and its recovery point.
 
-One line with a checksum, written over in place: a power failure leaves the old line or the new one.  Under ``file``.
+One line with a checksum, overwritten in place: a power failure leaves the old line or the new one.  Under ``file``.
 """
 
 import os
@@ -12,11 +12,11 @@ from streams.broker.files import FILE_MODE, write_at
 
 
 class CheckpointError(ValueError):
-    """A note that was changed by somebody else."""
+    """A checkpoint file with invalid content."""
 
 
 def write_checkpoint(path: Path, offset: int, *, is_durable: bool) -> None:
-    """Note an offset; ``is_durable``: ask the disk for it."""
+    """Write an offset; ``is_durable``: with fsync."""
     digits = b"%020d" % offset
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
@@ -28,10 +28,10 @@ def write_checkpoint(path: Path, offset: int, *, is_durable: bool) -> None:
 
 
 def read_checkpoint(path: Path) -> int | None:
-    """Return the noted offset; None where there is none, or where a power failure has left an empty file.
+    """Return the stored offset; None without a file, or if a power failure left it empty.
 
     Raises:
-        CheckpointError: the file holds anything else.
+        CheckpointError: the file has other content.
     """
     try:
         line = path.read_bytes()

@@ -1,6 +1,6 @@
-"""What compaction leaves of a block: the newest record per key, tombstones for their time.
+"""Compaction of blocks: keep the newest record per key, and tombstones for ``delete.retention.ms``.
 
-Pure: blocks and the time in, blocks out.  Offsets never change.  Under ``log``.
+Pure: blocks and the time are arguments.  Offsets never change.  Under ``log``.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,11 +16,11 @@ from streams.core.records import Block
 class Cleaner:
     """One pass over a log.
 
-    ``last_offset`` is the log's last: its record always stays, or a reader before it would
-    never get to the end.  ``newest`` has the latest offset of each key of the part that no pass has seen yet;
-    ``horizons`` the time from which each tombstone seen by an earlier pass may go.  With
-    ``record_ttl_ms`` records that are expired go as well; ``next_expiry_ms`` is when the next
-    of those that stay will be.
+    ``last_offset`` is the log's last: its record always stays, otherwise a reader
+    would never reach the end.  ``newest`` has the latest offset per key of the dirty part;
+    ``horizons`` has the time from which a tombstone of an earlier pass may be removed.  With
+    ``record_ttl_ms`` expired records are removed as well; ``next_expiry_ms`` is when the next
+    remaining record expires.
     """
 
     now_ms: int
@@ -28,22 +28,22 @@ class Cleaner:
     last_offset: int
     horizons: dict[int, int]
     record_ttl_ms: int | None = None
-    #: Tells which blocks belong to an aborted transaction: they go, and count for nothing.
+    #: Whether a block belongs to an aborted transaction; such blocks are removed.
     is_aborted: Callable[[Block], bool] = lambda _: False
     newest: dict[bytes | None, int] = field(factory=dict)
     kept_horizons: dict[int, int] = field(factory=dict, init=False)
     next_expiry_ms: int | None = field(default=None, init=False)
 
     def learn(self, blocks: Iterable[Block]) -> None:
-        """Take note of the keys of blocks that come in offset order."""
+        """Record the latest offsets of the keys of blocks, given in offset order."""
         for block in blocks:
             if not _is_control(block) and not self.is_aborted(block):
                 self.newest.update(zip(block.keys, block.offsets, strict=True))
 
     def keep(self, block: Block) -> Block | None:
-        """Return what stays of a block, the block itself where nothing goes."""
+        """Return the remaining records of a block; the block itself if nothing is removed."""
         if _is_control(block):
-            # A marker is a tombstone of its transaction: readers that are on their way still need it.
+            # A marker is a tombstone of its transaction: readers in the middle of it still need it.
             return block if self._keeps_tombstone(block.offsets[0]) else None
         if self.is_aborted(block) and block.offsets[-1] != self.last_offset:
             return None
@@ -72,7 +72,7 @@ class Cleaner:
         return True
 
     def _keeps_tombstone(self, offset: int) -> bool:
-        # Its time begins when a pass first sees it: every reader can have met it by then.
+        # Its retention starts when a pass first sees it, so that every reader has time to read it.
         horizon_ms = self.horizons.get(offset, self.now_ms + self.delete_retention_ms)
         if horizon_ms <= self.now_ms and offset in self.horizons and offset != self.last_offset:
             return False

@@ -1,7 +1,7 @@
-"""Configuration of a topic: Kafka's names, checked once when the topic is made.
+"""Configuration of a topic: Kafka's names, checked once when the topic is created.
 
-One table holds name, default and parser.  Settings of Kafka that mean nothing to one
-broker in process are accepted and shown, so that scripts for Kafka run unchanged.
+One table holds name, default and parser.  Kafka's settings without an effect in a
+single broker are accepted and shown, so that scripts for Kafka run unchanged.
 """
 
 import re
@@ -17,16 +17,16 @@ from streams.protocol.messages import ErrorCode
 
 TimestampType: TypeAlias = Literal["CreateTime", "LogAppendTime"]
 
-#: Settings that Kafka does not have: how the producers of a topic choose partitions, where its
-#: records lie ("" = the broker's default), and how long each of them lives.
+#: Settings that Kafka does not have: how producers choose partitions, where records are
+#: stored ("" = the broker's default), and their time to live.
 PARTITIONER = "streams.partitioner"
 STORAGE = "streams.storage"
 RECORD_TTL = "streams.record.ttl.ms"
 
-#: Storages of the broker's own, and the word for one of the user's.
+#: Built-in storages, and the name for a user-defined one.
 STORAGE_NAMES = ("array", "linked", "file", "custom")
 
-#: Settings of the broker's own topics.
+#: Settings of the internal topics.
 INTERNAL_CONFIG: Final[Mapping[str, str]] = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 
 _DAY_MS = 86_400_000
@@ -36,10 +36,10 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 @frozen
 class TopicConfig:
-    """A topic's settings, parsed; times in milliseconds, -1 = without limit.
+    """A topic's parsed settings; times in milliseconds, -1 = no limit.
 
-    ``given`` is what was set for this topic, as text.  ``record_ttl_ms`` None: its records have
-    no time to live, whatever their headers say.
+    ``given`` has the explicitly set settings as text.  ``record_ttl_ms`` None: records have
+    no time to live, and headers for it are ignored.
     """
 
     given: Mapping[str, str]
@@ -61,16 +61,16 @@ class TopicConfig:
 
     @property
     def needs_maintenance(self) -> bool:
-        """True where retention, compaction or a time to live may ever take records away."""
+        """Whether retention, compaction or a time to live can ever remove records."""
         has_retention = self.is_deleted and (self.retention_ms >= 0 or self.retention_bytes >= 0)
         return self.is_compacted or has_retention or self.record_ttl_ms is not None
 
     def described(self) -> dict[str, str]:
-        """Return every setting that has an effect, and what was given beside."""
+        """Return every setting that has an effect, and those that were set explicitly."""
         return {name: default for name, (default, _) in _SETTINGS.items()} | dict(self.given)
 
     def shown(self) -> dict[str, str]:
-        """Return every setting that Kafka's topics have, without effect too: tools take it for granted."""
+        """Return every setting of Kafka's topics, those without effect included: tools expect them."""
         return {name: default for name, (default, _) in _WITHOUT_EFFECT.items()} | self.described()
 
 
@@ -78,7 +78,7 @@ def parse_config(given: Mapping[str, str]) -> TopicConfig:
     """Check and parse the settings of a topic.
 
     Raises:
-        BrokerError: an unknown name or a value that does not fit (``INVALID_CONFIG``).
+        BrokerError: an unknown name or an invalid value (``INVALID_CONFIG``).
     """
     for name in given:
         if name not in _SETTINGS and name not in _WITHOUT_EFFECT and name not in _OF_OLDER_KAFKA:
@@ -138,7 +138,7 @@ def _whole(lowest: int, highest: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not _NUMBER.fullmatch(text.strip()):
             raise ValueError("expected a whole number, in digits 0 to 9")
-        # Python refuses very many digits, with advice that is of no use here.
+        # Python refuses very long numbers, with a message that does not help here.
         number = int(text) if len(text) < 100 else highest + 1
         if number < lowest:
             raise ValueError(f"must be at least {lowest}")
@@ -168,12 +168,12 @@ def _ratio(text: str) -> float:
         raise ValueError("expected a number")
     number = float(text)
     if not 0 <= number <= 1:
-        raise ValueError("must lie between 0 and 1")
+        raise ValueError("must be between 0 and 1")
     return number
 
 
-#: Default and parser by Kafka's name.  Defaults are Kafka's but for ``retention.ms`` (there
-#: seven days): a broker in process is often fed history, whose age says nothing.
+#: Default and parser by Kafka's name.  Defaults are Kafka's except for ``retention.ms`` (there
+#: seven days): an embedded broker often gets historical records, which are old by nature.
 _SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
     "cleanup.policy": ("delete", _policies),
     "retention.ms": ("-1", _long(-1)),
@@ -192,8 +192,8 @@ _SETTINGS: dict[str, tuple[str, Callable[[str], object]]] = {
 }
 
 _FOREVER = str(2**63 - 1)
-#: Default by Kafka's name of what is shown because tools read it: one node has one replica and no tiers, and
-#: leaves when to write to the file system.
+#: Default by Kafka's name of settings that are only shown: one node has one replica and no tiers, and the
+#: operating system decides when to write.
 _WITHOUT_EFFECT: dict[str, tuple[str, Callable[[str], object]]] = {
     "compression.gzip.level": ("-1", _whole(-1, 9)),
     "compression.lz4.level": ("9", _whole(1, 17)),
@@ -219,7 +219,7 @@ _WITHOUT_EFFECT: dict[str, tuple[str, Callable[[str], object]]] = {
     "unclean.leader.election.enable": ("false", _truth),
 }
 
-#: Settings that Kafka had before 4.0 and scripts still name.
+#: Settings removed in Kafka 4.0 that scripts still use.
 _OF_OLDER_KAFKA = frozenset(
     {"message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms"}
 )
@@ -236,9 +236,9 @@ class BrokerConfig:
 
     ``auto_create_topics``: a Metadata request for an unknown topic creates it with
     ``default_partitions`` (Kafka's ``auto.create.topics.enable``, true there as here).
-    ``maintenance_interval_ms``: how often ``tick`` begins a pass of retention and compaction (Kafka's
+    ``maintenance_interval_ms``: how often ``tick`` starts a pass of retention and compaction (Kafka's
     ``log.retention.check.interval.ms``); None = only when ``maintain`` is called.
-    ``serves_damaged``: partitions whose records are damaged are offline, the others are served; False = the broker
+    ``serves_damaged``: partitions with damaged records are offline, the others are served; False = the broker
     does not open.
     ``fsync``: when files are synced to the disk.  ``is_private``: no process but this one and its children connects.
     """

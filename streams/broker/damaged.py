@@ -1,4 +1,4 @@
-"""The storage of a partition whose records are damaged: it gives and takes nothing, and says why."""
+"""The storage of a partition with damaged records: every read and append fails with the reason."""
 
 from collections.abc import Sequence
 from typing import Final, NoReturn
@@ -12,7 +12,7 @@ from streams.core.records import Block
 
 @frozen
 class DamagedStorage:
-    """The verbs of a storage, refused; what is on disk stays as it is."""
+    """A storage that refuses every operation; the files stay unchanged."""
 
     error: DamagedLogError
     start_offset: Final[int] = 0
@@ -22,7 +22,7 @@ class DamagedStorage:
         raise self.error
 
     def append(self, block: Block) -> int:
-        """Refuse the records."""
+        """Refuse to append."""
         self._refuse()
 
     def read(self, offset: int, max_records: int) -> list[Block]:
@@ -34,19 +34,19 @@ class DamagedStorage:
         self._refuse()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Refuse to look."""
+        """Refuse to search."""
         self._refuse()
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return nothing: what is there is not known."""
+        """Return nothing: the content is not known."""
         return ()
 
     def flush(self) -> None:
-        """There is nothing to flush."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
     def delete(self) -> None:
-        """Refuse: the files are left to whoever repairs them."""
+        """Refuse: the files stay for a repair."""
         self._refuse()

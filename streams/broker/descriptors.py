@@ -1,6 +1,6 @@
-"""File descriptors of the process: how many there may be, and which are kept free for files.
+"""Limits on file descriptors: how many the process may have, and how many are reserved for log files.
 
-Knows the operating system's limit, nothing of what uses it.
+Knows the operating system's limit, not what uses the descriptors.
 """
 
 import resource
@@ -12,7 +12,7 @@ _FILES_SHARE: Final = 4
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of open files to the hard one; return what it is then."""
+    """Raise the soft limit of open files to the hard one; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -22,19 +22,19 @@ def raise_limit() -> int:
 
 
 def limit() -> int:
-    """Return how many descriptors the process may have."""
+    """Return the number of descriptors that the process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 def open_files() -> int:
-    """Return how many log files may be open at once."""
+    """Return the number of log files that may be open at once."""
     return max(1, min(OPEN_FILES, limit() // _FILES_SHARE))
 
 
 def is_for_clients(descriptor: int) -> bool:
-    """Whether a connection may keep a descriptor; those above are left to files.
+    """Whether a connection may use this descriptor; higher ones are reserved for files.
 
-    A new descriptor is the lowest free one, so all that the process has open counts.
+    A new descriptor is the lowest free one, so its number reflects all open descriptors of the process.
     """
     return descriptor < max(limit() - open_files() - SPARE_DESCRIPTORS, limit() // 2)

@@ -1,4 +1,4 @@
-"""The data directory of a broker: whose it is, and which cluster it stands for."""
+"""The data directory of a broker: its lock, its cluster id and its login secret."""
 
 import fcntl
 import os
@@ -10,23 +10,23 @@ from pathlib import Path
 from streams.broker.files import DIRECTORY_MODE, FILE_MODE, write_atomically
 from streams.core.errors import ConfigError, StateLockedError
 
-#: Whoever holds the lock on it has the data directory.
+#: Lock file: the process that holds its lock owns the data directory.
 LOCK_FILE = "broker.lock"
-#: Names the cluster, for clients.
+#: File with the cluster id.
 CLUSTER_FILE = "cluster.id"
-#: What the salts of logins are made of.
+#: File with the secret from which salts of unknown users are derived.
 SECRET_FILE = "login.secret"
 
 
 def cluster_id(directory: Path | None) -> str:
-    """Return the name of a cluster, always the same for a directory; it has Kafka's form."""
+    """Return the cluster id of a directory, created on first use, in Kafka's form."""
     path = None if directory is None else directory / CLUSTER_FILE
     if path is not None and path.exists() and (known := path.read_bytes().strip()):
         if re.fullmatch(rb"[A-Za-z0-9._-]{1,64}", known):
             return known.decode()
         raise ConfigError(
-            f"{path} holds {known[:40]!r}, which is no name of a cluster; restore it, or delete it: the broker then "
-            "gets a new name"
+            f"{path} holds {known[:40]!r}, which is not a cluster id; restore it, or delete it: the broker then "
+            "gets a new one"
         )
     name = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     if path is not None:
@@ -35,7 +35,7 @@ def cluster_id(directory: Path | None) -> str:
 
 
 def login_secret(directory: Path | None, size: int) -> bytes:
-    """Return random bytes for the salts of logins, always the same for a directory."""
+    """Return the random secret for login salts of a directory, created on first use."""
     path = None if directory is None else directory / SECRET_FILE
     if path is not None and path.exists() and len(known := path.read_bytes()) >= size:
         return known[:size]
@@ -46,7 +46,7 @@ def login_secret(directory: Path | None, size: int) -> bytes:
 
 
 def locked(directory: Path) -> int:
-    """Take the directory for this broker; the lock goes with the process, however that ends."""
+    """Lock the directory for this broker; the lock is released when the process ends."""
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:

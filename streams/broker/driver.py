@@ -1,6 +1,6 @@
-"""The machine of the embedded broker with its lock and its timers, driven by whoever uses it.
+"""The embedded broker's state machine with its lock and timers, driven by the threads that use it.
 
-Clients in this process come through ``LocalConnection``, servers through ``act``; ``embedded`` gives both to the
+Clients in this process use ``LocalConnection``, servers use ``act``; ``embedded`` offers both to the
 user, and states the locking.
 """
 
@@ -19,17 +19,17 @@ from streams.protocol.messages import ErrorCode, Request, Response
 
 
 class TimeKeeper(Protocol):
-    """Whoever sees to it that the machine's timers run."""
+    """Runs the state machine's timers."""
 
     def nudge(self) -> None:
-        """A deadline came nearer: look again soon.  From any thread, under the lock."""
+        """Recheck the next deadline, which is earlier now.  From any thread, under the lock."""
         ...
 
 
 class Driver:
-    """One machine, used by one thread at a time.
+    """One state machine, used by one thread at a time.
 
-    ``lock`` guards it: who takes it calls ``check_open`` before anything else.
+    ``lock`` guards it: call ``check_open`` first after acquiring it.
     """
 
     def __init__(self, machine: Broker, clock: Clock, cluster_id: str) -> None:
@@ -39,27 +39,27 @@ class Driver:
         self.lock = threading.Lock()
         self.never_waits = isinstance(clock, VirtualClock)
         self.is_closed = False
-        # Deadlines count from here on by the monotonic clock; a step of the wall clock moves timestamps alone.
+        # Deadlines use the monotonic clock from here on; a step of the wall clock affects timestamps only.
         self._origin_ms = clock.now_ms() - clock.monotonic_ms()
         self._connections: set[LocalConnection] = set()
         self._waiting: dict[LocalConnection, None] = {}
-        # Servers that listen, and so can keep the time; of several the first does.
+        # Listening servers, which can run the timers; the first does.
         self._servers: list[TimeKeeper] = []
         self._keeper: TimeKeeper | None = None
         self._armed_ms: int | None = None
 
     @property
     def node_id(self) -> int:
-        """Id of the broker."""
+        """The node id of the broker."""
         return self.machine.config.node_id
 
     # --- for servers ----------------------------------------------------------------------
 
     def act(self, action: Callable[[Broker, int], None]) -> None:
-        """Call a function with the machine and the time, alone.
+        """Call a function with the state machine and the time, under the lock.
 
         Raises:
-            BrokerError: the broker is closed; and whatever the function raises.
+            BrokerError: the broker is closed; also any error of the function.
         """
         with self.lock:
             self.check_open()
@@ -69,19 +69,19 @@ class Driver:
             self.nudge_keeper()
 
     def keep_time(self, server: TimeKeeper) -> None:
-        """Let a server keep the time."""
+        """Register a server that can run the timers."""
         with self.lock:
             self._servers.append(server)
             self._keeper, self._armed_ms = self._servers[0], None
 
     def release(self, server: TimeKeeper) -> None:
-        """Take the time from a server that ends."""
+        """Unregister a server that ends."""
         with self.lock:
             self._servers.remove(server)
             self._hand_on()
 
     def run_due(self) -> int | None:
-        """Run what is due; return for how many milliseconds the keeper may leave it alone, None = until nudged.
+        """Run due timers; return the milliseconds until the next one, None = until nudged.
 
         Raises:
             BrokerError: the broker is closed.
@@ -108,7 +108,7 @@ class Driver:
             return connection
 
     def handle(self, connection: "LocalConnection", correlation_id: int, node_id: int, request: Request) -> None:
-        """Perform a request; its answer is delivered to the connection, now or later."""
+        """Handle a request; the response is delivered to the connection, now or later."""
         with self.lock:
             if self.is_closed:
                 connection.deliver(correlation_id, closed_error())
@@ -121,18 +121,18 @@ class Driver:
                 self._run_due(now_ms)
                 self.machine.handle(request, now_ms, partial(connection.deliver, correlation_id))
             except Exception as error:  # noqa: BLE001
-                # The client learns of it where it waits for the answer, as over a network.
+                # The client gets the error where it waits for the response, as over a network.
                 connection.deliver(correlation_id, error)
             self.nudge_keeper()
 
     def tick(self) -> None:
-        """Run what is due."""
+        """Run due timers."""
         with self.lock:
             if not self.is_closed:
                 self._run_due(self.now_ms())
 
     def enter_wait(self, connection: "LocalConnection", remaining_ms: int) -> int:
-        """Note that a connection waits; return for how long it may sleep."""
+        """Register a waiting connection; return how long it may sleep."""
         with self.lock:
             self._waiting[connection] = None
             if self._keeper is None:
@@ -145,21 +145,21 @@ class Driver:
             return max(0, min(remaining_ms, self._armed_ms - self.now_ms()))
 
     def leave_wait(self, connection: "LocalConnection") -> None:
-        """Note that a connection's poll returns; another one takes over the timers."""
+        """Unregister a connection whose poll returns; another one takes over the timers."""
         with self.lock:
             self._waiting.pop(connection, None)
             if self._keeper is connection:
                 self._hand_on()
 
     def forget(self, connection: "LocalConnection") -> None:
-        """Drop a connection that is closed."""
+        """Unregister a closed connection."""
         with self.lock:
             self._connections.discard(connection)
 
     # --- under the lock -------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Refuse what comes too late.
+        """Refuse to use a closed broker.
 
         Raises:
             BrokerError: the broker is closed.
@@ -168,17 +168,17 @@ class Driver:
             raise closed_error()
 
     def now_ms(self) -> int:
-        """Return the time for deadlines, which a step of the wall clock does not move.
+        """Return the monotonic time for deadlines, and update the wall clock's offset to it.
 
-        The machine is told how far the wall clock is ahead of it: timestamps and retention go by that one.  Where
-        it is set back it goes on evenly from the latest time that it had shown.
+        Timestamps and retention use the wall clock.  If
+        it is set back, it continues from the latest time that was returned.
         """
         now_ms = self._origin_ms + self.clock.monotonic_ms()
         self.machine.clock_ahead_ms = max(self.machine.clock_ahead_ms, self.clock.now_ms() - now_ms)
         return now_ms
 
     def wall_ms(self) -> int:
-        """Return the time of the wall clock, which never goes back."""
+        """Return the wall clock's time, which never goes back."""
         return self.machine.wall_ms(self.now_ms())
 
     def nudge_keeper(self) -> None:
@@ -191,7 +191,7 @@ class Driver:
             self._keeper.nudge()
 
     def fail_pending(self) -> None:
-        """Answer what still waits: the broker is closed."""
+        """Fail all pending requests: the broker is closed."""
         for connection in self._connections:
             connection.fail_pending(closed_error())
 
@@ -201,7 +201,7 @@ class Driver:
             self.machine.tick(now_ms)
 
     def _hand_on(self) -> None:
-        """Let a server keep the time, or one of those that wait, or whoever waits next."""
+        """Hand the timers to a server, to a waiting connection, or to the next one that waits."""
         self._keeper = self._servers[0] if self._servers else None
         heir = self._keeper or next(iter(self._waiting), None)
         if heir is not None:
@@ -226,7 +226,7 @@ class LocalConnection:
         self.pending: set[int] = set()
 
     def send(self, node_id: int, request: Request) -> int:
-        """Perform a request and return its correlation id; the answer waits in ``poll``.
+        """Send a request and return its correlation id; ``poll`` returns the response.
 
         Raises:
             ClientClosedError: the connection is closed.
@@ -238,7 +238,7 @@ class LocalConnection:
         return correlation_id
 
     def poll(self, timeout_ms: int) -> list[tuple[int, Response | Exception]]:
-        """Return the answers that have come, waiting for the first up to the timeout.
+        """Return the responses that have arrived, waiting for the first up to the timeout.
 
         Raises:
             ClientClosedError: the connection is closed.
@@ -265,13 +265,13 @@ class LocalConnection:
                 driver.leave_wait(self)
 
     def wakeup(self) -> None:
-        """End a waiting ``poll``, or the next one, from another thread."""
+        """Interrupt a waiting ``poll``, or the next one, from another thread."""
         with self._condition:
             self._is_woken = True
             self._condition.notify()
 
     def close(self) -> None:
-        """Drop the connection; what is pending is never answered."""
+        """Close the connection; pending requests are never answered."""
         with self._condition:
             self._is_closed = True
             self._inbox.clear()
@@ -279,7 +279,7 @@ class LocalConnection:
         self._driver.forget(self)
 
     def _take(self) -> list[tuple[int, Response | Exception]] | None:
-        """Return what is in the inbox, [] after a wakeup, None if the poll is to go on."""
+        """Return the responses in the inbox, [] after a wakeup, None to keep waiting."""
         with self._condition:
             if self._is_closed:
                 raise self._closed_error()
@@ -292,13 +292,13 @@ class LocalConnection:
 
     def _sleep(self, for_ms: int) -> None:
         with self._condition:
-            # All that may have come since the last look is checked once more under the condition.
+            # Responses may have arrived since the last check: check again under the condition.
             if not (self._inbox or self._is_woken or self._is_nudged or self._is_closed) and for_ms > 0:
                 self._condition.wait(for_ms / 1000)
             self._is_nudged = False
 
     def deliver(self, correlation_id: int, answer: Response | Exception) -> None:
-        """Put an answer where ``poll`` finds it."""
+        """Put a response into the inbox."""
         self.pending.discard(correlation_id)
         with self._condition:
             if not self._is_closed:
@@ -306,13 +306,13 @@ class LocalConnection:
                 self._condition.notify()
 
     def nudge(self) -> None:
-        """Look again for how long to sleep."""
+        """Recompute how long to sleep."""
         with self._condition:
             self._is_nudged = True
             self._condition.notify()
 
     def fail_pending(self, error: Exception) -> None:
-        """Answer with an error what is not answered yet."""
+        """Fail all pending requests with an error."""
         for correlation_id in sorted(self.pending):
             self.deliver(correlation_id, error)
 
@@ -321,5 +321,5 @@ class LocalConnection:
 
 
 def closed_error() -> BrokerError:
-    """Return what is said of a broker that is closed."""
+    """Return the error for a closed broker."""
     return BrokerError("the embedded broker is closed: open another one", code=ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,16 +1,16 @@
-"""The broker in this process: what ``broker=`` takes, and needs nothing installed.
+"""The embedded broker, for ``broker=``: runs in this process, nothing to install.
 
-Answers requests without serialization, for clients in any number of threads.
+Handles requests without serialization, for clients in any number of threads.
 
-Locking, stated here and nowhere else:
+Locking:
 
-- One lock guards the machine: topics, logs, groups, timers, and who waits.  Every request
-  and every helper runs under it from beginning to end.
+- One lock guards the state machine: topics, logs, groups, timers and waiting fetches.  Every request
+  and every helper holds it from beginning to end.
 - Each connection has a condition that guards its inbox.  It is taken while the broker's
   lock is held (to deliver), never the other way round, so the two cannot deadlock.
-- There is no thread of the broker's own, unless it is served over TCP.  Timers are driven by
-  whoever polls: one of the waiting connections is the *keeper*; it sleeps no longer than until
-  the machine's next deadline, is nudged when that comes nearer, and hands the duty on when it
+- The broker has no thread of its own, unless it is served over TCP.  Timers are driven by
+  polls: one of the waiting connections is the *keeper*; it sleeps no longer than until
+  the next deadline, is nudged when that becomes earlier, and hands the duty on when it
   returns.  A server takes the duty over for as long as it listens.
 """
 
@@ -43,31 +43,31 @@ from streams.protocol.messages import TopicMetadata
 
 
 class EmbeddedBroker:
-    """A broker in this process; a context manager, and a ``Cluster`` to connect to.
+    """A broker in this process; a context manager and a ``Cluster``.
 
-    Without ``data_dir`` everything is in memory and gone at the end.  With it, topics,
-    records, committed offsets and groups are found again when a broker is opened on the
+    Without ``data_dir`` everything is in memory and lost on close.  With it, topics,
+    records, committed offsets and groups are available again when a broker is opened on the
     same directory; two at once are refused.
 
-    - ``storage``: where records lie: "array" (memory; the default without ``data_dir``),
-      "linked" (memory), "file" (the default with it), or a factory of the user's; ``storages``
+    - ``storage``: where records are stored: "array" (memory; the default without ``data_dir``),
+      "linked" (memory), "file" (the default with it), or a user-defined factory; ``storages``
       by topic.
-    - ``serializations``, ``partitioners``: the user's own objects by topic; those that topics
-      in ``data_dir`` were created with have to be given again.
+    - ``serializations``, ``partitioners``: user-defined objects by topic; those that topics
+      in ``data_dir`` were created with must be given again.
     - ``fsync``: when files are forced to disk: "never" (a killed process loses nothing, a
       power failure may), "commit" (with every commit of offsets), "always".
-    - ``auto_create_topics``: clients that ask for an unknown topic create it, with
-      ``default_partitions``.  True, as in Kafka; programs that declare their topics and
-      want typing errors found pass False.
+    - ``auto_create_topics``: a request for metadata of an unknown topic creates it, with
+      ``default_partitions``.  Default True, as in Kafka; pass False to
+      detect misspelled names.
     - ``maintenance_interval_ms``: how often retention and compaction run while clients
-      poll; None = only by ``maintain``.
-    - ``serves_damaged``: partitions whose records are damaged are offline (``STORAGE_ERROR``) and the others are
+      poll; None = only ``maintain`` runs them.
+    - ``serves_damaged``: partitions with damaged records are offline (``STORAGE_ERROR``) and the others are
       served, as ``streams broker`` does; False: the broker does not open.
-    - ``is_private``: only this process and those that it starts connect.  Of the groups in ``data_dir``
-      the members that lived in an earlier process which had it open are put out at once, for they ended with
-      it; those of other processes may be back within their session, unless the broker was private.
-    - ``clock``: with a ``VirtualClock`` a poll never waits: it returns what is there at
-      that time, and whoever drives the clock polls again.
+    - ``is_private``: only this process and its child processes connect.  Of the groups in ``data_dir``,
+      members that ran inside an earlier broker process are removed at once, for they ended with
+      it; members of other processes may return within their session timeout, unless the broker was private.
+    - ``clock``: with a ``VirtualClock`` a poll never waits: it returns what is available at
+      that time, and must be repeated when the clock has advanced.
 
     Raises:
         StateLockedError: another broker uses the directory.
@@ -113,12 +113,12 @@ class EmbeddedBroker:
         self._servers: list[BrokerServer] = []
 
     def _loaded(self, clock: Clock) -> Driver:
-        """Read what the directory has; put out the members of the process that had it open before."""
+        """Load the data directory; remove the members that ran inside an earlier broker process."""
         machine = self._machine
         try:
             driver = Driver(machine, clock, cluster_id(self._directory))
             machine.load(driver.now_ms())
-            # Members of the process that had this open before have no host.
+            # Members inside an earlier broker process have no host.
             machine.coordinator.put_out(
                 lambda member: self._config.is_private or not member.client_host, driver.now_ms()
             )
@@ -154,24 +154,24 @@ class EmbeddedBroker:
         users: Users | Mapping[str, str] | str | os.PathLike[str] | None = None,
         limits: Limits | None = None,
     ) -> BrokerServer:
-        """Listen for clients of other processes, which speak Kafka's protocol; return the server, to be closed.
+        """Listen for clients of other processes over Kafka's protocol; return the server, which the caller closes.
 
-        Clients in this process go on as before.  May be called several times, with an address each.
+        Clients in this process are not affected.  May be called several times, with different addresses.
 
-        - ``listen``: HOST:PORT, port 0 = a free one.  Whoever reaches another address than the loopback's can
+        - ``listen``: HOST:PORT, port 0 = a free one.  On an address other than the loopback, any client can
           read and write everything, unless ``users`` are given.
-        - ``advertise``: the HOST:PORT that clients are told; None = the one listened on.
-        - ``tls_cert``, ``tls_key``: PEM files; with them TLS is spoken.
-        - ``users``: passwords by name, or a users' file (see ``Users``): clients have to prove who they are by
+        - ``advertise``: the HOST:PORT for clients (``advertised.listeners``); None = the one listened on.
+        - ``tls_cert``, ``tls_key``: PEM files; they enable TLS.
+        - ``users``: passwords by name, or a users file (see ``Users``): clients must authenticate with
           SASL (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512).
-        - ``limits``: of connections and requests.
+        - ``limits``: limits on connections and requests.
 
         Raises:
-            ConfigError: nobody can listen there, a file cannot be used, or the broker's clock is a virtual one.
+            ConfigError: the address cannot be bound, a file cannot be used, or the clock is virtual.
             BrokerError: the broker is closed.
         """
         if self._driver.never_waits:
-            raise ConfigError("a broker with a virtual clock cannot be served: its clients' time goes on")
+            raise ConfigError("a broker with a virtual clock cannot be served: clients over TCP use real time")
         if tls_key is not None and tls_cert is None:
             raise ConfigError("a TLS key without its certificate: give tls_cert too")
         if users is not None and not isinstance(users, Users):
@@ -191,7 +191,7 @@ class EmbeddedBroker:
         return server
 
     def close(self) -> None:
-        """Flush and close everything; requests that still wait are answered with an error."""
+        """Flush and close everything; pending requests fail with an error."""
         self._machine.begin_to_end()
         for server in self._servers:
             server.close()
@@ -205,7 +205,7 @@ class EmbeddedBroker:
                 self._unlock()
                 self._driver.fail_pending()
 
-    # --- for drivers and tests: the verbs without a connection ------------------------------
+    # --- for drivers and tests: operations without a connection -----------------------------
 
     def create_topic(
         self,
@@ -218,25 +218,25 @@ class EmbeddedBroker:
         serialization: Serialization | None = None,
         ttl_ms: int | None = None,
     ) -> None:
-        """Create a topic, given by name or as ``Topic``; ``config`` has Kafka's names.
+        """Create a topic by name or from a ``Topic``; ``config`` uses Kafka's names.
 
-        ``partitions`` None = as the ``Topic`` says, or the broker's default.
+        ``partitions`` None = that of the ``Topic``, or the broker's default.
 
-        - ``storage``: "array", "linked", "file", or a factory of the user's; None = the broker's.
-        - ``partitioner``: how producers without one of their own choose: "default" (murmur2 of
-          the key, sticky without), "round_robin", "explicit" (only where the sender names the
+        - ``storage``: "array", "linked", "file", or a user-defined factory; None = the broker's.
+        - ``partitioner``: for producers without their own: "default" (murmur2 of
+          the key, sticky without a key), "round_robin", "explicit" (the sender names the
           partition), or a function of topic, key, value and number of partitions.
-        - ``serialization``: a codec of the user's for what the storage keeps.
-        - ``ttl_ms``: how long a record lives after its timestamp, unless its header says
-          otherwise (``ttl_header``); -1 = for ever unless it does; None = headers mean nothing.
+        - ``serialization``: a user-defined codec for stored blocks.
+        - ``ttl_ms``: time to live of a record after its timestamp, unless its header says
+          otherwise (``ttl_header``); -1 = unlimited without a header; None = headers are ignored.
 
-        These go before what ``config`` says.  A factory, function or codec of the user's must be
+        These override ``config``.  A user-defined factory, function or codec must be
         given again (``storages=``, ``partitioners=``, ``serializations=``) when the broker reopens.
 
         Raises:
             BrokerError: its name is taken or illegal, the count is below 1, a setting is wrong,
-                or the user's storage failed.
-            ConfigError: its storage cannot be had.
+                or the storage failed.
+            ConfigError: its storage is not available.
         """
         if isinstance(name, Topic) and partitions is None:
             partitions = name.partitions
@@ -254,11 +254,11 @@ class EmbeddedBroker:
             self._machine.topics.create(name, count_, given, storage, serialization, function)
 
     def begin_at(self, partition: TopicPartition, offset: int) -> None:
-        """Let an empty partition begin at an offset, for who goes on with a log from elsewhere.
+        """Set the start offset of an empty partition, to continue a log from elsewhere.
 
         Raises:
             UnknownTopicError: there is no such partition.
-            BrokerError: it has records, or the user's storage failed.
+            BrokerError: it has records, or the storage failed.
         """
         with self._lock:
             self._check_open()
@@ -268,7 +268,7 @@ class EmbeddedBroker:
             log.storage.truncate_before(offset)
 
     def add_partitions(self, name: str, partitions: int) -> None:
-        """Raise the number of a topic's partitions to ``partitions``; groups take the new ones up.
+        """Raise the number of a topic's partitions to ``partitions``; groups rebalance to the new ones.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -279,7 +279,7 @@ class EmbeddedBroker:
             self._machine.catalogue.add_partitions(name, partitions)
 
     def alter_topic(self, name: str, changes: Mapping[str, str]) -> None:
-        """Give a topic these settings; the others stay.
+        """Change these settings of a topic; the others stay.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -291,7 +291,7 @@ class EmbeddedBroker:
             self._machine.alter_topic(name, {**given, **changes}, self._driver.now_ms())
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and what groups have committed for it.
+        """Delete a topic and its committed offsets.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -318,9 +318,9 @@ class EmbeddedBroker:
             return self._machine.catalogue.described(self._machine.topics.topic(name))
 
     def append(self, partition: TopicPartition, block: Block) -> int:
-        """Append a block as it is, without a copy, and return the offset of its first record.
+        """Append a block without a copy and return the offset of its first record.
 
-        The block's columns belong to the log from then on: they are not to be changed.
+        The log owns the block's columns afterwards: they must not be changed.
 
         Raises:
             UnknownTopicError: there is no such partition.
@@ -337,12 +337,12 @@ class EmbeddedBroker:
     ) -> list[Block]:
         """Return up to ``max_records`` records from ``offset`` on; [] at the end.
 
-        Expired records are left out, as are the ends of transactions; with ``committed_only`` also
-        the records of transactions that were aborted, and all from the first open one on.
+        Expired records and transaction markers are left out; with ``committed_only`` also
+        the records of aborted transactions, and all from the first open one on.
 
         Raises:
             UnknownTopicError: there is no such partition.
-            OffsetOutOfRangeError: the offset lies below the start or behind the end.
+            OffsetOutOfRangeError: the offset is below the start or above the end.
         """
         with self._lock:
             self._check_open()
@@ -357,7 +357,7 @@ class EmbeddedBroker:
             return []
 
     def damages(self) -> Mapping[TopicPartition, DamagedLogError]:
-        """Return the partitions that are offline, and why."""
+        """Return the offline partitions with the reasons."""
         with self._lock:
             self._check_open()
             logs = self._machine.topics.logs
@@ -370,7 +370,7 @@ class EmbeddedBroker:
             return self._machine.topics.log(partition).start_offset
 
     def end_offset(self, partition: TopicPartition) -> int:
-        """Return the offset that the next record gets."""
+        """Return the offset of the next record."""
         with self._lock:
             self._check_open()
             return self._machine.topics.log(partition).high_watermark
@@ -394,20 +394,20 @@ class EmbeddedBroker:
 
         Raises:
             UnknownTopicError: there is no such partition.
-            OffsetOutOfRangeError: the offset lies behind the end.
+            OffsetOutOfRangeError: the offset is above the end.
         """
         with self._lock:
             self._check_open()
             return self._machine.topics.log(partition).delete_records(offset)
 
     def maintain(self, now_ms: int | None = None) -> None:
-        """Apply retention and compaction; ``now_ms`` None = by the clock."""
+        """Apply retention and compaction at a wall-clock time in milliseconds; None = now."""
         with self._lock:
             self._check_open()
             self._machine.maintain(self._driver.wall_ms() if now_ms is None else now_ms)
 
     def flush(self) -> None:
-        """Force files to disk, unless ``fsync`` is "never"."""
+        """Force files to disk (fsync), unless ``fsync`` is "never"."""
         with self._lock:
             self._check_open()
             self._machine.topics.flush()

@@ -1,10 +1,10 @@
 """Time to live of single records.
 
-A record of a topic with ``streams.record.ttl.ms`` expires when the time of the broker reaches
-its timestamp plus its time to live: that of its header ``streams.ttl.ms``, else the topic's; -1
-is for ever, as is a record without timestamp.  Expired records are not handed out, and go with
-the next compaction, or when no live record lies before them.  Offsets stay.
-Pure: blocks and the time in, blocks out.  Under ``log``.
+A record of a topic with ``streams.record.ttl.ms`` expires when the broker's time reaches
+its timestamp plus its time to live: its header ``streams.ttl.ms``, or else the topic's; -1
+means never, as for a record without timestamp.  Expired records are not returned.  They are removed by
+the next compaction, or when no live record precedes them.  Offsets stay.
+Pure: blocks and the time are arguments.  Under ``log``.
 """
 
 from collections.abc import Iterable
@@ -16,12 +16,12 @@ from streams.core.records import Block, Headers
 from streams.protocol.markers import gap
 from streams.protocol.messages import ErrorCode
 
-#: Header with a record's own time to live: milliseconds in decimal digits, -1 = for ever.
+#: Header with a record's own time to live: milliseconds in decimal digits, -1 = unlimited.
 TTL_HEADER: Final = "streams.ttl.ms"
 
 
 def ttl_header(ttl_ms: int) -> tuple[str, bytes]:
-    """Return the header that gives a record its own time to live, -1 = for ever.
+    """Return the header with a record's own time to live in milliseconds, -1 = unlimited.
 
     >>> ttl_header(5000)
     ('streams.ttl.ms', b'5000')
@@ -32,7 +32,7 @@ def ttl_header(ttl_ms: int) -> tuple[str, bytes]:
 
 
 def check_ttl(block: Block, place: object) -> None:
-    """Refuse headers that say no time to live.
+    """Refuse invalid time-to-live headers.
 
     Raises:
         BrokerError: a header's content is no number of milliseconds (``INVALID_RECORD``).
@@ -47,7 +47,7 @@ def check_ttl(block: Block, place: object) -> None:
 
 
 def expires_ms(timestamp_ms: int, headers: Headers, topic_ttl_ms: int) -> int | None:
-    """Return from when on a record is expired, None = never."""
+    """Return the time at which a record expires, None = never."""
     ttl_ms = topic_ttl_ms
     for name, content in headers:
         if name == TTL_HEADER:
@@ -72,7 +72,7 @@ def live_indexes(block: Block, topic_ttl_ms: int, now_ms: int) -> list[int]:
 
 
 def live(block: Block, topic_ttl_ms: int, now_ms: int) -> Block | None:
-    """Return what is not expired of a block, the block itself where nothing is."""
+    """Return the live records of a block; the block itself if none has expired."""
     if block.producer is not None and block.producer.is_control:
         return block
     indexes = live_indexes(block, topic_ttl_ms, now_ms)
@@ -82,7 +82,7 @@ def live(block: Block, topic_ttl_ms: int, now_ms: int) -> Block | None:
 
 
 def without_expired(blocks: Iterable[Block], topic_ttl_ms: int, now_ms: int) -> list[Block]:
-    """Return what a reader may see, and a control record in place of expired ones at the end."""
+    """Return the live records, with a control record in place of expired ones at the end."""
     result: list[Block] = []
     last_offset = next_offset = -1
     for block in blocks:

@@ -1,6 +1,6 @@
-"""Fetches that wait for data: who waits for which partition, and until when.
+"""Fetches that wait for data, by partition and by deadline.
 
-Pure: the time is an argument.  Under ``service``, which reads the logs and answers.
+Pure: time is an argument.  Under ``service``, which reads the logs and responds.
 """
 
 import heapq
@@ -13,15 +13,15 @@ from streams.broker.limits import WAITING_PLACES
 from streams.core.records import TopicPartition
 from streams.protocol.messages import Fetch, Response
 
-#: Takes the answer to one request; called once, at once or later.
+#: Takes the response to one request; called once, immediately or later.
 Answer: TypeAlias = Callable[[Response], None]
 
-# So many that are done may stay in the heap, whatever else is there.
+# This many finished fetches may always stay in the heap.
 _IDLE_ENTRIES: Final = 64
 
 
-class Asked(NamedTuple):
-    """What a fetch asks for, and who takes the answer."""
+class PendingFetch(NamedTuple):
+    """A fetch request and the callback for its response."""
 
     request: Fetch
     answer: Answer
@@ -29,16 +29,16 @@ class Asked(NamedTuple):
 
 @define(eq=False)
 class WaitingFetch:
-    """A fetch that found too little yet; ``number`` is its place in the order of arrival."""
+    """A fetch that waits for more data; ``number`` is its position in the order of arrival."""
 
     number: int
-    #: None once it is answered, or nobody waits for it any more: what is left of it in the heap holds nothing.
-    asked: Asked | None
+    #: None once it is answered or dropped, so that its heap entry holds no memory.
+    asked: PendingFetch | None
 
 
 @define(eq=False)
 class WaitingFetches:
-    """Waiting fetches by partition and by deadline; ``max_places`` bounds the partitions that they ask for, in all."""
+    """Waiting fetches by partition and by deadline; ``max_places`` bounds their partitions in total."""
 
     max_places: int = WAITING_PLACES
     _by_partition: dict[TopicPartition, dict[int, WaitingFetch]] = field(factory=dict, init=False)
@@ -52,13 +52,13 @@ class WaitingFetches:
 
     @property
     def kept(self) -> int:
-        """How many are in memory, those included that are done and not cleared away yet."""
+        """The number of heap entries, including finished fetches that are not removed yet."""
         return len(self._by_deadline)
 
     def add(self, request: Fetch, answer: Answer, deadline_ms: int) -> WaitingFetch:
-        """Let a fetch wait."""
+        """Add a waiting fetch."""
         self._arrived += 1
-        fetch = WaitingFetch(self._arrived, Asked(request, answer))
+        fetch = WaitingFetch(self._arrived, PendingFetch(request, answer))
         for partition in request.positions:
             self._by_partition.setdefault(partition, {})[fetch.number] = fetch
         heapq.heappush(self._by_deadline, (deadline_ms, fetch.number, fetch))
@@ -66,9 +66,9 @@ class WaitingFetches:
         self._places += len(request.positions)
         return fetch
 
-    def take_surplus(self) -> list[Asked]:
-        """Remove and return fetches that must not wait, those that ask for most first, so that the rest may."""
-        surplus: list[Asked] = []
+    def take_surplus(self) -> list[PendingFetch]:
+        """Remove and return fetches above the limit, those with the most partitions first."""
+        surplus: list[PendingFetch] = []
         if self._places > self.max_places:
             live = [fetch for _, _, fetch in self._by_deadline if fetch.asked is not None]
             for fetch in sorted(live, key=_places, reverse=True):
@@ -86,9 +86,9 @@ class WaitingFetches:
             found.update(self._by_partition.get(partition, {}))
         return [found[number] for number in sorted(found)]
 
-    def take_due(self, now_ms: int) -> list[Asked]:
-        """Remove and return the fetches whose time is over."""
-        due: list[Asked] = []
+    def take_due(self, now_ms: int) -> list[PendingFetch]:
+        """Remove and return the fetches whose deadline has passed."""
+        due: list[PendingFetch] = []
         while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= now_ms:
             due += self.finish(heapq.heappop(self._by_deadline)[2])
         return due
@@ -100,8 +100,8 @@ class WaitingFetches:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def finish(self, fetch: WaitingFetch) -> tuple[Asked, ...]:
-        """Forget a fetch; return what it asked for, nothing where it was forgotten before."""
+    def finish(self, fetch: WaitingFetch) -> tuple[PendingFetch, ...]:
+        """Remove a fetch and return its request; empty if it was removed before."""
         asked = fetch.asked
         if asked is None:
             return ()
@@ -115,7 +115,7 @@ class WaitingFetches:
                 if not waiting:
                     del self._by_partition[partition]
         if len(self._by_deadline) > 2 * self._live + _IDLE_ENTRIES:
-            # One that waits long would keep all in the heap that were done behind it.
+            # A fetch with a late deadline would keep finished ones after it in the heap.
             self._by_deadline = [entry for entry in self._by_deadline if entry[2].asked is not None]
             heapq.heapify(self._by_deadline)
         return (asked,)

@@ -1,8 +1,8 @@
-"""Log storage on disk: segments of record batches, and the last blocks in memory.
+"""Log storage on disk: segments of record batches, with the newest blocks cached in memory.
 
-What was appended reaches the operating system before ``append`` returns, so a killed
-process loses nothing; the fsync policy says when it also survives a power failure.  Readers near the end
-are served from memory without decoding.  Under ``log``.
+Appended bytes reach the operating system before ``append`` returns, so a killed
+process loses nothing; the fsync policy decides when they also survive a power failure.  Reads near the end
+come from memory without decoding.  Under ``log``.
 """
 
 import os
@@ -35,9 +35,9 @@ from streams.protocol.wire import EncodedBlock
 
 _DEFAULT_SEGMENT_BYTES = 1 << 30
 _DEFAULT_SEGMENT_MS = 604_800_000
-#: So much in the file being written makes it worth sealing for compaction.
+#: Size of the active segment in bytes from which it is sealed for compaction.
 _SEAL_BYTES = 16 << 20
-# Offsets that one batch can span.
+# Number of offsets that one batch can span.
 _MOST_OFFSETS = 2**31 - 1
 
 
@@ -45,13 +45,13 @@ _MOST_OFFSETS = 2**31 - 1
 class FileStorage:
     """Records of one partition in segment files of one directory.
 
-    A new file begins at ``segment_bytes``, or where records are ``segment_ms`` younger than the first of it;
-    ``compression`` is the codec of all batches, or "producer" for what each block asks for.  ``cache_bytes`` bounds
-    what of ``budget`` this partition may take for its newest batches.  ``is_known``: the folder belongs to a
-    partition that there was before.
+    A new segment starts at ``segment_bytes``, or when records are ``segment_ms`` newer than the segment's first;
+    ``compression`` is the codec of all batches, or "producer" for that of each block.  ``cache_bytes`` bounds
+    this partition's share of ``budget`` for its newest batches.  ``is_known``: the partition existed before,
+    so its folder must exist.
 
     Raises:
-        DamagedLogError: records are damaged or missing that the log had; nothing is changed.
+        DamagedLogError: records of the log are damaged or missing; nothing is changed.
     """
 
     directory: Path
@@ -69,7 +69,7 @@ class FileStorage:
     _bases: list[int] = field(factory=list, init=False)
     _unsynced: set[Path] = field(factory=set, init=False)
     _cache: RecentBatches = field(init=False)
-    # The recovery point that is on disk; -1 = not known.
+    # The stored recovery point; -1 = not known.
     _noted_end: int = field(default=-1, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -82,14 +82,14 @@ class FileStorage:
         self.directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         self._open()
 
-    # --- the verbs ------------------------------------------------------------------------
+    # --- operations of a storage ----------------------------------------------------------
 
     def append(self, block: Block) -> int:
         """Write the records; see ``LogStorage.append``."""
         base, count = self.end_offset, len(block)
         if not count:
             return base
-        # What the writer numbered its records is not theirs to say: offsets follow each other here.
+        # The offsets in the block are ignored: the log assigns consecutive ones.
         block = numbered(block, base)
         headers: Sequence[BatchHeader]
         if isinstance(block, EncodedBlock) and self.compression not in ("producer", block.compression):
@@ -100,7 +100,7 @@ class FileStorage:
             data = self._encoded(block, base)
             headers = [header for _, header in batch.headers(data)]
         active = self._segments[-1]
-        if active.size and (active.size + len(data) > self.segment_bytes or self._is_of_age(active, headers)):
+        if active.size and (active.size + len(data) > self.segment_bytes or self._exceeds_segment_ms(active, headers)):
             active = self._roll()
         active.append(data, headers)
         try:
@@ -116,7 +116,7 @@ class FileStorage:
         return base
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return records from ``offset`` on, from memory where they are recent.
+        """Return records from ``offset`` on, from memory if they are recent.
 
         Raises:
             CorruptBatchError: the bytes on disk are damaged.
@@ -134,11 +134,11 @@ class FileStorage:
             if len(block):
                 result.append(block)
                 max_records -= len(block)
-        # Batches of single records, as they were appended, are no blocks to work with.
+        # Batches of single records are too small to work with; join them.
         return list(joined(result)) if len(result) > 1 else result
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-        """Return whole batches, as they lie in memory or in a file; see ``EncodedStorage.read_encoded``."""
+        """Return whole batches from memory or a file; see ``EncodedStorage.read_encoded``."""
         position = max(offset, self.start_offset)
         if position >= self._cache.start_offset:
             run = run_of(self._cache.batches(position), position, max_bytes, upto, is_first=is_first)
@@ -152,15 +152,15 @@ class FileStorage:
         return run
 
     def stamped(self) -> Iterator[Stamped]:
-        """Yield what producers have written, from the headers of the batches."""
+        """Yield the stamps of producers, from the batch headers."""
         for segment in self._segments:
             yield from segment.stamped()
 
     def truncate_before(self, offset: int) -> None:
-        """Raise the start, remember it on disk, and delete the files wholly below it."""
+        """Raise the start offset, store it, and delete the files wholly below it."""
         if offset <= self.start_offset:
             return
-        # The new start goes first: after a crash the files below it are simply deleted later.
+        # Store the new start first: after a crash the files below it are deleted later.
         write_checkpoint(self.directory / START_FILE, offset, is_durable=self.fsync != "never")
         is_beyond = offset > self.end_offset
         self.start_offset, self.end_offset = offset, max(offset, self.end_offset)
@@ -170,7 +170,7 @@ class FileStorage:
         self._cache.truncate_before(offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after the time, by the segments' time indexes."""
+        """Return the first record at or after a time, by the segments' time indexes."""
         for segment in self._segments:
             found = segment.first_at(timestamp_ms, self.start_offset)
             if found is not None:
@@ -178,7 +178,7 @@ class FileStorage:
         return None
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return one extent per segment file that holds anything."""
+        """Return one extent per segment file that is not empty."""
         ends = [*self._bases[1:], self.end_offset]
         return [
             LogExtent(segment.base_offset, end, segment.size, segment.max_timestamp)
@@ -187,20 +187,20 @@ class FileStorage:
         ]
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Take ``segment.bytes``, ``segment.ms`` and ``compression.type``; what is written stays as it is."""
+        """Apply ``segment.bytes``, ``segment.ms`` and ``compression.type`` to later appends."""
         self.segment_bytes = int(config.get("segment.bytes", _DEFAULT_SEGMENT_BYTES))
         self.segment_ms = int(config.get("segment.ms", _DEFAULT_SEGMENT_MS))
         self.compression = config.get("compression.type", "producer")
 
     def flush(self) -> None:
-        """Force to disk what was appended since the last flush, unless the policy is "never"."""
+        """Force appends since the last flush to disk, unless the policy is "never"."""
         for path in sorted(self._unsynced):
             if path.exists():
                 self.files.sync(path)
         self._unsynced.clear()
 
     def close(self) -> None:
-        """Flush and close the files, and note up to where the log is whole."""
+        """Flush and close the files, and store the recovery point."""
         self.flush()
         if self._noted_end != self.end_offset:
             write_checkpoint(self.directory / RECOVERY_FILE, self.end_offset, is_durable=self.fsync != "never")
@@ -220,21 +220,21 @@ class FileStorage:
 
     @property
     def sealed_offset(self) -> int:
-        """The file being written is not compacted."""
+        """The start of the active segment, which is not compacted."""
         return self._segments[-1].base_offset
 
     def seal(self, *, is_due: bool) -> None:
-        """Begin a new file, so that the one being written may be compacted: where that is due, or it is large."""
+        """Seal the active segment for compaction if that is due or the segment is large."""
         size = self._segments[-1].size
         if size and (is_due or size >= _SEAL_BYTES):
             self._roll()
 
     def compact(self, upto: int, keep: Keep) -> int:
-        """Rewrite the segments wholly below ``upto``, small neighbours joined into one file."""
+        """Compact the segments wholly below ``upto``; adjacent small ones are merged into one file."""
         return whole(self.compaction(upto, keep))
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
-        """As ``compact``, in steps; readers see each file when it is done."""
+        """Compact in steps, as ``compact``; readers see each file when it is done."""
         left = 0
         sealed_offset = self.sealed_offset
         sealed = [segment for segment, end in zip(self._segments, self._bases[1:], strict=False) if end <= upto]
@@ -258,14 +258,14 @@ class FileStorage:
             result.remove()
             raise
         if count < 0:
-            # Deleted meanwhile: the next pass sees what is left.
+            # Deleted meanwhile: the next pass sees the rest.
             result.remove()
             return 0
-        # What it replaces has long been on the disk: the files are deleted, so this one has to be there too.
+        # It replaces files that are durable, so it must be durable before they are deleted.
         result.sync()
         # One rename puts the result in place of the first file.  The others are deleted in
-        # ascending order: what a crash leaves of them is newer than what is gone, so a
-        # tombstone never goes before the value it deletes.
+        # ascending order: files left by a crash are newer than deleted ones, so a
+        # tombstone is never removed before the value it deletes.
         for segment in group:
             self.files.drop(segment.path)
         self.files.drop(cleaned)
@@ -280,9 +280,9 @@ class FileStorage:
         return count
 
     def _clean(self, group: list[Segment], result: Segment, keep: Keep) -> Steps[int]:
-        """Write what stays of the group; return how many records, -1 where some of it was deleted meanwhile.
+        """Write the remaining records of the group; return their number, -1 if some were deleted meanwhile.
 
-        The batches written span all offsets of the group, so that a file that lost some can be told.
+        The written batches span all offsets of the group, so that lost batches are detected.
         """
         end = self._bases[self._segments.index(group[-1]) + 1]
         held: Block | None = None
@@ -301,12 +301,12 @@ class FileStorage:
         return count
 
     def _write(self, result: Segment, block: Block | None, upto: int) -> None:
-        """Write a block, if there is one, and what stands for the records up to an offset that are gone beside it."""
+        """Write a block, if there is one, and gap batches for removed records up to an offset."""
         first = upto if block is None else block.offsets[0]
         if first > result.next_offset:
             _append(result, gap_batches(result.next_offset, first))
         if block is not None:
-            # Sequences are counted by offsets: a batch of a producer that has them is not to grow.
+            # Sequences follow offsets: a batch with sequences must not span more offsets.
             is_counted = block.producer is not None and block.producer.sequence >= 0
             next_offset = block.offsets[-1] + 1 if is_counted or upto - first > _MOST_OFFSETS else upto
             _append(result, self._encoded(block, first, next_offset))
@@ -323,14 +323,14 @@ class FileStorage:
             self._segments, self.start_offset, self.end_offset = found
             self._bases = [segment.base_offset for segment in self._segments]
             if self._segments[-1].next_offset < self.end_offset:
-                # What was deleted behind them may have been all that a power failure took.
+                # Files deleted after them may have held everything that a power failure took.
                 self._roll()
             self._delete_below(self.start_offset)
         self._cache = RecentBatches(self.budget, self.end_offset, self.cache_bytes)
 
     def _roll(self) -> Segment:
         if self.fsync != "never" and self._segments:
-            # What is sealed is whole, come what may.
+            # A sealed segment must survive a power failure.
             self._segments[-1].sync()
             self._unsynced.discard(self._segments[-1].path)
             write_checkpoint(self.directory / RECOVERY_FILE, self.end_offset, is_durable=True)
@@ -344,7 +344,7 @@ class FileStorage:
         return segment
 
     def _reopen_active(self) -> None:
-        """Take back a write whose fsync failed: it must not be read, for it was not acknowledged."""
+        """Undo a write whose fsync failed: it was not acknowledged, so it must not be read."""
         active = self._segments[-1]
         os.ftruncate(self.files.get(active.path), self._cut_position(active))
         self._segments[-1], damage = Segment.open(active.path, self.files)
@@ -371,7 +371,7 @@ class FileStorage:
                 self.files.drop(segment.path)
 
     def _encoded(self, block: Block, base_offset: int, next_offset: int | None = None) -> bytes:
-        """Return a block as batches; those of a block that has its offsets reach up to ``next_offset``."""
+        """Return a block as encoded batches; with ``next_offset`` they span all offsets below it."""
         wanted = codec_number(block.compression if self.compression == "producer" else self.compression)
         parts = pieces(block)
         if next_offset is None:
@@ -383,8 +383,8 @@ class FileStorage:
             for piece, base, end in zip(parts, bases, [*bases[1:], next_offset], strict=True)
         )
 
-    def _is_of_age(self, active: Segment, headers: Sequence[BatchHeader]) -> bool:
-        """Whether records are so much younger than the first of a segment that they begin a new one, as in Kafka."""
+    def _exceeds_segment_ms(self, active: Segment, headers: Sequence[BatchHeader]) -> bool:
+        """Whether records are newer than a segment's first by more than ``segment_ms``, as in Kafka."""
         if active.first_timestamp < 0:
             return False
         return max(header.max_timestamp for header in headers) - active.first_timestamp > self.segment_ms
@@ -401,7 +401,7 @@ def _first_not_below(block: Block, offset: int) -> int:
 
 
 def file_storage(data_dir: Path, fsync: FsyncPolicy = "never") -> StorageFactory:
-    """Return the factory that keeps each partition in ``data_dir/<topic>-<partition>``."""
+    """Return the factory that stores each partition in ``data_dir/<topic>-<partition>``."""
     files, budget = OpenFiles(), CacheBudget()
 
     def make(context: StorageContext) -> FileStorage:

@@ -1,6 +1,6 @@
-"""File handling that logs and the topics' file share: bounded open files, atomic writes.
+"""File handling shared by logs and the topics file: bounded open files, atomic writes.
 
-Knows nothing of what is written.  Errors of the operating system pass through.
+Knows nothing of the content.  Errors of the operating system pass through.
 """
 
 import errno
@@ -13,10 +13,10 @@ from attrs import define, field
 
 from streams.broker.descriptors import open_files
 
-#: Records, offsets and what logins are checked by are the owner's alone.
+#: Mode of files with records, offsets and credentials: accessible to the owner only.
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
-#: What the system says where a process, or the machine, has no descriptor left.
+#: Error numbers when the process or the machine has no descriptor left.
 _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
@@ -42,7 +42,7 @@ class OpenFiles:
         return descriptor
 
     def _opened(self, path: Path) -> int:
-        """Open a file; where the process has no descriptor left, another of ours is given up for it."""
+        """Open a file; if the process has no descriptor left, close another log file first."""
         while True:
             try:
                 return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -56,11 +56,11 @@ class OpenFiles:
         os.close(oldest)
 
     def sync(self, path: Path) -> None:
-        """Force what was written to a path to the disk."""
+        """Force written bytes of a path to disk."""
         os.fsync(self.get(path))
 
     def drop(self, path: Path) -> None:
-        """Close the descriptor of a path, if there is one."""
+        """Close the descriptor of a path, if it is open."""
         descriptor = self._descriptors.pop(path, None)
         if descriptor is not None:
             os.close(descriptor)
@@ -82,7 +82,7 @@ def write_at(descriptor: int, data: bytes, position: int) -> None:
 
 
 def write_atomically(path: Path, data: bytes, *, is_durable: bool = True) -> None:
-    """Replace a file as a whole: a reader sees the old content or the new, never a part."""
+    """Replace a file atomically: a reader sees the old content or the new, never a part."""
     temporary = path.with_name(path.name + ".tmp")
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE), "wb") as file:
         file.write(data)
@@ -95,7 +95,7 @@ def write_atomically(path: Path, data: bytes, *, is_durable: bool = True) -> Non
 
 
 def sync_directory(directory: Path) -> None:
-    """Make created, renamed and removed names of a directory durable."""
+    """Make created, renamed and removed directory entries durable."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

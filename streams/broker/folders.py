@@ -1,8 +1,8 @@
-"""Folders of partitions: what each says of the topic it belongs to, so that a list that was lost is made again.
+"""Partition folders with the metadata of their topic, from which a lost topics file is rebuilt.
 
-Beside its segments a folder has ``partition.metadata``: topic, id, settings and number of partitions.  A folder that
-the topics' file does not know is adopted where all of its topic is there.  With records in it, it is only deleted
-where its topic was.  Under ``topics``.
+In addition to segments a folder has ``partition.metadata``: topic, id, settings and number of partitions.  A folder
+that is not in the topics file is adopted if all partitions of its topic are present.  A folder with records is
+deleted only if its topic was deleted.  Under ``topics``.
 """
 
 import json
@@ -27,15 +27,15 @@ _VERSION: Final = 1
 _TOPICS_VERSION: Final = 1
 _FOLDER_NAME: Final = re.compile(r"([A-Za-z0-9._-]{1,249})-(\d{1,9})", re.ASCII)
 
-#: What is known of a topic: partitions, config, storage, id, serialization.
+#: Stored metadata of a topic: partitions, config, storage, id, serialization.
 Entry = dict[str, Any]
 
 
 def checked_entry(place: object, name: str, entry: object) -> Entry:
-    """Return what is stored of a topic if it has the right form.
+    """Validate and return the stored metadata of a topic.
 
     Raises:
-        ConfigError: it has another one; ``place`` says where it stands.
+        ConfigError: it is invalid; ``place`` is the file for the message.
     """
     wrong = _wrong(entry)
     if wrong:
@@ -65,15 +65,15 @@ def _wrong(entry: object) -> str:
 
 
 def topics_document(entries: Mapping[str, Entry], deleting: Iterable[str]) -> bytes:
-    """Return the topics' file: topics by name, and the ids of those that are being deleted."""
+    """Return the content of the topics file: topics by name, and ids of topics being deleted."""
     return json.dumps({"version": _TOPICS_VERSION, "topics": entries, "deleting": sorted(deleting)}, indent=1).encode()
 
 
 def stored_topics(path: Path) -> tuple[dict[str, Entry], set[str]]:
-    """Return what the topics' file has, nothing if there is none: topics by name, and ids of deleted ones.
+    """Read the topics file: topics by name, and ids of topics being deleted; empty without a file.
 
     Raises:
-        ConfigError: it is no such file, or an entry has another form.
+        ConfigError: the file or an entry is invalid.
     """
     if not path.exists():
         return {}, set()
@@ -93,7 +93,7 @@ def stored_topics(path: Path) -> tuple[dict[str, Entry], set[str]]:
 
 
 def write_metadata(folder: Path, topic: str, entry: Entry, *, is_durable: bool) -> None:
-    """Note beside the segments which topic they belong to; nothing where that stands there."""
+    """Write the topic's metadata to a partition folder, unless it is there already."""
     data = json.dumps({"version": _VERSION, "topic": topic, **entry}, indent=1).encode()
     path = folder / METADATA_FILE
     if not path.exists() or path.read_bytes() != data:
@@ -101,7 +101,7 @@ def write_metadata(folder: Path, topic: str, entry: Entry, *, is_durable: bool) 
 
 
 def read_metadata(folder: Path, topic: str) -> Entry | None:
-    """Return what a folder says of its topic, None where it does not say it, or names another topic."""
+    """Read the topic's metadata from a partition folder; None if it is missing or of another topic."""
     path = folder / METADATA_FILE
     try:
         document = json.loads(path.read_bytes())
@@ -116,10 +116,10 @@ def read_metadata(folder: Path, topic: str) -> Entry | None:
 
 
 def check_owner(folder: Path, topic: str, topic_id: str) -> None:
-    """See that a folder belongs to the topic that has its name.
+    """Check that a folder belongs to the current topic of its name.
 
     Raises:
-        DamagedLogError: it belongs to one that had the name before.
+        DamagedLogError: it belongs to an earlier topic of the same name.
     """
     found = read_metadata(folder, topic)
     if found is not None and found.get("id") != topic_id:
@@ -128,17 +128,17 @@ def check_owner(folder: Path, topic: str, topic_id: str) -> None:
 
 @define
 class Adoption:
-    """The folders that ``entries`` does not know; ``deleting`` has the ids of topics whose deletion had begun."""
+    """Adoption of folders that are not in ``entries``; ``deleting`` has the ids of topics being deleted."""
 
     logs: Path
     entries: dict[str, Entry]
     deleting: Collection[str]
 
     def run(self) -> bool:
-        """Adopt or clear away each; return whether a topic was adopted.
+        """Adopt or delete each folder; return whether a topic was adopted.
 
         Raises:
-            ConfigError: records that no topic owns, and too little is known to adopt them.
+            ConfigError: records without a topic, which cannot be adopted.
         """
         unknown = self._unknown()
         refused: list[str] = []
@@ -164,7 +164,7 @@ class Adoption:
             elif any(_has_records(self._folder(topic, number)) for number in found):
                 refused += [f"{topic}-{number}" for number in sorted(found)]
             else:
-                # A creation that a killed broker did not finish: nobody was told that there is such a topic.
+                # A killed broker did not finish creating it, and no client got a response.
                 for number in found:
                     shutil.rmtree(self._folder(topic, number))
         if refused:
@@ -192,7 +192,7 @@ class Adoption:
         return self.logs / str(TopicPartition(topic, number))
 
     def _adopted(self, topic: str, found: Mapping[int, Entry | None]) -> Entry | None:
-        """Return the topic whose partitions these are, None where some are missing or say different things."""
+        """Return the topic of these partitions; None if some are missing or their metadata differ."""
         entry, known = self.entries.get(topic), [metadata for metadata in found.values() if metadata is not None]
         present = set(found)
         if entry is not None:

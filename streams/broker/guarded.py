@@ -1,8 +1,8 @@
-"""A user's storage, watched: whatever it raises or gets wrong becomes a named error.
+"""Guard around a user-defined storage: any exception or wrong result becomes a named error.
 
-The broker's own storages raise errors of the system and of damaged bytes, which are known
-above.  A storage of the user's may raise anything, and might say that it has kept what it has
-not; nothing of that may stop the broker, or be acknowledged.  Under ``log``.
+Built-in storages raise operating system errors and errors for damaged bytes, which are handled
+above.  A user-defined storage may raise anything, and may claim to have stored records that it has
+not; neither may stop the broker or be acknowledged.  Under ``log``.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ S = TypeVar("S", bound=LogStorage)
 
 @define(eq=False)
 class GuardedStorage(Generic[S]):
-    """The verbs of a storage, each with its errors named."""
+    """A storage whose errors are named and whose results are checked."""
 
     inner: S
     partition: TopicPartition
@@ -38,7 +38,7 @@ class GuardedStorage(Generic[S]):
         return self.inner.end_offset
 
     def append(self, block: Block) -> int:
-        """Append, and see that the records got the next offsets."""
+        """Append, and check that the records got the next offsets."""
         base = self.inner.end_offset
         returned = self._named("append to", lambda: self.inner.append(block))
         end = self.inner.end_offset
@@ -46,7 +46,7 @@ class GuardedStorage(Generic[S]):
             raise self._error(
                 "append to",
                 f"{len(block)} records at offset {base} were to end at {base + len(block)}, "
-                f"it answers {returned!r} and ends at {end!r}",
+                f"it returned {returned!r} and ends at {end!r}",
             )
         return base
 
@@ -55,7 +55,7 @@ class GuardedStorage(Generic[S]):
         return self._named("read", lambda: self.inner.read(offset, max_records))
 
     def truncate_before(self, offset: int) -> None:
-        """Make ``offset`` the start, and see that a log that ended before it ends there."""
+        """Make ``offset`` the start, and check that the log does not end before it."""
         self._named("truncate", lambda: self.inner.truncate_before(offset))
         if self.inner.end_offset < offset:
             raise self._error("truncate", f"it was to begin at {offset}, it ends at {self.inner.end_offset}")
@@ -65,11 +65,11 @@ class GuardedStorage(Generic[S]):
         return self._named("find a time in", lambda: self.inner.offset_for_timestamp(timestamp_ms))
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return what can be dropped as a whole."""
+        """Return the extents."""
         return self._named("list the extents of", self.inner.extents)
 
     def flush(self) -> None:
-        """Make what was appended durable."""
+        """Make appended records durable."""
         self._named("flush", self.inner.flush)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class GuardedStorage(Generic[S]):
         self._named("close", self.inner.close)
 
     def delete(self) -> None:
-        """Remove the records for good."""
+        """Delete the records."""
         self._named("delete", self.inner.delete)
 
     def _named(self, action: str, act: Callable[[], T]) -> T:
@@ -91,14 +91,14 @@ class GuardedStorage(Generic[S]):
     def _error(self, action: str, reason: str) -> BrokerError:
         return BrokerError(
             f"the storage of topic {self.partition.topic!r} failed to {action} {self.partition}: {reason}; "
-            "see to it, then try again",
+            "fix the storage, then retry",
             code=ErrorCode.STORAGE_ERROR,
         )
 
 
 @define(eq=False)
 class GuardedCompactableStorage(GuardedStorage[CompactableStorage]):
-    """The same for a storage that can be compacted."""
+    """A guarded storage that can be compacted."""
 
     @property
     def sealed_offset(self) -> int:
@@ -106,16 +106,16 @@ class GuardedCompactableStorage(GuardedStorage[CompactableStorage]):
         return self.inner.sealed_offset
 
     def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
-        """Thin out what lies below ``upto``."""
+        """Compact the records below ``upto``."""
         return self._named("compact", lambda: self.inner.compact(upto, keep))
 
 
 @define(eq=False)
 class GuardedGradualStorage(GuardedCompactableStorage):
-    """The same for a storage that is compacted in steps."""
+    """A guarded storage that is compacted in steps."""
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
-        """Thin out what lies below ``upto``, in steps."""
+        """Compact the records below ``upto``, in steps."""
         assert isinstance(self.inner, GradualStorage)
         steps = self.inner.compaction(upto, keep)
         end: list[int] = []
@@ -137,10 +137,10 @@ class GuardedGradualStorage(GuardedCompactableStorage):
 def guarded(
     inner: LogStorage, partition: TopicPartition
 ) -> GuardedStorage[LogStorage] | GuardedStorage[CompactableStorage]:
-    """Return a watched storage.
+    """Return a storage with a guard.
 
     Raises:
-        BrokerError: it lacks a verb that every storage needs.
+        BrokerError: it lacks a required method.
     """
     missing = sorted(verb for verb in _VERBS if not hasattr(inner, verb))
     if missing:

@@ -1,6 +1,6 @@
-"""The bounds of a broker, all in one place: how much of what it takes, keeps and answers.
+"""All limits of a broker: memory, requests, descriptors and logins.
 
-``Limits`` are those of a server, which whoever serves may choose; the constants are those of the machine.
+``Limits`` can be set per server; the constants apply to the broker itself.
 Imports nothing of the broker.
 """
 
@@ -15,68 +15,68 @@ from streams.protocol.wire.framing import MAX_FRAME_BYTES
 
 #: Memory for the newest batches of all partitions in files, from which readers near the end are served.
 CACHE_BYTES: Final = 64 << 20
-#: The part of it that one partition may have.
+#: The share of one partition.
 PARTITION_CACHE_BYTES: Final = 4 << 20
-#: Partitions that all fetches together may wait for, each of which takes up to 700 bytes.  Above it those that wait
-#: for most are answered with what there is, and their clients ask again.
+#: Partitions that all fetches together may wait for, each of which takes up to 700 bytes.  Above it, the fetches with
+#: the most partitions are answered with the available records.
 WAITING_PLACES: Final = 100_000
-#: A fetch waits no longer, whatever it asks for (``fetch.max.wait.ms``); it is then answered with what there is.
+#: Upper bound of ``fetch.max.wait.ms``, in milliseconds.
 MAX_WAIT_MS: Final = 300_000
 
 
-#: Bytes that a fetch is answered with at most, but for its first batch; Kafka's ``fetch.max.bytes`` of the broker.
+#: Maximum bytes of a fetch response, except for its first batch; Kafka's ``fetch.max.bytes`` of the broker.
 FETCH_BYTES: Final = 55 << 20
-#: Bytes of answers to fetches that all connections of a server together hold for clients that do not take them; above
+#: Unsent bytes of fetch responses on all connections of a server together; above
 #: it a fetch gets ``SCARCE_FETCH_BYTES``.
 UNSENT_BYTES: Final = 256 << 20
 SCARCE_FETCH_BYTES: Final = 1 << 20
-#: More bytes no fetch waits for (``fetch.min.bytes``): what is there is looked at with each record that comes.
+#: Upper bound of ``fetch.min.bytes``: available records are checked with each append.
 FETCH_MIN_BYTES: Final = 1 << 20
 
 # --- one request --------------------------------------------------------------------------
 
-#: Elements of all arrays of a request together: topics, partitions, groups, settings.  The work of one request, during
-#: which the others wait, is bounded by them.
+#: Elements of all arrays of a request together: topics, partitions, groups, settings.  They bound the work of one
+#: request, during which others wait.
 REQUEST_ITEMS: Final = 100_000
-#: Partitions that a request may create; Kafka's bound, as are its words and its error (POLICY_VIOLATION).
+#: Partitions that a request may create; limit, message and error (POLICY_VIOLATION) are Kafka's.
 CREATED_PARTITIONS: Final = 10_000
-#: Bytes of an answer, whatever it is to; a longer one closes its connection.
+#: Maximum bytes of any response; a longer one closes its connection.
 ANSWER_BYTES: Final = 128 << 20
-#: Requests of one connection that are answered before others have their turn.
+#: Requests of one connection that are handled before those of others.
 REQUESTS_AT_ONCE: Final = 64
 
-#: Bytes that a compressed batch may stand for; a topic whose ``max.message.bytes`` is larger takes as much as that.
+#: Maximum decompressed bytes of a batch, or ``max.message.bytes`` of the topic if that is larger.
 LOOKED_INTO_BYTES: Final = 16 << 20
 
 # --- descriptors --------------------------------------------------------------------------
 
-#: Log files that are open at once, at most; a quarter of the process's limit where that is low.
+#: Maximum number of open log files; a quarter of the process's limit if that is lower.
 OPEN_FILES: Final = 256
-#: Descriptors beside those of log files that connections leave free.
+#: Descriptors that connections leave free, in addition to those of log files.
 SPARE_DESCRIPTORS: Final = 64
 #: The soft limit of open files is raised to the hard one, but not above this.
 MOST_DESCRIPTORS: Final = 1 << 20
 
 # --- logins -------------------------------------------------------------------------------
 
-#: Bytes of a SASL token, and attributes of one of SCRAM.
+#: Maximum bytes of a SASL token, and attributes of a SCRAM message.
 TOKEN_BYTES: Final = 16_384
 TOKEN_ATTRIBUTES: Final = 16
 
 
 @frozen
 class Limits:
-    """Bounds that protect a server from its clients.
+    """Limits that protect a server from its clients.
 
-    - ``max_connections``: those above it are closed at once, unless one that is not in yet can go instead.  The
-      process's limit of open files bounds them too.
+    - ``max_connections``: further ones are closed at once, unless an unauthenticated one can be closed instead.  The
+      process's limit of open files applies too.
     - ``max_request_bytes``: a longer request closes its connection (Kafka's ``socket.request.max.bytes``, 100 MiB).
-    - ``max_login_bytes``: the same before a client has proved who it is (``sasl.server.max.receive.size``, 512 KiB).
-    - ``login_ms``: a connection that is not in by then is closed: TLS and SASL are done, or where there are no users
-      its first request has come.
-    - ``failed_login_delay_ms``: failed logins from one host are answered one by one, each so long after the one
-      before (``connection.failed.authentication.delay.ms``).
-    - ``idle_ms``: a connection on which nothing has come for so long is closed (``connections.max.idle.ms``).
+    - ``max_login_bytes``: the same before a client is authenticated (``sasl.server.max.receive.size``, 512 KiB).
+    - ``login_ms``: time for a connection to complete TLS and SASL, or, without users, to send
+      its first request; then it is closed.
+    - ``failed_login_delay_ms``: failed logins from one host are answered one by one, with this delay
+      between them (``connection.failed.authentication.delay.ms``).
+    - ``idle_ms``: a connection without requests for this long is closed (``connections.max.idle.ms``).
     """
 
     max_connections: int = field(default=1_000, validator=ge(1))

@@ -1,9 +1,9 @@
 """Log storage in memory as a linked list: one node per append.
 
-An append never moves what is there, whatever the log's length, and dropping the oldest
-records frees them node by node; readers that go on where they stopped find their node
-again at once.  For logs that are short-lived queues; ``array`` is the faster one to look
-anything up in.  Under ``log``.
+An append never moves existing records, and dropping the oldest
+records frees them node by node; sequential readers find their node
+without a search.  For logs used as short-lived queues; ``array`` is faster for
+random access.  Under ``log``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,13 +18,13 @@ from streams.broker.storage import RECORD_OVERHEAD, LogExtent, StorageContext, p
 from streams.core.records import NO_TIMESTAMP, Block
 from streams.protocol.wire import EncodedBlock
 
-# Readers whose place is remembered.
+# Number of readers whose position is cached.
 _MAX_CURSORS: Final = 64
 
 
 @define(eq=False)
 class _Node:
-    """One block of the list; its offsets are never empty."""
+    """A list node with one block that is not empty."""
 
     block: Block
     next: "_Node | None" = None
@@ -42,7 +42,7 @@ class LinkedStorage:
     end_offset: int = field(default=0, init=False)
     _head: _Node | None = field(default=None, init=False)
     _tail: _Node | None = field(default=None, init=False)
-    # The node where the last read up to an offset ended.
+    # By offset, the node where the last read up to it ended.
     _cursors: dict[int, _Node] = field(factory=dict, init=False)
 
     def append(self, block: Block) -> int:
@@ -54,7 +54,7 @@ class LinkedStorage:
         return base
 
     def read(self, offset: int, max_records: int) -> list[Block]:
-        """Return records from ``offset`` on, small neighbours joined into one block."""
+        """Return records from ``offset`` on; adjacent small blocks are merged into one."""
         result: list[Block] = []
         position = max(offset, self.start_offset)
         node = self._cursors.pop(position, self._head)
@@ -96,7 +96,7 @@ class LinkedStorage:
         return run
 
     def truncate_before(self, offset: int) -> None:
-        """Unlink the nodes that lie wholly below ``offset``."""
+        """Unlink the nodes that are wholly below ``offset``."""
         if offset <= self.start_offset:
             return
         self.start_offset = offset
@@ -110,7 +110,7 @@ class LinkedStorage:
         self._cursors.clear()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after the time, looking through the list."""
+        """Return the first record at or after a time, by a scan of the list."""
         for node in self._nodes():
             for offset, timestamp in zip(node.block.offsets, node.block.timestamps, strict=True):
                 if timestamp >= timestamp_ms and offset >= self.start_offset:
@@ -123,21 +123,21 @@ class LinkedStorage:
 
     @property
     def sealed_offset(self) -> int:
-        """All records in memory may be compacted."""
+        """The offset below which compaction may rewrite records: the end of the log."""
         return self.end_offset
 
     def compact(self, upto: int, keep: Keep) -> int:
-        """Thin out the nodes below ``upto``; neighbours that became small are joined."""
+        """Compact the nodes below ``upto``; adjacent small ones are merged."""
         return whole(self.compaction(upto, keep))
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
-        """As ``compact``, in steps; readers see the result at its end."""
+        """Compact in steps, as ``compact``; readers see the result once all are done."""
         below: list[Block] = []
         for portion in portions(blocks_below((node.block for node in self._nodes()), upto)):
             kept = (keep(block) for block in portion)
             below += joined(block for block in kept if block is not None and len(block))
             yield records_in(portion)
-        # What came, and what went at the start, since the first step.
+        # Records appended, and records deleted at the start, since the first step.
         below = [block for block in joined(below) if block.offsets[-1] >= self.start_offset]
         above = blocks_from((node.block for node in self._nodes()), upto)
         self._head = self._tail = None
@@ -147,7 +147,7 @@ class LinkedStorage:
         return sum(map(len, below))
 
     def flush(self) -> None:
-        """Nothing to do: memory is as durable as it gets."""
+        """Do nothing: memory cannot be flushed."""
 
     def close(self) -> None:
         """Free the records."""
@@ -155,7 +155,7 @@ class LinkedStorage:
         self._cursors.clear()
 
     def delete(self) -> None:
-        """Free the records, and begin at 0 again."""
+        """Free the records and start at offset 0 again."""
         self.start_offset = self.end_offset = 0
         self.close()
 
@@ -168,7 +168,7 @@ class LinkedStorage:
         self._tail = node
 
     def _encoded(self, node: _Node) -> EncodedBlock:
-        """Return a node's batch, kept from now on; a large block becomes several nodes."""
+        """Return a node's encoded batch and cache it; a large block is split into several nodes."""
         if isinstance(node.block, EncodedBlock):
             return node.block
         first, *others = pieces(node.block)
@@ -200,5 +200,5 @@ def _extent(block: Block) -> LogExtent:
 
 
 def linked_storage(context: StorageContext) -> LinkedStorage:
-    """Factory for topics with ``storage="linked"``."""
+    """Return a storage for a partition of a topic with ``storage="linked"``."""
     return LinkedStorage()

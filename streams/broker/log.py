@@ -1,7 +1,7 @@
-"""The log of one partition: what may be appended, what may be read, what goes.
+"""The log of one partition: checked appends, reads, retention and compaction.
 
-Between the topics, which hold it, and a storage, which keeps the records.  Time is an
-argument; nothing happens on its own.
+Between the topics, which own it, and a storage, which holds the records.  Time is an
+argument; there are no timers.
 """
 
 from bisect import bisect_left
@@ -44,12 +44,12 @@ from streams.protocol.wire import EncodedBlock
 
 T = TypeVar("T")
 
-#: Bytes that lengths, deltas and the batch header add to a record without headers, at most.
+#: Maximum bytes that lengths, deltas and the batch header add to a record without headers.
 _FRAME_BYTES = HEADER_SIZE + 32
 _COMPACTION_READ_RECORDS = STEP_RECORDS
-# Records that are read and encoded at once where the storage cannot hand out batches.
+# Records that are read and encoded at once if the storage cannot return batches.
 _ENCODED_READ_RECORDS = 4096
-#: After this time without a record a producer is forgotten (Kafka's producer.id.expiration.ms).
+#: State of a producer expires after this time without a record (Kafka's producer.id.expiration.ms).
 _PRODUCER_EXPIRATION_MS = 86_400_000
 
 
@@ -60,18 +60,18 @@ class PartitionLog:
     partition: TopicPartition
     storage: LogStorage
     config: TopicConfig
-    # Compaction: the first offset that no pass has seen, what earlier passes left, and
-    # from when tombstones may go.  Begins anew on reopen: then one more pass looks at all.
+    # Compaction: the first dirty offset, the number of records that earlier passes left, and
+    # when tombstones may be removed.  Reset on reopen: the next pass then reads the whole log.
     _first_dirty_offset: int = field(default=0, init=False)
     _clean_records: int = field(default=0, init=False)
     _horizons: dict[int, int] = field(factory=dict, init=False)
     _next_expiry_ms: int | None = field(default=None, init=False)
-    # Where what is being written begins, and when that was first seen.
+    # Start of the active segment, and when that was first seen.
     _unsealed: tuple[int, int] | None = field(default=None, init=False)
     _producers: ProducerLedger = field(init=False)
-    # The storage, where it hands out batches.
+    # The storage, if it can return batches.
     _encoded: EncodedStorage | None = field(init=False)
-    #: Why the partition is offline, None where it is not.
+    #: Why the partition is offline; None if it is not.
     damage: DamagedLogError | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -80,16 +80,16 @@ class PartitionLog:
         self._encoded = self.storage if isinstance(self.storage, EncodedStorage) else None
 
     def check_sound(self) -> None:
-        """Refuse what is asked of a log whose records are damaged.
+        """Refuse access to a log with damaged records.
 
         Raises:
-            DamagedLogError: they are.
+            DamagedLogError: the records are damaged.
         """
         if self.damage is not None:
             raise self.damage
 
     def load(self, now_ms: int) -> None:
-        """Learn from a storage that held records before who wrote them."""
+        """Rebuild the state of producers from the records in the storage."""
         for stamped in stamps_of(self.storage) if self.damage is None else ():
             self._producers.appended(stamped, now_ms)
 
@@ -100,28 +100,28 @@ class PartitionLog:
 
     @property
     def high_watermark(self) -> int:
-        """Offset behind the last record that may be read; one broker, so the log's end."""
+        """Offset after the last record that may be read; with one broker the log's end."""
         return self.storage.end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Offset behind the last record that read_committed may see."""
+        """Offset after the last record that read_committed consumers may see."""
         return self._producers.last_stable_offset(self.storage.end_offset)
 
     def epoch_of(self, producer_id: int) -> int:
-        """Return the latest epoch of a producer that has written here, -1 if it is not known."""
+        """Return the latest epoch of a producer in this log, -1 if the producer is not known."""
         return self._producers.epoch_of(producer_id)
 
     def active_producers(self) -> Sequence[ActiveProducer]:
-        """Return who has written here with sequences."""
+        """Return the producers that have written with sequences."""
         return self._producers.active()
 
     def is_open(self, producer_id: int) -> bool:
-        """Whether a producer has records here whose transaction has not ended."""
+        """Whether a producer has an open transaction in this log."""
         return self._producers.is_open(producer_id)
 
     def committed(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """Yield what counts of blocks: nothing that was aborted, nothing from the last stable offset on."""
+        """Yield the committed records of blocks: none that were aborted, none from the last stable offset on."""
         stable = self.last_stable_offset
         for block in blocks:
             if block.offsets[0] >= stable:
@@ -142,14 +142,14 @@ class PartitionLog:
     def append(self, blocks: Sequence[Block], now_ms: int) -> int:
         """Append blocks and return the offset of the first record.
 
-        What an idempotent producer repeats is there already: its place is returned.  Where the
-        storage fails between two blocks the first one stays; its producer repeats both, the others
-        may find it twice.
+        For a duplicate of an idempotent producer its existing offset is returned.  If the
+        storage fails between two blocks, the first one stays; when both are retried,
+        readers may see it twice.
 
         Raises:
             RecordTooLargeError: a record is above ``max.message.bytes``; nothing is appended.
-            BrokerError: columns of different length, no key in a compacted topic, sequence or epoch
-                of the producer do not fit, or the storage failed (``STORAGE_ERROR``).
+            BrokerError: columns of different length, no key in a compacted topic, invalid sequence or epoch
+                of the producer, or the storage failed (``STORAGE_ERROR``).
         """
         self.check_sound()
         for block in blocks:
@@ -175,7 +175,7 @@ class PartitionLog:
         except BrokerError:
             raise
         except Exception as error:
-            # Whatever a storage of the user's raises, the producer gets a named refusal.
+            # A user-defined storage may raise anything; the producer gets a named error.
             raise self._storage_error("append to", error) from error
         stamped = Stamped.of(block, offset)
         if stamped is not None:
@@ -185,7 +185,7 @@ class PartitionLog:
         """Return up to ``max_records`` records from ``offset`` on; [] at the end.
 
         Raises:
-            OffsetOutOfRangeError: the offset lies below the start or behind the end.
+            OffsetOutOfRangeError: the offset is below the start or above the end.
             BrokerError: the storage failed, or its bytes are damaged.
         """
         self.check_sound()
@@ -204,7 +204,7 @@ class PartitionLog:
             )
 
     def _named(self, offset: int, read: Callable[[], T]) -> T:
-        """Read, and name what went wrong."""
+        """Call a read function and convert its errors."""
         try:
             return read()
         except CorruptBatchError as error:
@@ -215,9 +215,9 @@ class PartitionLog:
             raise self._storage_error("read", error) from error
 
     def fetch(self, offset: int, max_records: int, now_ms: int) -> list[Block]:
-        """Return what a client may see at this time; as ``read``, expired records left out.
+        """Return the records that a client may see at this time: as ``read``, without expired ones.
 
-        Where the last ones are expired a control record stands in their place (``expiry``).
+        If the last ones are expired, a control record takes their place (``expiry``).
         """
         blocks, ttl_ms = self.read(offset, max_records), self.config.record_ttl_ms
         return blocks if ttl_ms is None else expiry.without_expired(blocks, ttl_ms, now_ms)
@@ -225,12 +225,12 @@ class PartitionLog:
     def fetch_encoded(
         self, offset: int, max_bytes: int, now_ms: int, isolation_level: int, *, is_first: bool
     ) -> EncodedRun:
-        """Return what a client may see at this time as whole batches; with READ_COMMITTED what is stable of it.
+        """Return the batches that a client may see at this time; with READ_COMMITTED only stable ones.
 
-        With ``is_first`` the first batch comes whatever its size.
+        With ``is_first`` the first batch is returned even if it is too large.
 
         Raises:
-            OffsetOutOfRangeError: the offset lies below the start or behind the end.
+            OffsetOutOfRangeError: the offset is below the start or above the end.
             BrokerError: the storage failed, or its bytes are damaged.
         """
         self.check_sound()
@@ -246,11 +246,11 @@ class PartitionLog:
         return self._named(offset, lambda: read(offset, max_bytes, upto, is_first=is_first))
 
     def offset_for(self, timestamp_ms: int, isolation_level: int = READ_UNCOMMITTED) -> tuple[int, int]:
-        """Return (timestamp, offset) of the first record at or after a time, (-1, -1) without one.
+        """Return (timestamp, offset) of the first record at or after a time; (-1, -1) if there is none.
 
-        -2 asks for the start, -1 for the end, -3 for the first record with the highest timestamp (KIP-734), -4 for
-        the start of what this broker has itself (KIP-405): everything; -5 for the end of what lies elsewhere:
-        nothing does (KIP-1005; ``ListOffsets`` of Kafka's protocol guide).
+        -2 = the start, -1 = the end, -3 = the first record with the highest timestamp (KIP-734), -4 =
+        the local start (KIP-405), which is the start here; -5 = the end of tiered records,
+        of which there are none (KIP-1005; ``ListOffsets`` in Kafka's protocol guide).
         """
         if timestamp_ms == LATEST_TIERED_TIMESTAMP:
             return -1, -1
@@ -275,7 +275,7 @@ class PartitionLog:
         """Raise the start to ``offset`` (-1 = the end) and return the new start.
 
         Raises:
-            OffsetOutOfRangeError: the offset lies behind the end.
+            OffsetOutOfRangeError: the offset is above the end.
         """
         end = self.high_watermark
         if offset == -1:
@@ -290,12 +290,12 @@ class PartitionLog:
 
     def _storage_error(self, action: str, error: Exception) -> BrokerError:
         return BrokerError(
-            f"the storage failed to {action} {self.partition}: {error!r}; see to it, then try again",
+            f"the storage failed to {action} {self.partition}: {error!r}; fix the storage, then retry",
             code=ErrorCode.STORAGE_ERROR,
         )
 
     def _check_batch(self, block: EncodedBlock) -> None:
-        """Check what came encoded: records that nobody can read would stop every reader of the partition."""
+        """Check an encoded batch: records that cannot be read would stop every reader of the partition."""
         config = self.config
         if block.header.size > config.max_message_bytes:
             raise RecordTooLargeError(
@@ -353,10 +353,10 @@ class PartitionLog:
     # --- retention and compaction -----------------------------------------------------------
 
     def apply_retention(self, now_ms: int) -> int:
-        """Drop the oldest extents beyond ``retention.ms`` and ``retention.bytes``; return how many records went.
+        """Drop the oldest extents beyond ``retention.ms`` and ``retention.bytes``; return the number of records.
 
-        As in Kafka an extent goes by time when its latest record is too old, so a late old
-        record behind a young one stays; records without a time are never too old.
+        As in Kafka an extent expires when its latest record is too old, so an old
+        record after a newer one stays; records without a timestamp never expire.
         """
         config, start = self.config, self.start_offset
         self._producers.expire(now_ms - _PRODUCER_EXPIRATION_MS)
@@ -389,10 +389,10 @@ class PartitionLog:
             self.storage.truncate_before(block.offsets[-1] + 1)
 
     def seal(self, now_ms: int) -> None:
-        """Let what a compacted topic's storage is writing be compacted, where ``segment.ms`` or its size ask for it.
+        """Seal the active segment of a compacted topic once ``segment.ms`` has passed or it is large.
 
-        An append begins a segment by the records' times, as in Kafka; here the broker's time counts, from when it first
-        sees the segment, so that a log to which nobody writes any more gets its turn.
+        An append starts a segment by the records' timestamps, as in Kafka.  Here the broker's time counts, from when it
+        first sees the segment, so that a log without further appends is compacted too.
         """
         storage = self.storage
         if not self.config.is_compacted or not isinstance(storage, SealableStorage):
@@ -403,19 +403,19 @@ class PartitionLog:
         storage.seal(is_due=now_ms - self._unsealed[1] >= self.config.segment_ms)
 
     def compact(self, now_ms: int) -> bool:
-        """Keep the latest record per key, where ``cleanup.policy`` and the share of new records ask for it.
+        """Keep the latest record per key if ``cleanup.policy`` and ``min.cleanable.dirty.ratio`` require it.
 
-        Returns whether a pass was made.  Storages that cannot be compacted are left alone.
+        Returns whether a pass was made.  Storages that cannot be compacted are skipped.
         """
         return whole(self.compaction(now_ms))
 
     def compaction(self, now_ms: int) -> Steps[bool]:
-        """As ``compact``, in steps between which others may read and write."""
+        """Compact in steps, as ``compact``; the log may be read and written between steps."""
         storage = self.storage
         if not self.config.is_compacted or not isinstance(storage, CompactableStorage):
             return False
         first_dirty = max(self._first_dirty_offset, self.start_offset)
-        # What may yet be aborted must not take the place of what counts.
+        # Records of an open transaction must not replace committed ones.
         upto = min(self._compactable_end(storage, now_ms), self.last_stable_offset)
         dirty = upto - first_dirty
         last_offset = self.high_watermark - 1

@@ -1,7 +1,7 @@
-"""Retention and compaction of all logs of a broker, a little at a time.
+"""Retention and compaction of all logs of a broker, in small steps.
 
-A pass over a large log takes seconds, and whoever uses the broker waits for its lock: so a pass goes in steps of some
-thousand records, with pauses in which others have their turn.  Under ``service``, above the logs.
+A pass over a large log takes seconds, and all clients wait for the broker's lock: so a pass consists of steps of some
+thousand records, with pauses for requests.  Under ``service``, above the logs.
 """
 
 import logging
@@ -23,13 +23,13 @@ PAUSE_MS: Final = 5
 
 @define(eq=False)
 class Maintenance:
-    """The pass that is under way, if there is one."""
+    """The current pass over all logs, if one is in progress."""
 
     topics: Topics
     _pass: Iterator[None] | None = field(default=None, init=False)
 
     def step(self, now_ms: int) -> bool:
-        """Go on with the pass, or begin one; return whether it is at its end."""
+        """Run the next step of the pass, or start a pass; return whether it is finished."""
         if self._pass is None:
             self._pass = self._steps(now_ms)
         for _ in self._pass:
@@ -38,13 +38,13 @@ class Maintenance:
         return True
 
     def run(self, now_ms: int) -> None:
-        """Make a whole pass; one that is under way is given up."""
+        """Run a whole pass; one in progress is abandoned."""
         self.stop()
         for _ in self._steps(now_ms):
             pass
 
     def stop(self) -> None:
-        """Give the pass up: what it has done so far stays."""
+        """Abandon the pass; finished steps stay."""
         self._pass = None
 
     def _steps(self, now_ms: int) -> Iterator[None]:
@@ -66,5 +66,5 @@ class Maintenance:
                 _LOGGER.error("maintenance of %s failed and will be tried again: %s", log.partition, error)
 
     def _has(self, log: PartitionLog) -> bool:
-        """Whether a log is still there: its topic may have been deleted meanwhile."""
+        """Whether a log still exists: its topic may have been deleted meanwhile."""
         return self.topics.logs.get(log.partition) is log

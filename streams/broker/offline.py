@@ -1,7 +1,7 @@
 """Reading the data directory of an embedded broker without changing anything in it.
 
-Opening a broker mends what a killed one left, ends its transactions and makes room: all that is
-done to a copy, of one partition at a time.  Beside ``embedded``, under whoever archives.
+Opening a broker recovers from a crash, ends transactions and applies retention: all that is
+done to a copy of one partition at a time.  Used for archives.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ from streams.core.records import TopicPartition
 
 @frozen
 class OfflineTopics:
-    """The topics of a data directory that no broker has open."""
+    """The topics of a data directory that is not in use."""
 
     data_dir: Path
     _document: dict[str, Any] = field(repr=False)
@@ -60,12 +60,12 @@ class OfflineTopics:
     ) -> Iterator[EmbeddedBroker]:
         """Open a broker on a copy of one partition, made below ``scratch`` and removed afterwards.
 
-        It has the records from ``offset`` on, and may have some before.  The topic's other partitions look
-        empty.  A transaction that was not ended is open in it.
+        It has the records from ``offset`` on, and may have earlier ones.  The topic's other partitions are
+        empty.  An unfinished transaction stays open in it.
 
         Raises:
             DamagedLogError: the partition's records are damaged or missing.
-            ConfigError: the topic has a storage or a serialization of the user's own.
+            ConfigError: the topic has a user-defined storage or serialization.
         """
         entry = self._document["topics"][partition.topic]
         with tempfile.TemporaryDirectory(dir=scratch, prefix=".partition-") as name:
@@ -92,17 +92,17 @@ def _begin_at_first_segment(folder: Path) -> None:
 
 
 def _below(offset: int, folder: str, names: list[str]) -> list[str]:
-    """Return the segment files that end before an offset: each is named by its first one."""
+    """Return the segment files that end before an offset, by the base offsets in their names."""
     segments = sorted(name for name in names if name.endswith(".log"))
     return [name for name, after in pairwise(segments) if int(Path(after).stem) <= offset]
 
 
 @contextmanager
 def offline_topics(data_dir: Path) -> Iterator[OfflineTopics]:
-    """Keep brokers off a data directory while its topics are read.
+    """Lock a data directory and read its topics.
 
     Raises:
-        ConfigError: no broker has kept anything there.
+        ConfigError: it is not a broker's data directory.
         StateLockedError: a broker uses it.
     """
     lock, topics = data_dir / LOCK_FILE, data_dir / TOPICS_FILE

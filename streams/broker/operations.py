@@ -1,7 +1,7 @@
-"""Handlers for operators' tools, of a cluster with a single node: log directories, reassignments, transactions, ACLs.
+"""Handlers for operators' tools: log directories, reassignments, transactions, ACLs.
 
-What this broker does not have (replicas, access control, quotas) is answered as by a Kafka cluster without it, so
-that tools say so.  Each takes the broker, the request and the time of deadlines.  Under ``service``.
+Features that this broker lacks (replicas, access control, quotas) get the responses of a Kafka cluster without them, so
+that tools report it.  Each takes the broker, the request and the monotonic time in milliseconds.  Under ``service``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,9 +47,9 @@ from streams.protocol.operations_messages import (
     WrittenMarker,
 )
 
-#: The name of the log directory where there is none.
+#: The name of the log directory of a broker in memory.
 _IN_MEMORY: Final = "memory"
-#: The epoch of the coordinator, which never moves here.
+#: The epoch of the only coordinator.
 _COORDINATOR_EPOCH: Final = 0
 _NO_ACCESS_CONTROL: Final = "this broker has no access control: an authenticated client may do everything"
 _STATES: Final = frozenset(state.value for state in TransactionState)
@@ -59,7 +59,7 @@ _STATES: Final = frozenset(state.value for state in TransactionState)
 
 
 def _describe_log_dirs(machine: BrokerParts, request: DescribeLogDirs, now_ms: int) -> DescribeLogDirsResponse:
-    """In memory the size is that of keys, values and headers."""
+    """Return the size of partitions; in memory that of keys, values and headers."""
     logs = machine.topics.logs
     asked: Iterable[TopicPartition] = logs if request.partitions is None else request.partitions
     sizes = {

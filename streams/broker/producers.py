@@ -1,7 +1,7 @@
-"""What a log knows of its producers: sequences, epochs, open and aborted transactions (KIP-98).
+"""The producer state of a log: sequences, epochs, open and aborted transactions (KIP-98).
 
-Each log keeps one ledger; it is told of every block that is appended, and is made again from the
-log when that is opened.  Pure: time is an argument.
+Each log has one ledger, updated with every appended block and rebuilt from the
+log when it is opened.  Pure: time is an argument.
 """
 
 from collections import deque
@@ -15,13 +15,13 @@ from streams.core.errors import BrokerError
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.protocol.messages import AbortedTransaction, ErrorCode
 
-#: Batches of a producer that a repetition is recognized by, as many as may be in flight.
+#: Latest batches of a producer kept to detect duplicates: the maximum number in flight.
 _REMEMBERED = 5
 _SEQUENCE_MASK = 0x7FFFFFFF
 
 
 class _Appended(NamedTuple):
-    """Records of one producer in a row: their sequences and the offset of the first."""
+    """Consecutive records of one producer: their sequences and the offset of the first."""
 
     first: int
     length: int
@@ -49,7 +49,7 @@ class _Aborted(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer whose sequences a log knows; ``open_offset`` is where its open transaction begins, -1 without one."""
+    """A known idempotent producer of a log; ``open_offset`` is the start of its open transaction, -1 without one."""
 
     producer_id: int
     epoch: int
@@ -60,22 +60,22 @@ class ActiveProducer(NamedTuple):
 
 @define(eq=False)
 class ProducerLedger:
-    """Producers of one log."""
+    """The state of all producers of one log."""
 
     partition: TopicPartition
     _producers: dict[int, _Producer] = field(factory=dict)
     #: First offset of each producer's open transaction, the oldest first.
     _open: dict[int, int] = field(factory=dict)
-    #: Ended ones that were aborted, by the offsets of their markers.
+    #: Aborted transactions, by the offsets of their markers.
     _aborted: list[_Aborted] = field(factory=list)
 
     # --- appending ------------------------------------------------------------------------
 
     def repeated(self, block: Block) -> int | None:
-        """Check a block that is to be appended; return its offset if it is there already.
+        """Check a block before its append; return its offset if it is a duplicate.
 
         Raises:
-            BrokerError: its producer was fenced (``INVALID_PRODUCER_EPOCH``), or records before it
+            BrokerError: its producer was fenced (``INVALID_PRODUCER_EPOCH``), or earlier records
                 are missing (``OUT_OF_ORDER_SEQUENCE_NUMBER``).
         """
         stamp = block.producer
@@ -105,7 +105,7 @@ class ProducerLedger:
         return None
 
     def appended(self, stamped: Stamped, now_ms: int) -> None:
-        """Take note of records that were appended."""
+        """Update the state with appended records."""
         stamp, base_offset, length, is_commit = stamped
         if stamp.is_control:
             self._end(stamp, base_offset, is_commit, now_ms)
@@ -118,7 +118,7 @@ class ProducerLedger:
                 and (last.first + last.length) & _SEQUENCE_MASK == stamp.sequence
                 and (last.offset + last.length == base_offset)
             ):
-                # One after the other in the log: as good as one batch.
+                # Adjacent in the log: treat them as one batch.
                 known.recent[-1] = _Appended(last.first, last.length + length, last.offset)
             else:
                 known.recent.append(_Appended(stamp.sequence, length, base_offset))
@@ -135,7 +135,7 @@ class ProducerLedger:
         return -1 if known is None else known.epoch
 
     def active(self) -> list[ActiveProducer]:
-        """Return all producers that are known."""
+        """Return all known producers."""
         return [
             ActiveProducer(
                 producer_id,
@@ -181,12 +181,12 @@ class ProducerLedger:
     # --- upkeep ---------------------------------------------------------------------------
 
     def truncated(self, start: int) -> None:
-        """Forget aborted transactions that lie before the log's start."""
+        """Drop aborted transactions before the log's start."""
         if self._aborted and self._aborted[0].marker_offset < start:
             self._aborted = [item for item in self._aborted if item.marker_offset >= start]
 
     def expire(self, idle_since_ms: int) -> None:
-        """Forget producers that have not written since a time."""
+        """Drop producers that have not written since a time."""
         idle = [
             producer_id
             for producer_id, known in self._producers.items()

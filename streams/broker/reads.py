@@ -1,6 +1,6 @@
-"""What clients read from the logs: records as blocks or as stored bytes, and offsets by time.
+"""Reads for clients: records as blocks or as stored bytes, and offsets by time.
 
-Between ``service``, which lets fetches wait and answers them, and the logs.  Pure: time is an argument.
+Between ``service``, which holds waiting fetches, and the logs.  Pure: time is an argument.
 """
 
 import logging
@@ -23,14 +23,14 @@ from streams.protocol.messages import (
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Epoch of the only leader there has ever been.
+#: Epoch of the only leader.
 LEADER_EPOCH = 0
 
 
 def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms: int) -> tuple[FetchResponse, bool]:
-    """Return what there is to read, and whether it is worth an answer at once.
+    """Return the available records, and whether to respond immediately.
 
-    Partitions whose end is at the position asked for are absent, but from answers as bytes.
+    Partitions without new records are absent, except from responses as bytes.
     """
     as_bytes, isolation_level = request.as_bytes, request.isolation_level
     is_committed_only = isolation_level == READ_COMMITTED
@@ -45,7 +45,7 @@ def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms:
             continue
         end = log.high_watermark
         if offset == end and log.damage is None and not as_bytes:
-            # Thousands of partitions without news cost next to nothing.
+            # Fast path: thousands of partitions without new records must cost almost nothing.
             continue
         blocks: Sequence[Block] = ()
         chunks: Sequence[bytes] = ()
@@ -80,7 +80,7 @@ def fetched(logs: Mapping[TopicPartition, PartitionLog], request: Fetch, now_ms:
 def listed_offsets(
     log_of: Callable[[TopicPartition], PartitionLog], request: ListOffsets
 ) -> Mapping[TopicPartition, ListedOffset]:
-    """Return the first offsets at or after times; ``log_of`` raises ``BrokerError`` where there is no sound log."""
+    """Return the first offsets at or after times; ``log_of`` raises ``BrokerError`` for unknown or damaged logs."""
     results: dict[TopicPartition, ListedOffset] = {}
     for partition, timestamp_ms in request.timestamps.items():
         try:

@@ -1,8 +1,8 @@
-"""Opening the segments of a log: what a killed broker left half written goes, all other damage is an error.
+"""Recovery of a log on open: a partly written tail is cut off, all other damage is an error.
 
-A tail may be cut where no offset is missing that the log is known to have had (its recovery point, noted when it was
-closed or forced to disk), and where no whole batch lies behind: that was never acknowledged as durable.  What is cut is
-kept beside.  Anything else is a ``DamagedLogError`` that changes nothing; ``repair`` is for that.  Under ``file``.
+A tail may be cut if no offset below the recovery point is missing (written when the log was
+closed or forced to disk) and no whole batch follows: it was never acknowledged as durable.  Cut bytes are
+kept in the folder.  Other damage raises ``DamagedLogError`` and changes nothing; see ``repair``.  Under ``file``.
 """
 
 import logging
@@ -25,17 +25,17 @@ from streams.protocol.batch import BatchHeader, CorruptBatchError
 
 _LOGGER = logging.getLogger(__name__)
 
-#: The lowest offset that may be read, and the one up to which the log is known to be whole.
+#: Checkpoint files of the start offset and of the recovery point.
 START_FILE: Final = "log-start-offset"
 RECOVERY_FILE: Final = "recovery-point"
 
 _SEGMENT_NAME: Final = re.compile(r"\d{20}\.log", re.ASCII)
-# What a batch begins with, as far as it says something: an offset below 2^48, a length, and version 2.
+# The recognizable start of a batch: an offset below 2^48, a length, and version 2.
 _LIKE_A_BATCH: Final = re.compile(rb"(?=\0\0.{6}[\0-\x7f].{7}\x02)", re.DOTALL)
 
 
 class Recovered(NamedTuple):
-    """The segments of a log, at least one, and the offsets between which its records lie."""
+    """The segments of a log, at least one, with its start and end offsets."""
 
     segments: list[Segment]
     start_offset: int
@@ -43,7 +43,7 @@ class Recovered(NamedTuple):
 
 
 def damaged(folder: Path, reason: str, path: Path, *, position: int = -1, offset: int = -1) -> DamagedLogError:
-    """Return the error for a file in the folder of a partition, or for the folder."""
+    """Return the error for a damaged partition folder, or a file in it."""
     place = f"{path}, byte {position}" if position >= 0 else f"{path}"
     at = f" at offset {offset}" if offset >= 0 else ""
     return DamagedLogError(
@@ -57,7 +57,7 @@ def damaged(folder: Path, reason: str, path: Path, *, position: int = -1, offset
 
 
 def segment_paths(directory: Path) -> list[Path]:
-    """Return the segment files of a log by offset; files of other names are left alone, and named."""
+    """Return the segment files of a log by offset; other files are ignored, with a warning."""
     paths = []
     for path in sorted(directory.glob("*.log")):
         if _SEGMENT_NAME.fullmatch(path.name):
@@ -68,10 +68,10 @@ def segment_paths(directory: Path) -> list[Path]:
 
 
 def noted_offset(path: Path) -> int:
-    """Return the offset that a log has noted in a file, 0 without one.
+    """Return the offset in a checkpoint file of a log, 0 without a file.
 
     Raises:
-        DamagedLogError: the file says something else.
+        DamagedLogError: the file is invalid.
     """
     try:
         found = read_checkpoint(path)
@@ -83,7 +83,7 @@ def noted_offset(path: Path) -> int:
 
 
 def find_batch(data: bytes | mmap.mmap, position: int, lowest: int = 0) -> tuple[int, BatchHeader] | None:
-    """Return place and header of the first whole batch from a position on, with no offset below ``lowest``."""
+    """Return position and header of the first whole batch from a position on, with offsets from ``lowest`` on."""
     for match in _LIKE_A_BATCH.finditer(data, position):
         header = whole_batch(data, match.start())
         if header is not None and header.base_offset >= lowest:
@@ -92,7 +92,7 @@ def find_batch(data: bytes | mmap.mmap, position: int, lowest: int = 0) -> tuple
 
 
 def whole_batch(data: bytes | mmap.mmap, position: int) -> BatchHeader | None:
-    """Return the header of the batch at a place if all of it is there and its checksum fits."""
+    """Return the header of the batch at a position if it is complete and its checksum matches."""
     try:
         header = batch.read_header(data[position : position + batch.HEADER_SIZE])
         if position + header.size > len(data):
@@ -104,7 +104,7 @@ def whole_batch(data: bytes | mmap.mmap, position: int) -> BatchHeader | None:
 
 @contextmanager
 def mapped(path: Path) -> Iterator[bytes | mmap.mmap]:
-    """Give the bytes of a file, which are read where they are looked at."""
+    """Map a file into memory."""
     with open(path, "rb") as file:
         if not path.stat().st_size:
             yield b""
@@ -120,7 +120,7 @@ def _has_batch(path: Path, position: int) -> bool:
 
 @define
 class _Recovery:
-    """One opening of a log."""
+    """The recovery of one log."""
 
     directory: Path
     files: OpenFiles
@@ -143,7 +143,7 @@ class _Recovery:
         if bases[0] > self.start_offset:
             missing = f"the log begins at offset {self.start_offset}, its first segment at {bases[0]}"
             raise damaged(directory, missing, paths[0], offset=self.start_offset)
-        # A deletion that a killed process did not finish.
+        # Left by a killed process during a deletion.
         gone = max((index for index, base in enumerate(bases) if base <= self.start_offset), default=0)
         for path in paths[:gone]:
             path.unlink()
@@ -162,9 +162,9 @@ class _Recovery:
             following = int(paths[0].stem) if paths else None
             if damage is not None:
                 if following == segment.next_offset:
-                    self._keep_aside(damage, "no offset is missing behind it")
+                    self._keep_aside(damage, "no offset is missing after it")
                 elif self._is_torn(damage, paths):
-                    self._keep_aside(damage, "nothing whole lies behind it")
+                    self._keep_aside(damage, "no whole batch follows")
                     self._drop_tail(paths)
                     return
                 else:
@@ -180,7 +180,7 @@ class _Recovery:
                 self.files.drop(path)
 
     def _is_torn(self, damage: Damage, later: Sequence[Path]) -> bool:
-        """Whether a killed process or a power failure leaves such an end: nothing known to be whole is missing."""
+        """Whether the damage is a torn write at the end, above the recovery point."""
         if damage.offset < self.recovery_point:
             return False
         return not any(
@@ -206,7 +206,7 @@ class _Recovery:
         os.ftruncate(self.files.get(damage.path), damage.position)
 
     def _drop_tail(self, paths: Sequence[Path]) -> None:
-        """Put away files behind a torn end, in which there is no batch."""
+        """Set aside files after a torn end; they contain no batch."""
         for path in paths:
             self.files.drop(path)
             if path.stat().st_size:
@@ -215,12 +215,12 @@ class _Recovery:
                 path.unlink()
 
     def _without_leftovers(self, segment: Segment, paths: list[Path]) -> list[Path]:
-        """Delete files whose records compaction had written into this one before it was killed."""
+        """Delete files whose records an interrupted compaction had already written into this one."""
         while paths and int(paths[0].stem) < segment.next_offset:
             leftover, damage = Segment.open(paths[0], self.files)
             self.files.drop(leftover.path)
             if damage is not None or leftover.next_offset > segment.next_offset:
-                overlap = f"its offsets lie also in {segment.path.name}, which ends at {segment.next_offset}"
+                overlap = f"its offsets are also in {segment.path.name}, which ends at {segment.next_offset}"
                 raise damaged(self.directory, overlap, leftover.path, position=0, offset=leftover.base_offset)
             leftover.path.unlink()
             paths = paths[1:]
@@ -232,11 +232,11 @@ class _Recovery:
 
 
 def recovered(directory: Path, files: OpenFiles, *, is_known: bool) -> Recovered | None:
-    """Open the segments of a log; None for a folder in which there has been none.
+    """Open and recover the segments of a log; None for a folder without a log.
 
-    ``is_known``: the folder belongs to a partition that there was before.
+    ``is_known``: the partition existed before.
 
     Raises:
-        DamagedLogError: records are damaged or missing that the log had.
+        DamagedLogError: records of the log are damaged or missing.
     """
     return _Recovery(directory, files).run(is_known=is_known)

@@ -1,4 +1,4 @@
-"""The answer that says no: one per request whose log cannot be written, and what an error is in Kafka's words."""
+"""Error responses to requests whose log cannot be written, and Kafka's error code of an exception."""
 
 from typing import TypeAlias
 
@@ -44,7 +44,7 @@ ErrorText: TypeAlias = tuple[ErrorCode, str]
 
 
 def error_of(error: Exception) -> ErrorText:
-    """Return code and message of what went wrong."""
+    """Return Kafka's error code and the message of an exception."""
     if isinstance(error, BrokerError):
         known = error.code in ErrorCode._value2member_map_
         return ErrorCode(error.code) if known else ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
@@ -54,7 +54,7 @@ def error_of(error: Exception) -> ErrorText:
 
 
 def refusal(request: GroupRequest | TxnOffsetCommit, error: ErrorCode) -> Response:
-    """Return the response to a group request that carries nothing but an error."""
+    """Return the error response to a group request."""
     match request:
         case JoinGroup():
             return JoinGroupResponse(error, member_id=request.member_id)
@@ -85,7 +85,7 @@ def refusal(request: GroupRequest | TxnOffsetCommit, error: ErrorCode) -> Respon
 def transaction_refusal(
     request: InitProducerId | AddPartitionsToTxn | AddOffsetsToTxn | EndTxn, error: ErrorCode
 ) -> Response:
-    """Return the response to a transaction's request that carries nothing but an error."""
+    """Return the error response to a transaction request."""
     match request:
         case InitProducerId():
             return InitProducerIdResponse(error)

@@ -1,7 +1,7 @@
-"""Saving what can be read of damaged logs: only batches that are damaged go, whatever lies behind them stays.
+"""Repair of damaged logs: damaged batches are removed, all readable ones stay.
 
-Offsets never change: in the place of lost records stands a gap that readers pass over, also at the end, so that no
-offset is given twice.  A file that is written anew is kept beside as ``.damaged``.  Above ``recovery``.
+Offsets never change: lost records are replaced by a gap that readers skip, also at the end, so that no
+offset is assigned twice.  The original of a rewritten file is kept as ``.damaged``.  Above ``recovery``.
 """
 
 import mmap
@@ -36,7 +36,7 @@ _LAST: Final = 1 << 62
 
 @frozen
 class UnreadableSpan:
-    """What of a file cannot be read: bytes, and the records with offsets from ``offset`` up to ``next_offset``."""
+    """An unreadable part of a file: its bytes, and the offsets from ``offset`` up to ``next_offset``."""
 
     partition: str
     path: Path
@@ -47,7 +47,7 @@ class UnreadableSpan:
 
     @property
     def records(self) -> int:
-        """Number of offsets that are lost; where a log is compacted fewer records had them."""
+        """Number of lost offsets; in a compacted log fewer records are lost."""
         return self.next_offset - self.offset
 
     def __str__(self) -> str:
@@ -59,13 +59,13 @@ class UnreadableSpan:
 
 @define
 class _Repair:
-    """The repair of one log; ``parts`` is what each file is to hold: bytes by place, or gaps by offsets."""
+    """The repair of one log; ``parts`` are the new contents of each file: byte ranges, or gaps by offsets."""
 
     directory: Path
     losses: list[UnreadableSpan] = field(factory=list, init=False)
     start_offset: int = field(default=0, init=False)
     recovery_point: int = field(default=0, init=False)
-    #: New contents of files, where these have to change.
+    #: New contents of the files that change.
     contents: dict[Path, list[tuple[str, int, int]]] = field(factory=dict, init=False)
     bad_notes: list[Path] = field(factory=list, init=False)
 
@@ -76,7 +76,7 @@ class _Repair:
         self.recovery_point = self._noted(RECOVERY_FILE, 0)
         begin = self.start_offset
         if paths and first <= begin:
-            # Files wholly below the start are on their way out.
+            # Files wholly below the start are about to be deleted.
             paths = [path for path, end in zip(paths, [*map(_base, paths[1:]), _LAST], strict=True) if end > begin]
             begin = _base(paths[0])
         else:
@@ -90,7 +90,7 @@ class _Repair:
             begin = max(begin, self._survey(path, following))
 
     def _survey(self, path: Path, following: int | None) -> int:
-        """Find what one file holds; return the offset behind it."""
+        """Scan one file; return the offset after it."""
         length = path.stat().st_size
         expected, position = _base(path), 0
         parts: list[tuple[str, int, int]] = []
@@ -153,7 +153,7 @@ def _base(path: Path) -> int:
 
 
 def _aside(path: Path) -> Path:
-    """Return a name for the damaged file that is not taken."""
+    """Return an unused name for the damaged file."""
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
@@ -176,12 +176,12 @@ def _write(parts: list[tuple[str, int, int]], path: Path, write: Callable[[bytes
 
 
 def _batches(data: bytes | mmap.mmap, expected: int, end: int) -> Iterator[tuple[int, BatchHeader, int]]:
-    """Yield place, header and true offset of the whole batches; ``end`` is where the offsets are known to end."""
+    """Yield position, header and correct offset of the whole batches; ``end`` is the known end offset."""
     position = 0
     while position < len(data):
         header = whole_batch(data, position)
         if header is not None and header.base_offset != expected:
-            # Offsets are not in the checksum: one that is damaged is told by the batch behind.
+            # Offsets are not in the checksum: a damaged one shows in the next batch.
             true_next = expected + header.next_offset - header.base_offset
             after = whole_batch(data, position + header.size)
             if after is None or after.base_offset != true_next:
@@ -190,23 +190,23 @@ def _batches(data: bytes | mmap.mmap, expected: int, end: int) -> Iterator[tuple
             yield position, header, expected
             position, expected = position + header.size, expected + header.next_offset - header.base_offset
             continue
-        behind = _resumed(data, position, expected, end)
-        if behind is None:
+        resumed = _resumed(data, position, expected, end)
+        if resumed is None:
             return
-        position, header = behind
+        position, header = resumed
         yield position, header, header.base_offset
         position, expected = position + header.size, header.next_offset
 
 
 def _resumed(data: bytes | mmap.mmap, start: int, expected: int, end: int) -> tuple[int, BatchHeader] | None:
-    """Return place and header of the next batch whose offset can be trusted."""
+    """Return position and header of the next batch whose offset can be trusted."""
     position = start
     while (found := find_batch(data, position, expected)) is not None:
         at, header = found
         after = whole_batch(data, at + header.size)
         if after is not None and after.base_offset == header.next_offset:
             return found
-        # The last one: records before it that are gone took up bytes.
+        # The last batch: lost records before it would have left bytes.
         is_near = header.base_offset - expected <= at - start
         if at + header.size == len(data) and (is_near or header.next_offset == end):
             return found
@@ -215,13 +215,13 @@ def _resumed(data: bytes | mmap.mmap, start: int, expected: int, end: int) -> tu
 
 
 def repair(directory: Path, *, is_trial: bool) -> list[UnreadableSpan]:
-    """Write the damaged files of a log anew without what is lost; return what that is.
+    """Rewrite the damaged files of a log without the damaged batches; return the lost parts.
 
-    ``is_trial``: return only what would be lost.
+    ``is_trial``: only return what would be lost.
 
     Raises:
-        DamagedLogError: what was written cannot be read.
-        OSError: the disk is full, say; nothing of the file at hand is changed.
+        DamagedLogError: the rewritten log cannot be read.
+        OSError: for example the disk is full; the current file is unchanged.
     """
     if _can_open(directory):
         return []
@@ -238,12 +238,12 @@ def repair(directory: Path, *, is_trial: bool) -> list[UnreadableSpan]:
 
 
 def repair_data(data_dir: Path, *, is_trial: bool) -> Iterator[UnreadableSpan]:
-    """Repair every damaged log of a data directory that no broker has open; yield what is lost.
+    """Repair every damaged log of a data directory that is not in use; yield the lost parts.
 
-    ``is_trial``: only say what would be lost.
+    ``is_trial``: only yield what would be lost.
 
     Raises:
-        ConfigError: no broker has kept anything there, or its list of topics cannot be read.
+        ConfigError: it is not a broker's data directory, or its topics file cannot be read.
         StateLockedError: a broker uses it.
         OSError, DamagedLogError: as ``repair``.
     """

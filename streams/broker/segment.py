@@ -1,7 +1,7 @@
-"""One segment file of a log: record batches back to back, and where to find them.
+"""One segment file of a log: consecutive record batches, with a sparse index.
 
-The file holds nothing but batches in Kafka's bytes; the sparse index of offsets and
-times lives in memory and is rebuilt on open.  Under ``file``.
+The file holds only batches in Kafka's format; the sparse index of offsets and
+timestamps is kept in memory and rebuilt on open.  Under ``file``.
 """
 
 import os
@@ -21,17 +21,17 @@ from streams.protocol import batch
 from streams.protocol.batch import BatchHeader, CorruptBatchError, IncompleteBatchError
 from streams.protocol.markers import is_commit_marker
 
-#: Bytes between two entries of the index.
+#: Bytes between two index entries.
 INDEX_INTERVAL = 16_384
-#: Bytes read at once.
+#: Bytes per read.
 WINDOW = 1 << 20
-# Base offset, length and last offset delta of a batch: what it takes to go from one to the next.
+# Base offset, length and last offset delta of a batch: enough to step to the next one.
 _SPAN = Struct(">qi11xi")
 
 
 @frozen
 class Damage:
-    """Bytes of a segment file, from ``position`` to its end at ``length``, that are no batch with ``offset``."""
+    """Damaged bytes of a segment file from ``position`` to ``length``, instead of a batch with ``offset``."""
 
     path: Path
     position: int
@@ -50,9 +50,9 @@ class Segment:
     size: int = field(default=0, init=False)
     next_offset: int = field(init=False)
     max_timestamp: int = field(default=NO_TIMESTAMP, init=False)
-    #: Latest time of the first batch, from which the segment's age counts.
+    #: Maximum timestamp of the first batch, from which the segment's age is counted.
     first_timestamp: int = field(default=NO_TIMESTAMP, init=False)
-    # The index: offset and position of a batch, and the latest time before it.
+    # The index: offset and position of a batch, and the maximum timestamp before it.
     _offsets: list[int] = field(factory=list, init=False)
     _positions: list[int] = field(factory=list, init=False)
     _times_before: list[int] = field(factory=list, init=False)
@@ -62,14 +62,14 @@ class Segment:
 
     @staticmethod
     def path_of(directory: Path, base_offset: int) -> Path:
-        """Return the name that Kafka gives a segment."""
+        """Return the path of a segment, with Kafka's file name."""
         return directory / f"{base_offset:020d}.log"
 
     @classmethod
     def open(cls, path: Path, files: OpenFiles) -> tuple["Segment", "Damage | None"]:
-        """Read a segment file through; return it as far as it is whole, and where it is not.
+        """Scan a segment file; return its valid part, and the damage after it.
 
-        Each batch follows on the one before: compaction leaves no gap between them.
+        Offsets of batches are consecutive: compaction leaves no gap between them.
         """
         segment = cls(path, int(path.stem), files)
         length = os.fstat(files.get(path)).st_size
@@ -83,14 +83,14 @@ class Segment:
         except IncompleteBatchError:
             pass
         except CorruptBatchError as error:
-            # Where it is, the caller knows better.
+            # The caller adds the position.
             reason = re.sub(r"^record batch at byte \d+( \(offset \d+\))?: ", "", str(error))
         if segment.size == length:
             return segment, None
         return segment, Damage(path, segment.size, length, segment.next_offset, reason)
 
     def note(self, header: BatchHeader) -> None:
-        """Count a batch that lies at the end of the file."""
+        """Update the index and the end offset with a batch at the end of the file."""
         if not self._positions or self.size - self._positions[-1] >= INDEX_INTERVAL:
             self._offsets.append(header.base_offset)
             self._positions.append(self.size)
@@ -103,7 +103,7 @@ class Segment:
             self.max_timestamp = header.max_timestamp
 
     def append(self, data: bytes, headers: Iterable[BatchHeader]) -> None:
-        """Write whole batches, whose headers these are, to the end; after an error nothing of them is there."""
+        """Append whole batches with these headers; after an error none of them is stored."""
         descriptor = self.files.get(self.path)
         try:
             write_at(descriptor, data, self.size)
@@ -114,13 +114,13 @@ class Segment:
             self.note(header)
 
     def sync(self) -> None:
-        """Make what was written durable."""
+        """Make written batches durable."""
         self.files.sync(self.path)
 
     def blocks(self, offset: int = 0, end: int = -1) -> Iterator[Block]:
-        """Yield the batches from the one that holds ``offset`` on; of gaps only one up to the log's ``end``.
+        """Yield the batches from the one with ``offset`` on; gaps are skipped, except one that ends the log at ``end``.
 
-        Readers need that one to get there.
+        Readers need that one to reach the end.
         """
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         start = self._positions[index] if self._positions else 0
@@ -129,7 +129,7 @@ class Segment:
                 yield self._decoded(data, header)
 
     def read_encoded(self, offset: int, max_bytes: int, upto: int, *, is_first: bool) -> EncodedRun:
-        """Return the bytes of whole batches from the one that holds ``offset`` on; see ``EncodedStorage``."""
+        """Return the bytes of whole batches from the one with ``offset`` on; see ``EncodedStorage``."""
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         place = self._positions[index] if self._positions else 0
         window = self._bytes(place, min(INDEX_INTERVAL + max(0, min(max_bytes, WINDOW)), self.size - place))
@@ -162,7 +162,7 @@ class Segment:
         return EncodedRun([data], len(data), next_offset)
 
     def stamped(self) -> Iterator[Stamped]:
-        """Yield what producers have written; only markers are decoded."""
+        """Yield the stamps of producers; only markers are decoded."""
         for header, data in self._scan(0, self.size):
             if header.producer_id >= 0 and header.record_count:
                 is_commit = header.is_control and is_commit_marker(self._decoded(data, header))
@@ -194,7 +194,7 @@ class Segment:
             raise CorruptBatchError(f"log segment {self.path}: {error}") from error
 
     def _scan(self, position: int, end: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Yield (header, bytes) of each whole batch, read in large windows."""
+        """Yield (header, bytes) of each whole batch, with large reads."""
         window, base = b"", position
         while end - position >= batch.HEADER_SIZE:
             if position - base + batch.HEADER_SIZE > len(window):

@@ -1,9 +1,9 @@
-"""Bytes of the user's own making in a log: a codec between blocks and what a storage keeps.
+"""User-defined serialization of a log: a codec between blocks and stored bytes.
 
-Wraps any storage.  Each appended block becomes one record of the storage below, an envelope:
-its value is what the codec made of the block, its key what the log has to know of it whatever
-the codec keeps: offsets and producer.  So offsets, retention, compaction and restarts work with
-every codec, and a codec knows nothing of them.  Under ``log``, above a storage.
+Wraps any storage.  Each appended block becomes one record of the inner storage, an envelope:
+its value is the block encoded by the codec, its key has the metadata that the log needs
+(offsets and producer).  So offsets, retention, compaction and restarts work with
+every codec.  Under ``log``, above a storage.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,39 +20,39 @@ from streams.protocol.batch import CorruptBatchError
 
 S = TypeVar("S", bound=LogStorage)
 
-# Envelopes read at once: enough to spare calls, few enough to decode no more than is wanted.
+# Envelopes per read: enough to save calls, few enough not to decode unneeded records.
 _READ_ENVELOPES: Final = 32
 
-# Base offset, offsets spanned, start of the log (marks only), producer id, epoch, sequence, flags.
+# Base offset, number of offsets, start of the log (marks only), producer id, epoch, sequence, flags.
 _HEADER: Final = Struct(">qqqqhib")
 _HAS_PRODUCER, _IS_TRANSACTIONAL, _IS_CONTROL, _IS_MARK = 1, 2, 4, 8
 
 
 class Serialization(Protocol):
-    """The user's codec: ``decode`` gives back keys, values, timestamps and headers of what ``encode`` got.
+    """A user-defined codec: ``decode`` returns the keys, values, timestamps and headers that ``encode`` got.
 
-    Offsets and producer are the log's affair.  Either may raise: the append is refused, the read
-    fails with an error that names the place.
+    The log stores offsets and producer.  Both may raise: the append is refused, the read
+    fails with an error that names the offset.
     """
 
     def encode(self, block: Block) -> bytes:
-        """Return the bytes to keep for the records of a block, never empty of records."""
+        """Return the bytes to store for a block of at least one record."""
         ...
 
     def decode(self, data: bytes) -> Block:
-        """Return the records, as many and in the same order."""
+        """Return the records, the same number in the same order."""
         ...
 
 
 @define(eq=False)
 class SerializedStorage(Generic[S]):
-    """Records of one partition, kept by a storage as the bytes of a codec."""
+    """Records of one partition, stored as the bytes of a codec."""
 
     inner: S
     serialization: Serialization
     start_offset: int = field(default=0, init=False)
     end_offset: int = field(default=0, init=False)
-    # First record offset of each envelope, and the number that the storage gave it.
+    # First record offset of each envelope, and its offset in the inner storage.
     _bases: list[int] = field(factory=list, init=False)
     _numbers: list[int] = field(factory=list, init=False)
 
@@ -74,7 +74,7 @@ class SerializedStorage(Generic[S]):
         """Return records from ``offset`` on.
 
         Raises:
-            CorruptBatchError: the codec cannot read what is kept, or gives another number of records.
+            CorruptBatchError: the codec cannot decode the bytes, or returns another number of records.
         """
         position = max(offset, self.start_offset)
         result: list[Block] = []
@@ -90,12 +90,12 @@ class SerializedStorage(Generic[S]):
         return result
 
     def truncate_before(self, offset: int) -> None:
-        """Raise the start, and let the storage drop the envelopes wholly below it."""
+        """Raise the start offset, and drop the envelopes wholly below it."""
         if offset <= self.start_offset:
             return
         self.end_offset = max(offset, self.end_offset)
-        # The storage knows envelopes only: a mark tells the next one who opens it the exact
-        # start, and where the log goes on when no envelope is left.
+        # The inner storage knows envelopes only: for a reopen, a mark stores the exact
+        # start, and the next offset when no envelope is left.
         mark = _HEADER.pack(self.end_offset, 0, offset, -1, -1, -1, _IS_MARK)
         number = self.inner.append(Block([mark], [None], [NO_TIMESTAMP]))
         self.start_offset = offset
@@ -104,7 +104,7 @@ class SerializedStorage(Generic[S]):
         del self._bases[:first], self._numbers[:first]
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return the first record at or after the time; envelopes carry the time of their latest record."""
+        """Return the first record at or after a time; an envelope has the maximum timestamp of its records."""
         found = self.inner.offset_for_timestamp(timestamp_ms)
         if found is None:
             return None
@@ -115,7 +115,7 @@ class SerializedStorage(Generic[S]):
         return None
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return the storage's extents, in offsets of records."""
+        """Return the inner storage's extents, with record offsets."""
         result = []
         for extent in self.inner.extents():
             base, end = self._offset_at(extent.base_offset), self._offset_at(extent.end_offset)
@@ -124,15 +124,15 @@ class SerializedStorage(Generic[S]):
         return result
 
     def flush(self) -> None:
-        """Make what was appended durable, as the storage does."""
+        """Flush the inner storage."""
         self.inner.flush()
 
     def close(self) -> None:
-        """Close the storage."""
+        """Close the inner storage."""
         self.inner.close()
 
     def delete(self) -> None:
-        """Remove the records for good."""
+        """Delete the records."""
         self.inner.delete()
         self.start_offset = self.end_offset = 0
         self._bases, self._numbers = [], []
@@ -154,13 +154,13 @@ class SerializedStorage(Generic[S]):
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def _offset_at(self, number: int) -> int:
-        """Return the first record offset at or behind an envelope."""
+        """Return the first record offset at or after an envelope."""
         index = bisect_left(self._numbers, number)
         return self._bases[index] if index < len(self._bases) else self.end_offset
 
     def _envelope(self, key: bytes, block: Block) -> Block:
         is_control = block.producer is not None and block.producer.is_control
-        # The end of a transaction is the broker's own record: no codec of the user's has to know it.
+        # Transaction markers are the broker's own: the codec never sees them.
         plain = Block(block.keys, block.values, block.timestamps, block.headers, range(len(block)))
         data = batch.encode(plain, 0) if is_control else self.serialization.encode(plain)
         return Block([key], [data], [max(block.timestamps)], compression=block.compression)
@@ -172,12 +172,12 @@ class SerializedStorage(Generic[S]):
                 return
             for block in blocks:
                 if block.producer is not None and block.producer.is_control:
-                    # Stands for envelopes that are gone.
+                    # In place of removed envelopes.
                     number = block.offsets[-1] + 1
                     continue
                 for found, key, value, _, _ in block.rows():
                     if key is None or len(key) < _HEADER.size:
-                        raise CorruptBatchError(f"record {found} is no envelope: was the topic made without its codec?")
+                        raise CorruptBatchError(f"record {found} is no envelope: was the topic's codec added later?")
                     yield found, key, value, block.compression
                     number = found + 1
 
@@ -203,7 +203,7 @@ class SerializedStorage(Generic[S]):
             raise CorruptBatchError(f"the codec cannot decode the records from offset {base} on: {error!r}") from error
         if lengths != {len(offsets)}:
             raise CorruptBatchError(
-                f"the codec gives columns of {sorted(lengths)} records from offset {base} on, "
+                f"the codec returns columns of {sorted(lengths)} records from offset {base} on, "
                 f"but {len(offsets)} were kept: decode must give back what encode got"
             )
         stamp = None
@@ -215,7 +215,7 @@ class SerializedStorage(Generic[S]):
 
 @define(eq=False)
 class CompactableSerializedStorage(SerializedStorage[CompactableStorage]):
-    """The same over a storage that can be compacted."""
+    """Records stored as the bytes of a codec, in a storage that can be compacted."""
 
     @property
     def sealed_offset(self) -> int:
@@ -223,7 +223,7 @@ class CompactableSerializedStorage(SerializedStorage[CompactableStorage]):
         return self._offset_at(self.inner.sealed_offset)
 
     def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
-        """Thin out the envelopes wholly below ``upto``, each encoded anew."""
+        """Compact the envelopes wholly below ``upto``; changed ones are encoded again."""
         count = 0
 
         def thinned(envelopes: Block) -> Block | None:
@@ -239,7 +239,7 @@ class CompactableSerializedStorage(SerializedStorage[CompactableStorage]):
                 if kept is None or not len(kept):
                     continue
                 count += len(kept)
-                rows.append((envelopes.offsets[index], whole if kept is block else self._anew(key, kept)))
+                rows.append((envelopes.offsets[index], whole if kept is block else self._reencoded(key, kept)))
             return _stacked(rows, envelopes.compression) if rows else None
 
         below = bisect_left(self._bases, upto)
@@ -249,7 +249,7 @@ class CompactableSerializedStorage(SerializedStorage[CompactableStorage]):
         self.end_offset, self.start_offset = max(end, self.end_offset), start
         return count
 
-    def _anew(self, key: bytes, block: Block) -> Block:
+    def _reencoded(self, key: bytes, block: Block) -> Block:
         base, span, *_ = _HEADER.unpack_from(key)
         return self._envelope(_key(base, span, block.producer, [offset - base for offset in block.offsets]), block)
 
@@ -279,7 +279,7 @@ def _stacked(rows: Sequence[tuple[int, Block]], compression: str) -> Block:
 def serialized(
     inner: LogStorage, serialization: Serialization
 ) -> SerializedStorage[LogStorage] | SerializedStorage[CompactableStorage]:
-    """Return a storage that keeps a codec's bytes in another one."""
+    """Wrap a storage so that it stores the bytes of a codec."""
     if isinstance(inner, CompactableStorage):
         return CompactableSerializedStorage(inner, serialization)
     return SerializedStorage(inner, serialization)

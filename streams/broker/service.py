@@ -1,10 +1,10 @@
-"""The broker as a machine: requests and the time in, answers out, now or later.
+"""The broker as a state machine: requests and the time in, responses out, now or later.
 
-``now_ms`` is the time of deadlines: sessions, transactions, fetches.  Timestamps, retention and the life of records go
-by the wall clock, which may be set: ``wall_ms``.
+``now_ms`` is monotonic, for the deadlines of sessions, transactions and fetches.  Timestamps, retention and times to
+live use the wall clock, which may be set: ``wall_ms``.
 
-Knows no connection, thread or socket: in process, over TCP and in simulation the same
-object answers, driven by whoever calls ``handle`` and ``tick`` (one at a time).  It
+Knows no connection, thread or socket: the same object serves clients in process, over TCP and in
+simulation, driven by calls of ``handle`` and ``tick`` (one at a time).  It
 holds topics and logs, long-polling fetches, and wires the group coordinator to its log.
 """
 
@@ -19,7 +19,7 @@ from attrs import define, evolve, field, frozen
 from streams.broker import administration, operations
 from streams.broker.catalogue import Catalogue, refuse_internal
 from streams.broker.config import INTERNAL_CONFIG, BrokerConfig
-from streams.broker.fetches import Answer, Asked, WaitingFetch, WaitingFetches
+from streams.broker.fetches import Answer, PendingFetch, WaitingFetch, WaitingFetches
 from streams.broker.limits import MAX_WAIT_MS
 from streams.broker.log import PartitionLog
 from streams.broker.maintenance import PAUSE_MS, Maintenance
@@ -81,7 +81,7 @@ _LOAD_RECORDS = 50_000
 
 @frozen(eq=False)
 class _GroupToken:
-    """What the coordinator gives back with its reply: whom to answer, and to what."""
+    """A request with its callback, which the coordinator returns with the response."""
 
     request: GroupRequest | TxnOffsetCommit
     answer: Answer
@@ -89,7 +89,7 @@ class _GroupToken:
 
 @define(eq=False)
 class Broker:
-    """One broker: topics, logs, waiting fetches and groups."""
+    """A broker: topics, logs, waiting fetches and groups."""
 
     topics: Topics
     coordinator: Coordinator
@@ -98,7 +98,7 @@ class Broker:
         factory=lambda: TransactionCoordinator(lambda _: _OFFSETS_PARTITION), kw_only=True
     )
     catalogue: Catalogue = field(init=False)
-    #: How far the wall clock is ahead of the time of deadlines.
+    #: Wall clock minus monotonic time, in milliseconds.
     clock_ahead_ms: int = field(default=0, init=False)
     _fetches: WaitingFetches = field(factory=WaitingFetches, init=False)
     _unflushed: set[PartitionLog] = field(factory=set, init=False)
@@ -130,18 +130,18 @@ class Broker:
 
     @property
     def is_ending(self) -> bool:
-        """Whether requests that do many things are to leave out the rest of them."""
+        """Whether the broker is closing, so that bulk requests stop early."""
         return self.catalogue.is_ending
 
     def begin_to_end(self) -> None:
-        """Let requests that do many things leave out the rest of them, for somebody waits.  From any thread."""
+        """Make bulk requests stop early, because the broker is closing.  From any thread."""
         self.catalogue.is_ending = True
 
     def wall_ms(self, now_ms: int) -> int:
-        """Return the wall clock's time at a time of deadlines."""
+        """Return the wall clock's time for a monotonic time."""
         return now_ms + self.clock_ahead_ms
 
-    # --- what drives it ---------------------------------------------------------------------
+    # --- life cycle and timers --------------------------------------------------------------
 
     def load(self, now_ms: int) -> None:
         """Open the stored topics; rebuild groups, committed offsets and transactions from their logs.
@@ -149,7 +149,7 @@ class Broker:
         Raises:
             ConfigError: a file of the data directory cannot be used.
             DamagedLogError: records of a partition are damaged, and ``serves_damaged`` is False or the partition
-                is the broker's own: groups would begin anew, and transactions end otherwise.
+                is internal: committed offsets and transactions would be lost.
         """
         self.topics.load()
         self.topics.check_sound(tolerates=self.config.serves_damaged)
@@ -170,14 +170,14 @@ class Broker:
             self._perform_transaction(self.transactions.load(rows, now_ms), now_ms)
 
     def _has_written(self, producer_id: int) -> bool:
-        """Whether a log knows a producer id, whoever has given it out."""
+        """Whether any log has records of a producer id."""
         return any(log.epoch_of(producer_id) >= 0 for log in self.topics.logs.values())
 
     def handle(self, request: Request, now_ms: int, answer: Answer) -> None:
-        """Take a request; ``answer`` is called once, before this returns or in a later call.
+        """Handle a request; ``answer`` is called once, before this returns or in a later call.
 
         Raises:
-            BrokerError: no request of the protocol.
+            BrokerError: unknown type of request.
         """
         handler = self._handlers.get(type(request))
         if handler is None:
@@ -204,11 +204,11 @@ class Broker:
 
     @property
     def requests(self) -> frozenset[type]:
-        """The requests that have a handler."""
+        """The request types that have a handler."""
         return frozenset(self._handlers)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when ``tick`` is due next; None when nothing waits for the time."""
+        """Return when ``tick`` is due next; None if there is no deadline."""
         deadlines = (
             self._fetches.next_deadline_ms(),
             self.coordinator.next_deadline_ms(),
@@ -218,7 +218,7 @@ class Broker:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def tick(self, now_ms: int) -> None:
-        """Let everything happen that is due: ended fetches, expired sessions, maintenance."""
+        """Process everything that is due: ended fetches, expired sessions, maintenance."""
         self._answer(self._fetches.take_due(now_ms), now_ms)
         group_deadline_ms = self.coordinator.next_deadline_ms()
         if group_deadline_ms is not None and group_deadline_ms <= now_ms:
@@ -235,9 +235,9 @@ class Broker:
                 self._maintenance_due_ms = now_ms + PAUSE_MS
 
     def maintain(self, wall_ms: int) -> None:
-        """Apply retention and compaction to every log whose topic asks for it, as at a time of the wall clock.
+        """Apply retention and compaction to every log, at a time of the wall clock.
 
-        A log whose storage fails is left as it is and reported; the others go on.
+        A log whose storage fails is reported and skipped.
         """
         self._maintenance.run(wall_ms)
         self._after_maintenance(wall_ms - self.clock_ahead_ms)
@@ -254,7 +254,7 @@ class Broker:
     # --- records ------------------------------------------------------------------------------
 
     def append(self, partition: TopicPartition, blocks: Sequence[Block], now_ms: int) -> int:
-        """Append to one partition, wake who waits for it, and return the base offset.
+        """Append to one partition, complete waiting fetches, and return the base offset.
 
         Raises:
             UnknownTopicError, RecordTooLargeError, BrokerError: refused, nothing appended.
@@ -277,7 +277,7 @@ class Broker:
             try:
                 if partition.topic in INTERNAL_TOPICS:
                     raise BrokerError(
-                        f"topic {partition.topic!r} is the broker's own and takes no records from clients",
+                        f"topic {partition.topic!r} is internal and takes no records from clients",
                         code=ErrorCode.INVALID_TOPIC,
                     )
                 log = self.topics.log(partition)
@@ -295,7 +295,7 @@ class Broker:
         self._wake([partition for partition, result in results.items() if result[0] is ErrorCode.NONE], now_ms)
 
     def _check_transaction(self, request: Produce, partition: TopicPartition, blocks: Sequence[Block]) -> None:
-        """Let records of a transaction in only where its coordinator knows of them."""
+        """Refuse transactional records for partitions that are not in the open transaction."""
         for block in blocks:
             stamp = block.producer
             if stamp is None or not (stamp.is_transactional or stamp.is_control or request.transactional_id):
@@ -318,9 +318,9 @@ class Broker:
         self.fetch(request, now_ms, answer)
 
     def fetch(self, request: Fetch, now_ms: int, answer: Answer) -> WaitingFetch | None:
-        """Take a fetch; ``answer`` is called once, now or later.
+        """Handle a fetch; ``answer`` is called once, now or later.
 
-        Returns what waits, for ``forget_fetch``; None where it was answered.
+        Returns the waiting fetch, for ``forget_fetch``; None if it was answered.
         """
         response, is_ready = fetched(self.topics.logs, request, self.wall_ms(now_ms))
         if is_ready or request.max_wait_ms <= 0:
@@ -330,19 +330,19 @@ class Broker:
         self._answer(self._fetches.take_surplus(), now_ms)
         return fetch
 
-    def _answer(self, ended: Sequence[Asked], now_ms: int) -> None:
-        """Answer fetches that wait no longer with what there is."""
+    def _answer(self, ended: Sequence[PendingFetch], now_ms: int) -> None:
+        """Respond to ended fetches with the available records."""
         for request, answer in ended:
             answer(fetched(self.topics.logs, request, self.wall_ms(now_ms))[0])
 
     def forget_fetch(self, fetch: WaitingFetch) -> None:
-        """Drop a fetch whose client has gone."""
+        """Drop a fetch whose client has disconnected."""
         self._fetches.finish(fetch)
 
     def _wake(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
         for fetch in self._fetches.waiting(partitions):
             if fetch.asked is None:
-                continue  # Its client has gone with the answer to another.
+                continue  # The response to another fetch has ended its connection.
             request, answer = fetch.asked
             response, is_ready = fetched(self.topics.logs, request, self.wall_ms(now_ms))
             if is_ready:
@@ -366,7 +366,7 @@ class Broker:
     # --- topics -------------------------------------------------------------------------------
 
     def delete_topic(self, name: str, now_ms: int) -> None:
-        """Delete a topic, its records, and what groups have committed for it.
+        """Delete a topic, its records and its committed offsets.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -378,11 +378,11 @@ class Broker:
         self._perform(self.coordinator.forget_topics([name]), now_ms)
 
     def alter_topic(self, name: str, config: Mapping[str, str], now_ms: int) -> None:
-        """Give a topic other settings, all of them.
+        """Replace all settings of a topic.
 
         Raises:
             UnknownTopicError: there is no such topic.
-            BrokerError: a setting is wrong or cannot be altered, or the topic is the broker's own.
+            BrokerError: a setting is wrong or cannot be altered, or the topic is internal.
             OSError: the new settings could not be stored; the old ones stay.
         """
         refuse_internal(name)
@@ -407,20 +407,20 @@ class Broker:
         try:
             self._perform_transaction(effects, now_ms)
         except (OSError, BrokerError) as error:
-            # Nothing has been answered: the decision is not in the log, so it was not made.
+            # No response was sent yet: the decision is not in the log, so it was not made.
             self.transactions.restore(request.transactional_id, before)
             _LOGGER.error("writing %s failed: %s", _TRANSACTIONS_PARTITION.topic, error)
             answer(transaction_refusal(request, error_of(error)[0]))
 
     def _perform_by_itself(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
-        """Perform effects for which nobody waits; what fails is reported, and tried again in its time."""
+        """Perform effects without a request; failures are logged and retried later."""
         try:
             self._perform_transaction(effects, now_ms)
         except (OSError, BrokerError) as error:
             _LOGGER.error("writing %s failed and will be tried again: %s", _TRANSACTIONS_PARTITION.topic, error)
 
     def _perform_transaction(self, effects: Sequence[TransactionEffect], now_ms: int) -> None:
-        """Perform effects in order; those of an ended transaction before the answers that follow."""
+        """Perform effects in order; those of an ended transaction before later responses."""
         for effect in effects:
             match effect:
                 case PersistTransaction(transactional_id, value):
@@ -437,16 +437,16 @@ class Broker:
                     answer(effect.response)
 
     def _end_transaction(self, end: WriteMarkers, now_ms: int) -> None:
-        """Write a transaction's markers; what cannot be written is tried again, for its end is decided."""
+        """Write a transaction's markers; failed ones are retried, because the end is decided."""
         block = marker(end.producer_id, end.epoch, is_commit=end.is_commit, timestamp_ms=self.wall_ms(now_ms))
         is_complete = True
         for partition in end.partitions:
             log = self.topics.logs.get(partition)
             if log is not None and log.damage is not None:
-                # What is there of the transaction is not known: it gets its marker when the log is repaired.
+                # The log is damaged, so the transaction's records are unknown: write the marker after a repair.
                 is_complete = False
                 continue
-            # A topic that was deleted meanwhile needs none; one that has its marker neither.
+            # Deleted topics need no marker, nor do partitions that have it already.
             if log is None or not (log.is_open(end.producer_id) or partition == _OFFSETS_PARTITION):
                 continue
             try:
@@ -464,15 +464,15 @@ class Broker:
         try:
             self._perform_transaction(self.transactions.on_ended(end.transactional_id, now_ms), now_ms)
         except (OSError, BrokerError) as error:
-            # It has ended; after a restart it ends once more, which changes nothing.
+            # It has ended; after a restart it ends again, which changes nothing.
             _LOGGER.error("noting the end of transaction %r failed: %s", end.transactional_id, error)
 
     def write_marker(
         self, partition: TopicPartition, producer_id: int, epoch: int, now_ms: int, *, is_commit: bool
     ) -> ErrorCode:
-        """End a producer's transaction in one partition, whatever the coordinator knows of it (KIP-664).
+        """End a producer's transaction in one partition, regardless of the coordinator's state (KIP-664).
 
-        Nothing is written where none is open.
+        Nothing is written if none is open.
         """
         log = self.topics.logs.get(partition)
         if log is None:
@@ -512,7 +512,7 @@ class Broker:
     def _commit_known(
         self, request: OffsetCommit | TxnOffsetCommit, unknown: Sequence[TopicPartition], now_ms: int, answer: Answer
     ) -> None:
-        """Commit for the other partitions: groups, which keep the offsets, know no topics."""
+        """Commit offsets of existing partitions; groups do not know topics, so unknown ones are refused here."""
         errors = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         known = {partition: offset for partition, offset in request.offsets.items() if partition not in errors}
 
@@ -534,9 +534,9 @@ class Broker:
         return (error, errors) if failure is None else (failure[0], {})
 
     def _perform(self, effects: Sequence[Effect], now_ms: int) -> ErrorText | None:
-        """Append what is to be kept, then answer: a commit is acknowledged only when it is in the log.
+        """Append effects to the log, then respond: a commit is acknowledged only when it is in the log.
 
-        Returns what went wrong, None where nothing did.
+        Returns the error, None on success.
         """
         failure: ErrorText | None = None
         if persists := [effect for effect in effects if isinstance(effect, Persist)]:
@@ -565,7 +565,7 @@ class Broker:
 
     def _append_internal(self, partition: TopicPartition, blocks: Sequence[Block], now_ms: int) -> None:
         log = self._internal_log(partition)
-        # Offsets behind which records are lost would be skipped records: flush these first.
+        # After a power failure a committed offset above the log's end would skip records: flush the records first.
         for unflushed in self._unflushed:
             unflushed.storage.flush()
         self._unflushed.clear()

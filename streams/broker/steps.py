@@ -1,4 +1,4 @@
-"""Work on many blocks in steps: generators that tell after each how many records it was."""
+"""Work on many blocks in steps: generators that yield the number of records of each step."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final, TypeAlias, TypeVar
@@ -7,17 +7,17 @@ from streams.core.records import Block
 
 T = TypeVar("T")
 
-#: Yields the number of records of each step; between two of them others may use the log.
+#: Yields the number of records of each step; the log may be used between steps.
 Steps: TypeAlias = Generator[int, None, T]
-#: What stays of a block.
+#: Returns the remaining records of a block.
 Keep: TypeAlias = Callable[[Block], Block | None]
 
-#: About as many records are worked on at once: five to fifteen milliseconds.
+#: Records per step, about; five to fifteen milliseconds.
 STEP_RECORDS: Final = 4_096
 
 
 def whole(steps: Steps[T]) -> T:
-    """Take all steps at once, and return what comes of them."""
+    """Run all steps at once and return the result."""
     while True:
         try:
             next(steps)
@@ -27,7 +27,7 @@ def whole(steps: Steps[T]) -> T:
 
 
 def portions(blocks: Iterable[Block]) -> Iterator[list[Block]]:
-    """Split blocks into portions of at least ``STEP_RECORDS`` records, but for the last; one block may have more."""
+    """Group blocks into portions of at least ``STEP_RECORDS`` records; only the last may have fewer."""
     portion: list[Block] = []
     count = 0
     for block in blocks:

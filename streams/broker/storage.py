@@ -1,6 +1,6 @@
-"""What a log needs from the place where its records lie.
+"""The interface between a log and the storage of its records.
 
-A few verbs, so that users can bring their own: an object with them is a storage, and a
+A few methods, so that users can write their own: an object with them is a storage, and a
 factory makes one per partition.  Storages number records and know nothing of topics,
 limits or time; ``log`` above them does.  They are called under the broker's lock, never
 by two threads at once.
@@ -15,13 +15,13 @@ from streams.broker.steps import Keep, Steps
 from streams.core.records import Block, ProducerStamp, TopicPartition
 from streams.protocol.markers import is_commit_marker
 
-#: Bytes that a record costs beside key, value and headers, at least (record batch v2).
+#: Minimum overhead of a record in bytes, in addition to key, value and headers (record batch v2).
 RECORD_OVERHEAD = 7
 _SCAN_RECORDS = 50_000
 
 
 class LogExtent(NamedTuple):
-    """A stretch of a log that retention drops as a whole: a segment, or a chunk in memory."""
+    """A part of a log that retention drops as a whole: a segment, or a chunk in memory."""
 
     base_offset: int
     end_offset: int
@@ -45,9 +45,9 @@ class LogStorage(Protocol):
     def append(self, block: Block) -> int:
         """Add the records, whatever their ``offsets`` say, and return the offset of the first.
 
-        All or nothing: after an ``OSError`` none of them is there.  The columns may be kept
-        as they are; who appends does not change them afterwards.  A block's ``producer`` is
-        kept with it.
+        All or nothing: after an ``OSError`` none of them is stored.  The columns may be kept
+        without a copy; the caller does not change them afterwards.  A block's ``producer`` is
+        stored with it.
         """
         ...
 
@@ -56,9 +56,9 @@ class LogStorage(Protocol):
         ...
 
     def truncate_before(self, offset: int) -> None:
-        """Make ``offset`` the start; what lies below may be freed now or later.
+        """Make ``offset`` the start; records below may be freed now or later.
 
-        Behind the end it empties the log, whose next record gets that offset.
+        An offset above the end empties the log, whose next record gets that offset.
         """
         ...
 
@@ -67,25 +67,25 @@ class LogStorage(Protocol):
         ...
 
     def extents(self) -> Sequence[LogExtent]:
-        """Return what can be dropped as a whole, in offset order."""
+        """Return the extents in offset order."""
         ...
 
     def flush(self) -> None:
-        """Make what was appended durable, as far as the storage's policy asks for it."""
+        """Make appended records durable, if the storage's policy requires it."""
         ...
 
     def close(self) -> None:
-        """Give up files and memory; the records stay where they are durable."""
+        """Release files and memory; durable records stay."""
         ...
 
     def delete(self) -> None:
-        """Close, and remove the records for good."""
+        """Close, and delete the records."""
         ...
 
 
 @runtime_checkable
 class CompactableStorage(LogStorage, Protocol):
-    """A storage whose records can be thinned out in place."""
+    """A storage that can be compacted."""
 
     @property
     def sealed_offset(self) -> int:
@@ -93,7 +93,7 @@ class CompactableStorage(LogStorage, Protocol):
         ...
 
     def compact(self, upto: int, keep: Callable[[Block], Block | None]) -> int:
-        """Replace every block below ``upto`` by what ``keep`` leaves of it, offsets unchanged.
+        """Replace every block below ``upto`` by the result of ``keep``, offsets unchanged.
 
         Returns the number of records left below ``upto``.  ``keep`` sees blocks in offset
         order, none of them reaching beyond ``upto``.
@@ -103,33 +103,33 @@ class CompactableStorage(LogStorage, Protocol):
 
 @runtime_checkable
 class GradualStorage(CompactableStorage, Protocol):
-    """A storage that is thinned out in steps, so that nobody waits for the whole."""
+    """A storage that is compacted in steps, so that requests need not wait for a whole pass."""
 
     def compaction(self, upto: int, keep: Keep) -> Steps[int]:
-        """As ``compact``; between two steps records may be read, appended, and deleted at the start."""
+        """Compact as ``compact``; between steps records may be read, appended, and deleted at the start."""
         ...
 
 
 @runtime_checkable
 class SealableStorage(CompactableStorage, Protocol):
-    """A storage in files, of which the one being written is not compacted."""
+    """A storage in segments, whose active one is not compacted."""
 
     def seal(self, *, is_due: bool) -> None:
-        """Begin a new file where that is due, or where the one being written is large."""
+        """Seal the active segment if that is due or it is large."""
         ...
 
 
 @runtime_checkable
 class ConfigurableStorage(LogStorage, Protocol):
-    """A storage that some of a topic's settings are for."""
+    """A storage that uses some of a topic's settings."""
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Take settings as they are from now on, with Kafka's names; those not given have their defaults."""
+        """Apply new settings, with Kafka's names; absent ones have their defaults."""
         ...
 
 
 class Stamped(NamedTuple):
-    """Records of one producer that follow each other in a log; ``is_commit`` says it of a marker."""
+    """Consecutive records of one producer in a log; ``is_commit`` is for markers."""
 
     stamp: ProducerStamp
     offset: int
@@ -138,7 +138,7 @@ class Stamped(NamedTuple):
 
     @classmethod
     def of(cls, block: Block, offset: int) -> "Stamped | None":
-        """Return what a block at an offset says of its producer, None if it does not name one."""
+        """Return the stamp of a block at an offset, None without a producer."""
         stamp = block.producer
         if stamp is None:
             return None
@@ -147,15 +147,15 @@ class Stamped(NamedTuple):
 
 @runtime_checkable
 class StampedStorage(LogStorage, Protocol):
-    """A storage that tells who wrote its records without reading these."""
+    """A storage that returns the stamps of producers without reading all records."""
 
     def stamped(self) -> Iterator[Stamped]:
-        """Yield what producers have written, in offset order."""
+        """Yield the stamps of producers, in offset order."""
         ...
 
 
 def stamps_of(storage: LogStorage) -> Iterator[Stamped]:
-    """Yield what producers have written to a log, in offset order."""
+    """Yield the stamps of producers in a log, in offset order."""
     if isinstance(storage, StampedStorage):
         yield from storage.stamped()
         return
@@ -170,9 +170,9 @@ def stamps_of(storage: LogStorage) -> Iterator[Stamped]:
 
 @frozen
 class StorageContext:
-    """What a factory is told: the partition, and the topic's configuration with Kafka's names.
+    """The argument of a storage factory: the partition, and the topic's configuration with Kafka's names.
 
-    ``is_known``: there was the partition before, so its records are to be there.
+    ``is_known``: the partition existed before, so its records must exist.
     """
 
     partition: TopicPartition
@@ -184,9 +184,9 @@ StorageFactory: TypeAlias = Callable[[StorageContext], LogStorage]
 
 
 def continues(first: ProducerStamp | None, distance: int, following: ProducerStamp | None) -> bool:
-    """Return whether records may stand in one block with those that began ``distance`` offsets before.
+    """Return whether records continue a block that started ``distance`` offsets before.
 
-    They may where the same producer went on numbering them; the end of a transaction stands alone.
+    They do if the same producer's sequence continues; a transaction marker always has its own block.
     """
     if first is None or following is None:
         return first is following
@@ -196,12 +196,12 @@ def continues(first: ProducerStamp | None, distance: int, following: ProducerSta
 
 
 def advanced(stamp: ProducerStamp, distance: int) -> ProducerStamp:
-    """Return the stamp of the record that lies ``distance`` offsets behind the stamp's own."""
+    """Return the stamp of the record ``distance`` offsets after the stamp's own."""
     return stamp if stamp.sequence < 0 or not distance else stamp._replace(sequence=stamp.sequence + distance)
 
 
 def picked(block: Block, indexes: Sequence[int]) -> Block:
-    """Return a block of the records with these indexes, at least one, under their offsets."""
+    """Return a block of the records with these indexes, at least one, with their offsets."""
     distance = block.offsets[indexes[0]] - block.offsets[0]
     return Block(
         [block.keys[index] for index in indexes],
@@ -225,9 +225,9 @@ def payload_size(block: Block) -> int:
 
 
 def column_size(column: Sequence[bytes | None]) -> int:
-    """Return the bytes of a column, nulls counting nothing."""
+    """Return the size of a column in bytes; nulls count as 0."""
     try:
         return sum(map(len, column))  # type: ignore[arg-type]
     except TypeError:
-        # The usual column has no null, or nothing else; only a mixed one pays for the second look.
+        # Most columns have no nulls or only nulls; only a mixed one needs the second pass.
         return sum(len(item) for item in column if item is not None)

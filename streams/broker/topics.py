@@ -1,8 +1,8 @@
-"""Topics of a broker: made, grown, deleted, and found again after a restart.
+"""Topics of a broker: creation, growth, deletion, and loading after a restart.
 
-Holds the logs of all partitions; the service above answers requests from it.  With a data
-directory the topics' names, partition counts, settings and storages are in one file that
-is replaced as a whole.
+Holds the logs of all partitions for the service above.  With a data
+directory, the topics' names, partition counts, settings and storages are in one file that
+is replaced atomically.
 """
 
 import logging
@@ -33,24 +33,24 @@ from streams.protocol.messages import ErrorCode
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Where the records of a topic lie: in memory, in files, or in a storage of the user's.
+#: Storage of a topic's records: in memory, in files, or user-defined.
 StorageChoice: TypeAlias = Literal["array", "linked", "file"] | StorageFactory
 
 #: The log of committed offsets and group metadata.
 OFFSETS_TOPIC = "__consumer_offsets"
-#: The log of transactional ids and what became of their transactions.
+#: The log of transactional ids and the states of their transactions.
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-#: What a data directory holds: what the topics are, and a folder for each of their partitions.
+#: Content of a data directory: the topics file, and the parent folder of the partitions.
 TOPICS_FILE = "topics.json"
 LOGS_FOLDER = "logs"
 
 
 @frozen
 class Storages:
-    """Which storage a topic gets, and what else of it is the user's own code.
+    """The storages of topics, and other user-defined parts of them.
 
     ``default`` serves topics that ``by_topic`` does not name; ``data_dir`` is needed for
     files, with their ``fsync`` policy.  ``serializations`` and ``partitioners`` are by topic.
@@ -69,11 +69,11 @@ class Storages:
         return None if self.data_dir is None else file_storage(self.data_dir / LOGS_FOLDER, self.fsync)
 
     def choice(self, topic: str) -> StorageChoice:
-        """Return what is configured for a topic."""
+        """Return the configured storage of a topic."""
         return self.by_topic.get(topic, self.default)
 
     def factory(self, topic: str, choice: StorageChoice) -> StorageFactory:
-        """Return what makes the storages of a topic.
+        """Return the storage factory of a topic.
 
         Raises:
             ConfigError: files without a data directory, or no such storage.
@@ -97,8 +97,8 @@ class Storages:
 class TopicLogs:
     """A topic and the logs of its partitions.
 
-    ``serialization`` None: blocks in memory, record batches in files.  ``partitioner`` is the
-    function of a topic with that strategy.
+    ``serialization`` None: blocks in memory, record batches in files.  ``partitioner`` is the user-defined
+    function of a topic with a custom strategy.
     """
 
     name: str
@@ -107,25 +107,25 @@ class TopicLogs:
     serialization: Serialization | None = None
     partitioner: Partitioner | None = None
     logs: list[PartitionLog] = field(factory=list)
-    #: Tells it from another one that had its name before (KIP-516).
+    #: Distinguishes the topic from earlier ones of the same name (KIP-516).
     topic_id: bytes = field(factory=lambda: uuid.uuid4().bytes)
 
     @property
     def is_internal(self) -> bool:
-        """True for the broker's own topics."""
+        """Whether the topic is internal."""
         return self.name in INTERNAL_TOPICS
 
     @property
     def storage_name(self) -> str:
-        """Name of the storage, "custom" for a factory of the user's."""
+        """Name of the storage, "custom" for a user-defined factory."""
         return "custom" if callable(self.storage) else self.storage
 
     def described(self) -> dict[str, str]:
-        """Return the settings that are in effect."""
+        """Return the effective settings."""
         return self.config.described() | {STORAGE: self.storage_name}
 
     def shown(self) -> dict[str, str]:
-        """Return the settings that are in effect, and those of Kafka's that have none here."""
+        """Return the effective settings, and those of Kafka's that have no effect here."""
         return self.config.shown() | {STORAGE: self.storage_name}
 
 
@@ -137,7 +137,7 @@ class Topics:
     by_name: dict[str, TopicLogs] = field(factory=dict, init=False)
     logs: dict[TopicPartition, PartitionLog] = field(factory=dict, init=False)
     _is_deferred: bool = field(default=False, init=False)
-    #: Ids of topics whose deletion has begun: their folders may go.
+    #: Ids of topics whose deletion has begun: their folders may be deleted.
     _deleting: set[str] = field(factory=set, init=False)
 
     def log(self, partition: TopicPartition) -> PartitionLog:
@@ -181,12 +181,12 @@ class Topics:
     ) -> TopicLogs:
         """Create a topic.
 
-        Objects of the user's that are not given are those that the broker was given for its name.
+        User-defined objects default to those registered with the broker for its name.
 
         Raises:
             BrokerError: its name is taken or illegal, the count is below 1, a setting is wrong, or
                 the user's storage failed; the topic does not exist then.
-            ConfigError: its storage cannot be had, or its partitioner was not given.
+            ConfigError: its storage is not available, or its partitioner was not given.
             OSError: its storage failed; the topic does not exist then.
         """
         topic = self._new(name, partitions, config, storage, serialization, partitioner)
@@ -202,7 +202,7 @@ class Topics:
         return topic
 
     def by_id(self) -> dict[bytes, TopicLogs]:
-        """Return the topics by their ids."""
+        """Return the topics by id."""
         return {topic.topic_id: topic for topic in self}
 
     def logs_of(self, name: str) -> Sequence[PartitionLog]:
@@ -212,7 +212,7 @@ class Topics:
 
     @contextmanager
     def creating(self) -> Iterator[None]:
-        """Write the topics' file once for all topics that are created meanwhile.
+        """Write the topics file once for all topics created within the context.
 
         Raises:
             OSError: it could not be written; none of them exists then.
@@ -233,10 +233,10 @@ class Topics:
                 raise
 
     def check_new(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> TopicLogs:
-        """See whether a topic could be created, and return it as it would be, without partitions.
+        """Validate a new topic, and return it without partitions.
 
         Raises:
-            BrokerError, ConfigError: as ``create``, but for what its storage might say.
+            BrokerError, ConfigError: as ``create``, except for errors of its storage.
         """
         return self._new(name, partitions, config, None, None, None)
 
@@ -249,10 +249,10 @@ class Topics:
         serialization: Serialization | None,
         partitioner: Partitioner | None,
     ) -> TopicLogs:
-        """Return a topic without partitions, which nobody knows yet."""
+        """Return a new topic without partitions, not registered yet."""
         check_name(name)
         if name in self.by_name:
-            # Scripts around Kafka's tools look for its very words.
+            # Scripts around Kafka's tools match this exact message.
             raise BrokerError(f"Topic {name!r} already exists.", code=ErrorCode.TOPIC_ALREADY_EXISTS)
         if partitions < 1:
             raise BrokerError(
@@ -289,7 +289,7 @@ class Topics:
             raise
 
     def check_growth(self, name: str, partitions: int) -> TopicLogs:
-        """Return a topic that may have so many partitions instead of those that it has.
+        """Check a new partition count, and return the topic.
 
         Raises:
             UnknownTopicError, BrokerError: as ``add_partitions``.
@@ -306,11 +306,11 @@ class Topics:
         return topic
 
     def alter(self, name: str, config: Mapping[str, str]) -> None:
-        """Give a topic other settings, all of them; what is not given has its default from now on.
+        """Replace all settings of a topic; absent ones get their defaults.
 
         Raises:
             UnknownTopicError: there is no such topic.
-            BrokerError: a setting is wrong, or is one that a topic has for life.
+            BrokerError: a setting is wrong or cannot be altered.
         """
         topic = self.topic(name)
         before, parsed = topic.config, parse_config(config)
@@ -333,7 +333,7 @@ class Topics:
                 log.storage.configure(parsed.given)
 
     def delete(self, name: str) -> list[TopicPartition]:
-        """Delete a topic with its records; return the partitions that are gone.
+        """Delete a topic with its records; return its partitions.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -346,7 +346,7 @@ class Topics:
         del self.by_name[name]
         self._deleting.add(topic_id)
         try:
-            # The name goes first: what is left of the files when the broker is killed goes when it opens again.
+            # Remove the name first: files left by a crash are deleted on the next open.
             self._save()
         except OSError:
             self.by_name[name] = topic
@@ -366,7 +366,7 @@ class Topics:
         _each(self.logs.values(), lambda log: log.storage.close())
 
     def reopened(self) -> "Topics":
-        """Return these topics as a restarted broker finds them: the storages, and nothing that was in memory."""
+        """Return these topics as after a restart: the same storages, no other state in memory."""
         found = Topics(self.storages)
         for topic in self:
             again = evolve(topic, logs=[])
@@ -375,7 +375,7 @@ class Topics:
             found.by_name[topic.name] = again
         return found
 
-    # --- the topics' file -------------------------------------------------------------------
+    # --- the topics file --------------------------------------------------------------------
 
     def load(self) -> None:
         """Open the topics that the data directory holds; nothing without one.
@@ -406,7 +406,7 @@ class Topics:
             self._describe_folders(topic)
 
     def _found(self, topic: TopicLogs, partition: TopicPartition) -> LogStorage:
-        """Return the storage of a partition that there was before, one that refuses everything if it is damaged."""
+        """Open the storage of an existing partition; a damaged one becomes a ``DamagedStorage``."""
         folder = self._folder(topic, partition)
         try:
             if folder is not None:
@@ -417,10 +417,10 @@ class Topics:
             return DamagedStorage(error)
 
     def check_sound(self, *, tolerates: bool) -> None:
-        """See that no partition is offline; with ``tolerates`` only those of the broker's own topics count.
+        """Check that no partition is offline; with ``tolerates`` only those of internal topics count.
 
         Raises:
-            DamagedLogError: one is; the others are named in a note.
+            DamagedLogError: a partition is offline; the others are named in a note of the exception.
         """
         offline = [log for log in self.logs.values() if log.damage is not None]
         fatal = [log for log in offline if not tolerates or log.partition.topic in INTERNAL_TOPICS]
@@ -435,7 +435,7 @@ class Topics:
         return data_dir / LOGS_FOLDER / str(partition) if data_dir is not None and topic.storage == "file" else None
 
     def _describe_folders(self, topic: TopicLogs) -> None:
-        """Note beside the records of each partition what its topic is."""
+        """Write the topic's metadata to the folder of each partition."""
         for log in topic.logs:
             folder = self._folder(topic, log.partition)
             if folder is not None and not isinstance(log.storage, DamagedStorage):
@@ -454,7 +454,7 @@ class Topics:
 
     def _stored_serialization(self, name: str, stored: str | None) -> Serialization | None:
         if stored is None:
-            # Records are there already: a codec that was not there when they were written cannot read them.
+            # Existing records were written without this codec, so it cannot read them.
             return None
         serialization = self.storages.serializations.get(name)
         if serialization is None:
@@ -531,7 +531,7 @@ class Topics:
 
 
 def _entry(topic: TopicLogs) -> Entry:
-    """Return what is stored of a topic."""
+    """Return the topics file's entry of a topic."""
     return {
         "partitions": len(topic.logs),
         "config": dict(topic.config.given),
@@ -546,7 +546,7 @@ def _named(storage: str) -> StorageChoice | None:
 
 
 def _partitioner(topic: TopicLogs, given: Partitioner | None) -> Partitioner | None:
-    """Return the partitioner of a topic whose strategy is the user's own."""
+    """Return the partitioner of a topic with a custom strategy."""
     if topic.config.partitioner != "custom":
         if given is not None:
             raise ConfigError(
@@ -563,7 +563,7 @@ def _partitioner(topic: TopicLogs, given: Partitioner | None) -> Partitioner | N
 
 
 def _each(logs: Iterable[PartitionLog], act: Callable[[PartitionLog], None]) -> None:
-    """Act on every log, whichever fails, and raise the first failure at the end."""
+    """Apply a function to every log, and raise the first failure at the end."""
     failure: Exception | None = None
     for log in logs:
         try:
@@ -575,7 +575,7 @@ def _each(logs: Iterable[PartitionLog], act: Callable[[PartitionLog], None]) -> 
 
 
 def check_name(name: str) -> None:
-    """Refuse names that Kafka refuses.
+    """Refuse topic names that Kafka refuses.
 
     Raises:
         BrokerError: the name is illegal (``INVALID_TOPIC``).

@@ -1,4 +1,4 @@
-"""Records of the ``__transaction_state`` log, in Kafka's bytes (TransactionLogKey and -Value v0).  Pure."""
+"""Records of the ``__transaction_state`` log, in Kafka's format (TransactionLogKey, TransactionLogValue v0).  Pure."""
 
 from itertools import groupby
 from typing import Any, Protocol
@@ -7,9 +7,9 @@ from streams.core.records import TopicPartition
 from streams.group import Reader, Writer
 
 _VERSION = 0
-#: Version of the key of our own record about producer ids; others do not know it and pass over it.
+#: Key version of our own record about producer ids; other readers skip unknown versions.
 _PRODUCER_IDS_VERSION = 1_000
-#: States by their number in the log.
+#: Transaction states by their number in the log.
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
 
@@ -19,7 +19,7 @@ class _State(Protocol):
 
 
 class _Metadata(Protocol):
-    """What is written of a transactional id."""
+    """The stored state of a transactional id."""
 
     @property
     def producer_id(self) -> int: ...
@@ -38,7 +38,7 @@ class _Metadata(Protocol):
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    """Return the key under which a transactional id is kept."""
+    """Return the key of a transactional id."""
     return Writer().int16(_VERSION).string(transactional_id).finish()
 
 
@@ -57,7 +57,7 @@ def transaction_value(known: _Metadata) -> bytes:
 
 
 def read_transaction(key: bytes, value: bytes | None) -> tuple[str, dict[str, Any] | None] | None:
-    """Return a transactional id and its fields (None = deleted); None for keys of another version."""
+    """Return a transactional id and its fields (None = deleted); None for other key versions."""
     reader = Reader(key)
     if reader.int16() != _VERSION:
         return None
@@ -82,17 +82,17 @@ def read_transaction(key: bytes, value: bytes | None) -> tuple[str, dict[str, An
 
 
 def producer_ids_key() -> bytes:
-    """Return the key under which the producer ids that were given are noted."""
+    """Return the key of the record about assigned producer ids."""
     return Writer().int16(_PRODUCER_IDS_VERSION).finish()
 
 
 def producer_ids_value(below: int) -> bytes:
-    """Return the note that all producer ids below one may have been given."""
+    """Return a value saying that all producer ids below this one may be assigned."""
     return Writer().int64(below).finish()
 
 
 def read_producer_ids(key: bytes, value: bytes | None) -> int:
-    """Return the lowest producer id that was surely not given, 0 for other records."""
+    """Return the lowest unassigned producer id, 0 for other records."""
     if value is None or Reader(key).int16() != _PRODUCER_IDS_VERSION:
         return 0
     return Reader(value).int64()

@@ -1,8 +1,8 @@
-"""The coordinator of transactions: producer ids, epochs, and the two steps of an end (KIP-98, KIP-890).
+"""The transaction coordinator: producer ids, epochs, and two-phase ends (KIP-98, KIP-890).
 
-Requests and the time go in, effects come out; whoever drives it appends to the log
-``__transaction_state`` before anything is answered, and writes the markers.  A transaction's end is
-decided when its preparation is in that log: from there it is carried out, after a restart too.
+Requests and the time go in, effects come out; the caller appends to the log
+``__transaction_state`` before it responds, and writes the markers.  A transaction's end is
+decided once its prepared state is in that log: it is then completed, even after a restart.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,13 +28,13 @@ from streams.protocol.messages import (
     Response,
 )
 
-#: The highest epoch; behind it a new producer id is given.
+#: The highest epoch; after it the producer gets a new id.
 _LAST_EPOCH = 32_766
-#: So many producer ids are noted as given at once.
+#: Producer ids that are reserved in the log at once.
 _PRODUCER_ID_BLOCK = 1_000
-#: Nobody is given a producer id from here on.
+#: Exclusive upper bound of producer ids.
 _NEVER_GIVEN = 1 << 62
-#: Pause before markers that could not be written are tried again.
+#: Delay in milliseconds before failed markers are retried.
 _RETRY_MS = 100
 
 
@@ -59,13 +59,13 @@ _LEGAL_NEXT: Mapping[TransactionState, frozenset[TransactionState]] = {
     _S.COMPLETE_ABORT: frozenset({_S.ONGOING, _S.EMPTY, _S.COMPLETE_ABORT}),
 }
 _PREPARED = {_S.PREPARE_COMMIT, _S.PREPARE_ABORT}
-#: States in which an end has been decided, by whether it was a commit.
+#: States in which an end is decided; the value is whether it is a commit.
 _ENDED = {True: {_S.PREPARE_COMMIT, _S.COMPLETE_COMMIT}, False: {_S.PREPARE_ABORT, _S.COMPLETE_ABORT}}
 
 
 @frozen
 class TransactionConfig:
-    """Bounds of transactions (Kafka's ``transaction.max.timeout.ms``, ``transactional.id.expiration.ms``)."""
+    """Settings of transactions (Kafka's ``transaction.max.timeout.ms``, ``transactional.id.expiration.ms``)."""
 
     max_timeout_ms: int = field(default=900_000, validator=ge(1))
     id_expiration_ms: int = field(default=604_800_000, validator=ge(1))
@@ -73,7 +73,7 @@ class TransactionConfig:
 
 @frozen
 class TransactionMetadata:
-    """What is known of one transactional id; a change is a new value, so that a failed write changes nothing."""
+    """The state of one transactional id; immutable, so that a failed write changes nothing."""
 
     transactional_id: str
     producer_id: int
@@ -83,13 +83,13 @@ class TransactionMetadata:
     partitions: tuple[TopicPartition, ...] = ()
     started_ms: int = -1
     updated_ms: int = -1
-    #: The epoch before the one that its own producer asked for last: it may ask again (KIP-360).
+    #: The epoch before the last bump by its own producer, which may retry the bump (KIP-360).
     last_epoch: int = -1
 
 
 @frozen
 class AnswerRequest:
-    """Answer the request that came with this token."""
+    """Respond to the request with this token."""
 
     token: object
     response: Response
@@ -97,7 +97,7 @@ class AnswerRequest:
 
 @frozen
 class PersistTransaction:
-    """Append to ``__transaction_state`` before any answer that follows; None deletes the id."""
+    """Append to ``__transaction_state`` before any later response; None deletes the id."""
 
     transactional_id: str
     value: bytes | None
@@ -105,14 +105,14 @@ class PersistTransaction:
 
 @frozen
 class PersistProducerIds:
-    """Append to ``__transaction_state`` that all producer ids below one may have been given."""
+    """Append to ``__transaction_state`` that all producer ids below this one may be assigned."""
 
     below: int
 
 
 @frozen
 class WriteMarkers:
-    """End a producer's transaction in these partitions, then call ``on_ended`` or ``on_end_failed``."""
+    """Write markers to these partitions, then call ``on_ended`` or ``on_end_failed``."""
 
     transactional_id: str
     producer_id: int
@@ -129,28 +129,28 @@ CoordinatedRequest: TypeAlias = InitProducerId | AddPartitionsToTxn | AddOffsets
 class TransactionCoordinator:
     """All transactional ids of one broker.
 
-    ``offsets_partition`` says where a group's committed offsets are kept: a transaction that
-    commits some has that partition too.
+    ``offsets_partition`` returns the partition of a group's committed offsets: a transaction that
+    commits offsets includes it.
 
-    A request's effects are to be performed in order.  If a ``PersistTransaction`` fails the rest
-    is dropped, ``restore`` brings back what was before, and the request is refused.
+    A request's effects must be performed in order.  If a ``PersistTransaction`` fails, the rest
+    is dropped, ``restore`` reverts the change, and the request is refused.
     """
 
     offsets_partition: Callable[[str], TopicPartition]
     config: TransactionConfig = field(factory=TransactionConfig)
-    #: Tells of a producer id whether somebody writes with it, be it that nobody was given it: then nobody is.
+    #: Whether a log has records of a producer id; such ids are never assigned.
     is_taken: Callable[[int], bool] = lambda _: False
     _known: dict[str, TransactionMetadata] = field(factory=dict)
     _next_producer_id: int = 0
-    #: Ids below this are noted in the log as given: after a restart nobody gets one of them again.
+    #: Ids below this are reserved in the log: they are not assigned again after a restart.
     _noted_below: int = 0
     _timers: Timers[str] = field(factory=Timers)
     _effects: list[TransactionEffect] = field(factory=list)
 
-    # --- what drives it -------------------------------------------------------------------
+    # --- called by the service ------------------------------------------------------------
 
     def handle(self, request: CoordinatedRequest, now_ms: int, token: object) -> list[TransactionEffect]:
-        """Take a request."""
+        """Handle a request."""
         match request:
             case InitProducerId(transactional_id=None):
                 self._answer(token, InitProducerIdResponse(ErrorCode.NONE, self._new_producer_id(), 0))
@@ -167,7 +167,7 @@ class TransactionCoordinator:
         return self._take_effects()
 
     def on_ended(self, transactional_id: str, now_ms: int) -> list[TransactionEffect]:
-        """The markers are written: the transaction is over."""
+        """Complete a transaction whose markers are written."""
         known = self._known[transactional_id]
         is_commit = known.state is _S.PREPARE_COMMIT
         state = _S.COMPLETE_COMMIT if is_commit else _S.COMPLETE_ABORT
@@ -176,7 +176,7 @@ class TransactionCoordinator:
         return self._take_effects()
 
     def on_end_failed(self, transactional_id: str, now_ms: int) -> None:
-        """The markers could not all be written: they are tried again."""
+        """Schedule a retry of markers that could not be written."""
         self._timers.set(transactional_id, now_ms + _RETRY_MS)
 
     def next_deadline_ms(self) -> int | None:
@@ -184,20 +184,20 @@ class TransactionCoordinator:
         return self._timers.next_ms()
 
     def tick(self, now_ms: int) -> list[TransactionEffect]:
-        """Abort what has been open too long, and go on with ends that could not be carried out."""
+        """Abort transactions that have timed out, and retry ends that failed."""
         while (transactional_id := self._timers.pop_due(now_ms)) is not None:
             known = self._known.get(transactional_id)
             if known is None:
                 continue
             if known.state is _S.ONGOING:
-                # Its producer is fenced: what it still sends of this transaction must not count.
+                # Fence its producer: later records of this transaction must be refused.
                 self._prepare(_next_epoch(known), is_commit=False, now_ms=now_ms)
             elif known.state in _PREPARED:
                 self._write_markers(known)
         return self._take_effects()
 
     def expire(self, now_ms: int) -> list[TransactionEffect]:
-        """Forget transactional ids that have not been used for long."""
+        """Delete transactional ids that have expired."""
         for known in list(self._known.values()):
             is_idle = known.state is not _S.ONGOING and known.state not in _PREPARED
             if is_idle and known.updated_ms < now_ms - self.config.id_expiration_ms:
@@ -206,10 +206,10 @@ class TransactionCoordinator:
         return self._take_effects()
 
     def load(self, records: Iterable[tuple[bytes, bytes | None]], now_ms: int) -> list[TransactionEffect]:
-        """Learn from the log what was; ends that were decided are carried out, open ones get their time again."""
+        """Load the log: decided ends are completed, and timeouts of open transactions restart."""
         for key, value in records:
             noted = read_producer_ids(key, value)
-            # No broker gives out so many: it had learned of an id that was made up.
+            # No broker assigns that many: a client had sent an invented id.
             self._next_producer_id = max(self._next_producer_id, noted if noted < _NEVER_GIVEN else 0)
             read = read_transaction(key, value)
             if read is None:
@@ -230,8 +230,8 @@ class TransactionCoordinator:
         return self._take_effects()
 
     def restore(self, transactional_id: str | None, before: TransactionMetadata | None) -> None:
-        """Bring back what was known before a change that could not be written."""
-        # The note of producer ids may be what failed: it is written again with the next one.
+        """Revert a change that could not be written."""
+        # The record about producer ids may have failed: write it again with the next id.
         self._noted_below = min(self._noted_below, self._next_producer_id)
         if transactional_id is None:
             return
@@ -241,15 +241,15 @@ class TransactionCoordinator:
             self._known[transactional_id] = before
 
     def known(self, transactional_id: str | None) -> TransactionMetadata | None:
-        """Return what is known of a transactional id."""
+        """Return the state of a transactional id."""
         return None if transactional_id is None else self._known.get(transactional_id)
 
     def all_known(self) -> Iterable[TransactionMetadata]:
-        """Return what is known of every transactional id."""
+        """Return the states of all transactional ids."""
         return tuple(self._known.values())
 
     def check_write(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> ErrorCode:
-        """Return why a producer may not write to a partition in its transaction."""
+        """Return the error for a producer that may not write to a partition in its transaction."""
         known = self._known.get(transactional_id)
         if known is None or known.producer_id != producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -279,7 +279,7 @@ class TransactionCoordinator:
         elif request.producer_id >= 0 and known.epoch != request.producer_epoch:
             self._answer(token, InitProducerIdResponse(ErrorCode.PRODUCER_FENCED))
         elif known.state is _S.ONGOING:
-            # The earlier owner is fenced and its transaction undone first; the new one asks again.
+            # Fence the earlier owner and abort its transaction first; the new owner retries.
             self._prepare(_next_epoch(known), is_commit=False, now_ms=now_ms)
             self._answer(token, InitProducerIdResponse(ErrorCode.CONCURRENT_TRANSACTIONS))
         elif known.state in _PREPARED:
@@ -327,7 +327,7 @@ class TransactionCoordinator:
         elif known.epoch != request.producer_epoch:
             error = ErrorCode.NONE if self._is_repeated(known, request) else ErrorCode.PRODUCER_FENCED
         elif known.state is _S.ONGOING:
-            # The producer goes on in the next epoch, so that whatever of this one is late is refused (KIP-890).
+            # The producer continues with the next epoch, so that late requests of this one are refused (KIP-890).
             following = self._renewed(known) if request.bumps_epoch else known
             self._prepare(following, is_commit=request.is_commit, now_ms=now_ms)
             known = self._known[request.transactional_id]
@@ -343,7 +343,7 @@ class TransactionCoordinator:
             self._answer(token, EndTxnResponse(error))
 
     def _is_repeated(self, known: TransactionMetadata, request: EndTxn) -> bool:
-        """Whether a request asks again for the end that it has brought about, whose answer was lost."""
+        """Whether a request is a retry of the end that has just completed, because its response was lost."""
         if known.state not in _ENDED[request.is_commit]:
             return False
         if known.producer_id == request.producer_id:
@@ -366,7 +366,7 @@ class TransactionCoordinator:
             WriteMarkers(
                 known.transactional_id,
                 owner.producer_id,
-                # Logs refuse the epoch that ends here as soon as its marker is written.
+                # Logs refuse this epoch as soon as its marker is written.
                 known.epoch if owner is known else owner.epoch,
                 known.partitions,
                 known.state is _S.PREPARE_COMMIT,
@@ -381,7 +381,7 @@ class TransactionCoordinator:
         self._effects.append(PersistTransaction(known.transactional_id, transaction_value(known)))
 
     def _renewed(self, known: TransactionMetadata) -> TransactionMetadata:
-        """Return the identity of the next transaction: the next epoch, or a new id behind the last one."""
+        """Return the identity for the next transaction: the next epoch, or a new id after the last epoch."""
         if known.epoch < _LAST_EPOCH:
             return evolve(known, epoch=known.epoch + 1)
         return evolve(known, producer_id=self._new_producer_id(), epoch=0)
@@ -405,10 +405,10 @@ class TransactionCoordinator:
 
 
 def _next_epoch(known: TransactionMetadata) -> TransactionMetadata:
-    """Return the same with an epoch that fences its owner; one above the last is still to be had for that."""
+    """Return the state with a bumped epoch that fences its owner; the highest epoch is reserved for fencing."""
     return evolve(known, epoch=known.epoch + 1)
 
 
 def _is_asked_again(known: TransactionMetadata, request: InitProducerId) -> bool:
-    """Whether a producer that got its next epoch asks for it again: the answer was lost (KIP-360)."""
+    """Whether a producer retries its last epoch bump, because the response was lost (KIP-360)."""
     return known.state is _S.EMPTY and 0 <= known.last_epoch == request.producer_epoch and request.producer_id >= 0

@@ -1,9 +1,9 @@
 """The broker over TCP: Kafka's protocol for clients in other processes and other languages.
 
-``server`` listens, in a thread with a loop of its own; a ``connection`` takes frames and answers them in order;
-``requests`` says which answer belongs to which request, with ``records`` for those that are hot and
-``administration`` for those of which the machine has no message; ``authentication`` and ``users`` know who
-may come in.  The machine itself is the one that clients in this process talk to.
+``server`` listens, in a thread with its own event loop; a ``connection`` reads frames and responds in order;
+``requests`` translates between frames and the broker's messages;
+``authentication`` and ``users`` check
+credentials.  The broker is the same one that clients in this process use.
 """
 
 from streams.broker.limits import Limits

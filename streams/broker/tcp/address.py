@@ -1,16 +1,16 @@
-"""HOST:PORT, as users write it."""
+"""Addresses in the form HOST:PORT."""
 
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from streams.core.errors import ConfigError
 
-#: Hosts that stand for every address of the machine: nobody can connect to these.
+#: Hosts that mean every address of the machine; clients cannot connect to them.
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 class Address(NamedTuple):
-    """Where something listens, or can be reached."""
+    """A host and port to listen on or connect to."""
 
     host: str
     port: int
@@ -20,10 +20,10 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """Return the two parts of HOST:PORT; an IPv6 host stands in brackets.
+    """Parse HOST:PORT; an IPv6 host is in brackets.
 
     Raises:
-        ConfigError: it is no such text.
+        ConfigError: the text has another form.
 
     >>> parse_address("127.0.0.1:9092")
     Address(host='127.0.0.1', port=9092)
@@ -39,7 +39,7 @@ def parse_address(text: str) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host.
+    """Whether a host can be reached from this machine only.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)

@@ -1,7 +1,7 @@
-"""SASL: how a client proves who it is, as a machine of tokens.
+"""SASL authentication of a client, as a state machine over tokens.
 
 PLAIN (RFC 4616) and SCRAM-SHA-256, SCRAM-SHA-512 (RFC 5802, RFC 7677) inside Kafka's SaslHandshake and
-SaslAuthenticate (KIP-43, KIP-152); after a handshake of version 0 tokens come bare.  Under ``connection``.
+SaslAuthenticate (KIP-43, KIP-152); after a handshake of version 0 tokens have no header.  Under ``connection``.
 """
 
 import hashlib
@@ -29,20 +29,20 @@ MECHANISMS: Final = (PLAIN, *SCRAM_HASHES)
 
 
 class AuthenticationFailed(BrokerError):
-    """A client that did not prove who it is."""
+    """Authentication of a client has failed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.SASL_AUTHENTICATION_FAILED)
 
 
 class _Exchange(Protocol):
-    """One mechanism's tokens; ``name`` is who came in, once ``is_done``."""
+    """The token exchange of one mechanism; ``name`` is the user, once ``is_done``."""
 
     name: str
     is_done: bool
 
     def step(self, token: bytes) -> bytes:
-        """Take a token and return the answer to it.
+        """Handle a token and return the server's token.
 
         Raises:
             AuthenticationError: the client is not who it says, or this is no token.
@@ -93,7 +93,7 @@ class _Scram:
             raise AuthenticationFailed(f"{self.mechanism} with channel binding or extensions is not offered")
         name = attributes["n"].replace("=2C", ",").replace("=3D", "=")
         if for_whom not in ("", f"a={attributes['n']}"):
-            raise AuthenticationFailed("nobody may come in under another name")
+            raise AuthenticationFailed("authorization as another user is not supported")
         keys = self._keys = self.users.scram(name, self.mechanism)
         self.name, self._first, self._binding = name, first, f"{flag},{for_whom},"
         nonce = attributes["r"] + self.nonce()
@@ -122,7 +122,7 @@ class _Scram:
 
 
 class _Attributes(dict[str, str]):
-    """What a SCRAM message says, by letter."""
+    """Attributes of a SCRAM message, by letter."""
 
     def __missing__(self, letter: str) -> str:
         raise ValueError(f"{letter}= is missing")
@@ -137,26 +137,26 @@ def _attributes(text: str) -> _Attributes:
 
 @define(eq=False)
 class Authentication:
-    """How far a client is: handshake, tokens, in."""
+    """The authentication state of a connection: handshake, tokens, done."""
 
     users: Users
     nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24)
     _exchange: _Exchange | None = field(default=None, init=False)
-    #: Tokens come without a request around them.
+    #: Tokens come without a request header.
     is_bare: bool = field(default=False, init=False)
 
     @property
     def is_done(self) -> bool:
-        """Whether the client is in."""
+        """Whether the client is authenticated."""
         return self._exchange is not None and self._exchange.is_done
 
     @property
     def name(self) -> str:
-        """Who it is, or says to be."""
+        """The user, authenticated or claimed."""
         return "" if self._exchange is None else self._exchange.name
 
     def handshake(self, request: SaslHandshake, version: int) -> SaslHandshakeResponse:
-        """Choose a mechanism; after version 0 the tokens come bare."""
+        """Choose a mechanism; after version 0, tokens have no request header."""
         mechanism = request.mechanism
         error = ErrorCode.NONE
         if self.is_done or self._exchange is not None:
@@ -171,7 +171,7 @@ class Authentication:
         return SaslHandshakeResponse(error, MECHANISMS)
 
     def token(self, token: bytes) -> bytes:
-        """Take a token and return the answer to it.
+        """Handle a token and return the server's token.
 
         Raises:
             AuthenticationError: the client is not who it says, or there was no handshake.
@@ -185,7 +185,7 @@ class Authentication:
         return answer
 
     def authenticate(self, request: SaslAuthenticate) -> SaslAuthenticateResponse:
-        """Take the token of a request; the refusal names no reason that helps to guess."""
+        """Handle a SaslAuthenticate request; the error does not reveal which part was wrong."""
         try:
             return SaslAuthenticateResponse(ErrorCode.NONE, auth_bytes=self.token(request.auth_bytes))
         except AuthenticationFailed as error:

@@ -1,7 +1,7 @@
-"""One client's connection: frames in, answers out, one after the other.
+"""One client's connection: frames in, responses out, in order.
 
-Runs on the server's loop and never waits there: a request whose answer is not there yet holds back what its own
-client sends after it, and nobody else.  What cannot be read closes this connection alone.
+Runs on the server's event loop without blocking it: a request without a response yet delays only the later requests of
+its own client.  Unreadable bytes close only this connection.
 """
 
 import asyncio
@@ -46,72 +46,72 @@ from streams.protocol.wire.mapping import Serving
 
 _LOGGER = logging.getLogger(__name__)
 
-# Bytes of requests that wait for their turn, above which nothing more is read.
+# Bytes of queued requests above which reading is paused.
 _QUEUED_BYTES: Final = 1 << 20
-# Bytes that are handed to the transport at once; what it does not take it copies.
+# Bytes per write: the transport copies what it cannot send at once.
 _WRITE_BYTES: Final = 1 << 18
-# For so long a connection that is to be closed may still send what it has.
+# Seconds that a closing connection has to send its responses.
 _CLOSING_S: Final = 5.0
 _SIZE: Final = Struct(">i")
 
 
 class Door(Protocol):
-    """What a connection needs of its listener."""
+    """The part of the listener that its connections use."""
 
     @property
-    def behind(self) -> Driver:
+    def driver(self) -> Driver:
         """The broker."""
         ...
 
     @property
     def limits(self) -> Limits:
-        """What is taken from a client."""
+        """Limits on what a client may send."""
         ...
 
     @property
     def users(self) -> Users | None:
-        """Who may come in; None = anybody."""
+        """Users that may log in; None = no authentication."""
         ...
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of answers that all connections hold for clients that do not take them."""
+        """Unsent bytes of responses on all connections."""
         ...
 
     @unsent_bytes.setter
     def unsent_bytes(self, count: int) -> None: ...
 
     def let_in(self, connection: "ClientConnection") -> None:
-        """Note that a connection is in."""
+        """Register a connection as authenticated."""
         ...
 
     def penalty_s(self, host: str) -> float:
-        """Return for how long a failed login from a host is to wait for its answer."""
+        """Return the delay in seconds before the response to a failed login from a host."""
         ...
 
     def went(self, connection: "ClientConnection") -> None:
-        """Forget a connection."""
+        """Unregister a closed connection."""
         ...
 
     def later(self, act: Callable[[], None]) -> None:
-        """Call something on the loop; from any thread."""
+        """Call a function on the event loop; from any thread."""
         ...
 
     def advertised(self, local: Address) -> Address:
-        """Return the address under which a client that has connected to this one finds the broker."""
+        """Return the advertised address for a client that has connected to this local address."""
         ...
 
 
 class ClientConnection(asyncio.Protocol):
-    """A client's requests, answered in order.
+    """The server's side of a client's connection.
 
-    It exists from the moment that its socket is accepted.  It is *in* once the client has proved who it is, or, where
-    there are no users, has asked for anything.
+    It exists from the moment its socket is accepted.  It is *in* once the client is authenticated, or, without
+    users, has sent a request.
     """
 
     def __init__(self, door: Door, peer: object) -> None:
         self._door = door
-        self._host = door.behind
+        self._host = door.driver
         self._loop = asyncio.get_running_loop()
         limits = door.limits
         most_bytes = limits.max_request_bytes
@@ -130,19 +130,19 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._patience = self._loop.call_later(limits.login_ms / 1000, self._lose_patience)
         self.peer = _text_of(peer)
-        # As Java writes an address that it has no name for; tools show it as it comes.
+        # Java's form of an address without a host name, which tools show unchanged.
         self._client_host = f"/{peer[0]}" if isinstance(peer, tuple) else ""
-        #: When something last came, on the loop's clock.
+        #: When bytes last arrived, in seconds on the loop's clock.
         self.active_s = self._loop.time()
 
     def begin(self, arrival: "asyncio.Task[Any]") -> None:
-        """Know what makes the transport."""
+        """Set the task that creates the transport."""
         self._arrival = arrival
 
-    # --- what the loop calls --------------------------------------------------------------
+    # --- called by the event loop ---------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take note of where it has come to."""
+        """Store the transport and its addresses."""
         self._transport = cast(asyncio.Transport, transport)
         if self._is_closing:
             self._transport.abort()
@@ -152,7 +152,7 @@ class ClientConnection(asyncio.Protocol):
         self._serving = Serving(self._host.cluster_id, {self._host.node_id: found}, self._host.node_id)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; do what they ask for, as far as it is its turn."""
+        """Read frames, and handle requests up to the limit per turn."""
         self.active_s = self._loop.time()
         frames = self._reader.feed(data)
         self._frames += frames
@@ -161,18 +161,18 @@ class ClientConnection(asyncio.Protocol):
         self._work()
 
     def pause_writing(self) -> None:
-        """The client does not take its answers: nothing more is done for it."""
+        """Stop handling requests: the client does not read its responses."""
         self._is_choked = True
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Resume handling requests."""
         self._is_choked = False
         self.active_s = self._loop.time()
         self._flush()
         self._work()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forget the client, and what it waits for."""
+        """Drop the client's waiting fetch and unregister the connection."""
         self._is_closing = True
         self._frames.clear()
         self._output.clear()
@@ -184,23 +184,23 @@ class ClientConnection(asyncio.Protocol):
             try:
                 self._host.act(lambda machine, _: machine.forget_fetch(waiting))
             except BrokerError:
-                # It is closed, and its fetches with it.
+                # The broker is closed, and its fetches with it.
                 _LOGGER.debug("client %s: gone after the broker", self.peer)
 
-    # --- what the server calls ------------------------------------------------------------
+    # --- called by the listener -----------------------------------------------------------
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is being done for it."""
+        """Whether the connection has no request in progress."""
         return self._pending is None
 
     @property
     def is_made(self) -> bool:
-        """Whether it has a transport, whose end it will be told."""
+        """Whether it has a transport, so that ``connection_lost`` will be called."""
         return self._transport is not None
 
     def close(self) -> None:
-        """Send what there is to send, and close."""
+        """Send pending responses, and close."""
         if self._is_closing:
             return
         if self._transport is None:
@@ -220,15 +220,19 @@ class ClientConnection(asyncio.Protocol):
             self._arrival.cancel()
 
     def forget_timers(self) -> None:
-        """End waiting for the client to come in."""
+        """Cancel the login timeout."""
         self._patience.cancel()
 
     def _lose_patience(self) -> None:
-        _LOGGER.info("client %s: not in after %d ms; its connection is closed", self.peer, self._door.limits.login_ms)
+        _LOGGER.info(
+            "client %s: login not completed within %d ms; its connection is closed",
+            self.peer,
+            self._door.limits.login_ms,
+        )
         self.abort()
 
     def _come_in(self) -> None:
-        """Note that the client may ask for what it likes from now on."""
+        """Mark the connection as authenticated."""
         self._is_in = True
         self._patience.cancel()
         self._reader.max_bytes = self._door.limits.max_request_bytes
@@ -237,7 +241,7 @@ class ClientConnection(asyncio.Protocol):
     # --- requests -------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Do what waits, until the client has to wait for something."""
+        """Handle queued requests until one has to wait."""
         if self._is_working:
             return
         self._is_working = True
@@ -255,8 +259,8 @@ class ClientConnection(asyncio.Protocol):
         finally:
             self._is_working = False
         if self._reader.fault is not None and self._pending is None and not self._frames and self._may_work:
-            # All that came before is answered.
-            self._refuse("sends what is no request: %s", self._reader.fault)
+            # All earlier requests are answered.
+            self._refuse("sent an invalid request: %s", self._reader.fault)
         self._flush()
         self._hold_back()
 
@@ -265,7 +269,7 @@ class ClientConnection(asyncio.Protocol):
         return not (self._is_choked or self._is_closing or self._is_turned_away)
 
     def _hold_back(self) -> None:
-        """Read no more than what can be done soon."""
+        """Pause reading while enough requests are queued."""
         is_enough = self._queued_bytes > _QUEUED_BYTES or self._reader.fault is not None
         should_pause = (is_enough or self._is_turned_away) and not self._is_closing
         assert self._transport is not None
@@ -292,15 +296,15 @@ class ClientConnection(asyncio.Protocol):
             if isinstance(first, ApiVersions | SaslHandshake | SaslAuthenticate):
                 self._open_session(first, exchange)
             elif self._authentication is not None and not self._authentication.is_done:
-                self._refuse("asks for %s before it has proved who it is", header.api)
+                self._refuse("sent %s before it was authenticated", header.api)
             else:
                 self._ask(exchange)
         except (MalformedError, UnsupportedVersionError, EncodingError) as error:
-            self._refuse("asks for what cannot be answered: %s", error)
+            self._refuse("sent an unsupported request: %s", error)
         except AuthenticationFailed as error:
             self._turn_away(str(error), None)
         except Exception:
-            # A fault of ours: it must not take the other clients along.
+            # A bug of ours must not affect other clients.
             _LOGGER.exception("client %s: its request could not be served; its connection is closed", self.peer)
             self.close()
 
@@ -319,17 +323,17 @@ class ClientConnection(asyncio.Protocol):
             self._pending = exchange
 
     def _fetch_bytes(self) -> int:
-        """Return with how many bytes a fetch may be answered now."""
+        """Return the maximum bytes of a fetch response now."""
         room = UNSENT_BYTES - self._door.unsent_bytes
         return min(FETCH_BYTES, max(room, SCARCE_FETCH_BYTES))
 
     def _done_later(self, exchange: Exchange) -> None:
-        """The answer has come; called under the broker's lock, from any thread."""
+        """Continue with a late response; called under the broker's lock, from any thread."""
         self._door.later(lambda: self._finish(exchange))
 
     def _finish(self, exchange: Exchange) -> None:
         if self._pending is not exchange:
-            return  # The client has gone.
+            return  # The client has disconnected.
         self._pending = None
         try:
             self._reply(exchange)
@@ -344,23 +348,23 @@ class ClientConnection(asyncio.Protocol):
             pieces = exchange.encoded(self._serving)
             size = sum(map(len, pieces))
             if size > ANSWER_BYTES:
-                self._refuse("asks for more than can be answered at once: %s, %d bytes", exchange.header.api, size)
+                self._refuse("response is too large: %s, %d bytes", exchange.header.api, size)
             else:
                 self._put(pieces)
         elif exchange.has_failed:
-            # The producer does not wait for an answer: as in Kafka, it sees that its connection ends.
+            # The producer expects no response: as in Kafka, the error closes its connection.
             self._refuse("records were refused that were sent with acks=0")
 
     # --- the session ----------------------------------------------------------------------
 
     def _open_session(self, request: ApiVersions | SaslHandshake | SaslAuthenticate, exchange: Exchange) -> None:
-        """Answer what a client may ask before it is authenticated."""
+        """Handle a request that is allowed before authentication."""
         authentication = self._authentication
         response: Response
         if isinstance(request, ApiVersions):
             response = served()
         elif authentication is None:
-            self._refuse("asks for %s, but this listener knows no users", exchange.header.api)
+            self._refuse("sent %s, but this listener has no users", exchange.header.api)
             return
         elif isinstance(request, SaslHandshake):
             response = authentication.handshake(request, exchange.header.api_version)
@@ -381,7 +385,7 @@ class ClientConnection(asyncio.Protocol):
             self._come_in()
 
     def _turn_away(self, reason: str, exchange: Exchange | None) -> None:
-        """Answer a failed login, and close; not at once, so that passwords cannot be tried out quickly."""
+        """Respond to a failed login after a delay, and close; the delay slows down password guessing."""
         self._is_turned_away = True
         self._frames.clear()
         _LOGGER.warning("client %s: %s; its connection is closed", self.peer, reason)
@@ -395,21 +399,21 @@ class ClientConnection(asyncio.Protocol):
         self.close()
 
     def _refuse(self, reason: str, *arguments: object) -> None:
-        """Close the connection and say why."""
+        """Close the connection and log the reason."""
         if not self._is_closing:
             _LOGGER.warning("client %s: " + reason + "; its connection is closed", self.peer, *arguments)
             self.close()
 
-    # --- answers --------------------------------------------------------------------------
+    # --- responses ------------------------------------------------------------------------
 
     def _put(self, pieces: Iterable[bytes]) -> None:
-        """Have bytes sent; those of logs are not copied until the transport can take them."""
+        """Queue bytes to send; those of logs are not copied until the transport is ready."""
         for piece in pieces:
             self._output.append(piece)
             self._unsent_bytes += len(piece)
 
     def _flush(self) -> None:
-        """Hand over what the client takes now, and end a connection that has nothing left to send."""
+        """Write as much as the transport accepts, and close a finished connection."""
         output, transport = self._output, self._transport
         assert transport is not None
         left = self._unsent_bytes
@@ -432,7 +436,7 @@ class ClientConnection(asyncio.Protocol):
             transport.close()
 
     def _note_unsent(self, count: int) -> None:
-        """Say to the door how many bytes wait here for a client that does not take them."""
+        """Update the listener's count of unsent bytes."""
         self._unsent_bytes = count
         if count != self._counted_bytes:
             self._door.unsent_bytes += count - self._counted_bytes

@@ -1,7 +1,7 @@
-"""The loop's side of a server: takes connections in, bounds them, and drives the machine's timers.
+"""The event loop's side of a server: accepts and limits connections, and drives the broker's timers.
 
-Everything here and in ``connection`` happens on one loop; other threads come in through ``later`` only.
-A connection counts from the moment it is accepted, so that TLS handshakes are bounded with all others.
+Everything here and in ``connection`` runs on one event loop; other threads use ``later`` only.
+A connection counts from the moment it is accepted, so that TLS handshakes count too.
 Under ``server``, which has the thread.
 """
 
@@ -27,28 +27,28 @@ from streams.core.errors import BrokerError
 _LOGGER = logging.getLogger(__name__)
 
 _BACKLOG: Final = 512
-#: Connections that are accepted before others have their turn.
+#: Connections that are accepted per turn of the event loop.
 _AT_ONCE: Final = 32
-# For so long nobody is accepted after the system had no descriptor left.
+# Seconds without accepting after the system ran out of descriptors.
 _REST_S: Final = 1.0
-# So often idle connections are looked for, and for so long clients may take what is left for them at the end.
+# Seconds between checks for idle connections, and for clients to read their last responses on close.
 _SWEEP_S: Final = 10.0
 _FAREWELL_S: Final = 2.0
-# Turns of the loop within which a transport is made, or closed.
+# Turns of the event loop within which a transport is created or closed.
 _TURNS: Final = 5
-# Hosts whose failed logins are remembered before those that are over are forgotten.
+# Hosts with failed logins that are kept before expired ones are removed.
 _PENALTIES: Final = 1_024
 
 
 @define(eq=False)
 class Listener:
-    """One listening address with its connections.
+    """A listening address with its connections.
 
-    ``advertise``: what clients are told, None = the address listened on, and where that is every address of the
-    machine, the one that a client has come to.
+    ``advertise``: the advertised address, None = the one listened on; if that is every address of the
+    machine, the one that the client has connected to.
     """
 
-    behind: Driver
+    driver: Driver
     listen: Address
     limits: Limits
     users: Users | None
@@ -56,10 +56,10 @@ class Listener:
     advertise: Address | None
     connections: set[ClientConnection] = field(factory=set, init=False)
     unsent_bytes: int = field(default=0, init=False)
-    # Of these, those that are not in yet, the oldest first.
+    # Of these, the unauthenticated ones, oldest first.
     _strangers: dict[ClientConnection, None] = field(factory=dict, init=False)
     _sockets: list[socket.socket] = field(factory=list, init=False)
-    # Until when the next failed login from a host is to wait, on the loop's clock.
+    # When the next failed login from a host may get its response, in seconds on the loop's clock.
     _penalties: dict[str, float] = field(factory=dict, init=False)
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
     _stopping: asyncio.Event = field(factory=asyncio.Event, init=False)
@@ -70,16 +70,16 @@ class Listener:
     _has_said_full: bool = field(default=False, init=False)
 
     async def run(self, on_start: Callable[[Address], None]) -> None:
-        """Serve until ``stop``; ``on_start`` is told where.
+        """Serve until ``stop``; ``on_start`` gets the bound address.
 
         Raises:
-            OSError: nobody can listen at that address.
+            OSError: the address cannot be bound.
         """
         loop = self._loop = asyncio.get_running_loop()
         self._sockets = await _listening(self.listen)
         try:
             self.listen = Address(self.listen.host, self._sockets[0].getsockname()[1])
-            self.behind.keep_time(self)
+            self.driver.keep_time(self)
             try:
                 self._accept_from_now_on()
                 self._tick()
@@ -87,14 +87,14 @@ class Listener:
                 on_start(self.listen)
                 await self._stopping.wait()
             finally:
-                self.behind.release(self)
+                self.driver.release(self)
                 await self._see_off(loop)
         finally:
             for listening in self._sockets:
                 listening.close()
 
     def stop(self) -> None:
-        """End ``run``; on the loop."""
+        """End ``run``; called on the event loop."""
         self._stopping.set()
 
     async def _see_off(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -122,7 +122,7 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Accept those who wait, as many as are given a turn."""
+        """Accept pending connections, up to the limit per turn."""
         for _ in range(_AT_ONCE):
             try:
                 sock, peer = listening.accept()
@@ -135,7 +135,7 @@ class Listener:
             self._admit(sock, peer)
 
     def _take_rest(self, error: OSError) -> None:
-        """Accept nobody for a while: the system has no descriptor or memory for one more."""
+        """Pause accepting: the system has no descriptor or memory for another connection."""
         assert self._loop is not None
         for listening in self._sockets:
             self._loop.remove_reader(listening)
@@ -174,7 +174,7 @@ class Listener:
         connection.begin(arrival)
 
     def _arrived(self, connection: ClientConnection, sock: socket.socket, arrival: "asyncio.Task[Any]") -> None:
-        """Forget a connection whose transport was not made: no TLS, too late, or gone."""
+        """Unregister a connection without a transport: TLS failed, timed out, or the client disconnected."""
         assert self._loop is not None
         error = None if arrival.cancelled() else arrival.exception()
         if error is not None:
@@ -184,23 +184,26 @@ class Listener:
             self._loop.call_soon(sock.close)
 
     def _make_room(self) -> bool:
-        """Close the connection that has been here longest without being in; whether there is one."""
+        """Close the oldest unauthenticated connection; return whether there was one."""
         oldest = next(iter(self._strangers), None)
         if oldest is None:
             return False
-        _LOGGER.info("client %s: not in yet, and there is no room for others; its connection is closed", oldest.peer)
+        _LOGGER.info(
+            "client %s: not authenticated yet, and the connection limit is reached; its connection is closed",
+            oldest.peer,
+        )
         oldest.abort()
         self.went(oldest)
         return True
 
-    # --- the door of connections ----------------------------------------------------------
+    # --- called by connections ------------------------------------------------------------
 
     def let_in(self, connection: ClientConnection) -> None:
-        """Note that a connection is in."""
+        """Register a connection as authenticated."""
         self._strangers.pop(connection, None)
 
     def went(self, connection: ClientConnection) -> None:
-        """Forget a connection."""
+        """Unregister a closed connection."""
         self._strangers.pop(connection, None)
         self.connections.discard(connection)
         connection.forget_timers()
@@ -208,7 +211,7 @@ class Listener:
             self._empty.set()
 
     def penalty_s(self, host: str) -> float:
-        """Return for how long a failed login from a host is to wait for its answer."""
+        """Return the delay in seconds before the response to a failed login from a host."""
         assert self._loop is not None
         now_s, most_s = self._loop.time(), self.limits.login_ms / 1000
         if len(self._penalties) >= _PENALTIES:
@@ -218,16 +221,16 @@ class Listener:
         return self._penalties[host] - now_s
 
     def later(self, act: Callable[[], None]) -> None:
-        """Call something on the loop; from any thread."""
+        """Call a function on the event loop; from any thread."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(act)
         except RuntimeError:
-            # The loop has ended, and with it whoever would have got this.
+            # The event loop has ended, and all connections with it.
             _LOGGER.debug("an answer came after the server's end")
 
     def advertised(self, local: Address) -> Address:
-        """Return the address under which a client that has connected to this one finds the broker."""
+        """Return the advertised address for a client that has connected to this local address."""
         if self.advertise is not None:
             return self.advertise
         return local if self.listen.host in WILDCARDS else self.listen
@@ -235,27 +238,27 @@ class Listener:
     # --- time -----------------------------------------------------------------------------
 
     def nudge(self) -> None:
-        """Look for the next deadline again; from any thread, under the broker's lock."""
+        """Recheck the next deadline; from any thread, under the broker's lock."""
         if not self._is_nudged:
             self._is_nudged = True
             self.later(self._tick)
 
     def _tick(self) -> None:
-        """Run what is due, and come back when the next is."""
+        """Run due timers, and schedule the next call."""
         self._is_nudged = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         try:
-            wait_ms = self.behind.run_due()
+            wait_ms = self.driver.run_due()
         except BrokerError:
-            return  # It is closed; so is this soon.
+            return  # The broker is closed; this listener will be soon.
         if wait_ms is not None and not self._stopping.is_set():
             assert self._loop is not None
             self._timer = self._loop.call_later(wait_ms / 1000, self._tick)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close connections on which nothing has come for too long."""
+        """Close idle connections."""
         if self._stopping.is_set():
             return
         idle_s = self.limits.idle_ms / 1000
@@ -268,20 +271,20 @@ class Listener:
 
 
 async def _listening(address: Address) -> list[socket.socket]:
-    """Return sockets that listen at all that a host stands for."""
+    """Return listening sockets for all addresses of a host."""
     host, port = address
     loop = asyncio.get_running_loop()
     places = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     try:
         for family, _, _, _, place in places:
-            # A free port is chosen once, and is the same at all of them.
+            # A free port is chosen once and used for all addresses.
             chosen = (place[0], port or (sockets[0].getsockname()[1] if sockets else 0), *place[2:])
             try:
                 listening = socket.create_server(chosen, family=family, backlog=_BACKLOG)
             except OSError as error:
                 if error.errno == errno.EAFNOSUPPORT and len(places) > 1:
-                    continue  # A machine without IPv6, say.
+                    continue  # For example a machine without IPv6.
                 raise
             listening.setblocking(False)
             sockets.append(listening)

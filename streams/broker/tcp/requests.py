@@ -1,8 +1,8 @@
-"""One request and its answer: decoded, handed to the broker as messages, and encoded when all responses are there.
+"""One request and its response: decoded, passed to the broker as messages, and encoded when all are complete.
 
-Between a ``connection``, which keeps the order, and the broker.  ``protocol.wire.mapping`` makes messages of a
-request and the answer of their responses; that is the same for every API but those of the session, which the
-connection answers itself.
+Between a ``connection``, which keeps the order, and the broker.  ``protocol.wire.mapping`` translates
+requests and responses in the same way for all APIs, except those of the session, which the
+connection handles itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,27 +25,27 @@ from streams.protocol.wire import (
 )
 from streams.protocol.wire.mapping import AnyIncoming, Serving, answered, asked
 
-#: Lowest and highest version by API key of what is served: ``served`` in the tables.
+#: Lowest and highest served version by API key: ``served`` in the tables.
 VERSIONS: Final[Mapping[int, tuple[int, int]]] = served_versions()
 
 
 def served() -> ApiVersionsResponse:
-    """Return the version ranges of all APIs that are served."""
+    """Return the version ranges of all served APIs."""
     ranges = {key: VersionRange(*versions) for key, versions in sorted(VERSIONS.items())}
     return ApiVersionsResponse(ErrorCode.NONE, ranges)
 
 
 @define(eq=False)
 class Exchange:
-    """One request and its answer, which may come later and from any thread, under the broker's lock.
+    """One request and its response, which may come later and from any thread, under the broker's lock.
 
-    ``on_done`` is called if the answer was not there when the request had been handed to the broker.
+    ``on_done`` is called if the response is complete only after ``ask`` has returned.
     """
 
     header: RequestHeader
     incoming: AnyIncoming
     on_done: Callable[["Exchange"], None]
-    #: The fetch of this request that waits in the broker.
+    #: The waiting fetch of this request in the broker.
     waiting: WaitingFetch | None = field(default=None, init=False)
     _responses: list[Any] = field(init=False)
     _missing: int = field(init=False)
@@ -61,9 +61,9 @@ class Exchange:
         return self.incoming.requests
 
     def ask(self, fetch_bytes: int, machine: Broker, now_ms: int) -> bool:
-        """Hand the request to the broker, under its lock; return whether all responses are there.
+        """Pass the request to the broker, under its lock; return whether all responses are complete.
 
-        ``fetch_bytes`` bounds the answer to a fetch.
+        ``fetch_bytes`` bounds a fetch response, in bytes.
         """
         for index, request in enumerate(self.requests):
             answer = partial(self.take, index)
@@ -83,7 +83,7 @@ class Exchange:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a produce request was refused, as a whole or in one partition."""
+        """Whether a produce request was refused for any partition."""
         return bool(self.incoming.refused) or any(
             row.error is not ErrorCode.NONE
             for response in self._responses
@@ -92,10 +92,10 @@ class Exchange:
         )
 
     def encoded(self, serving: Serving) -> list[bytes]:
-        """Return the answer's bytes.
+        """Return the encoded response.
 
         Raises:
-            EncodingError: the answer has no place in this version.
+            EncodingError: this version cannot represent the response.
         """
         header = self.header
         message = answered(self.incoming, self._responses, serving)
@@ -113,14 +113,14 @@ def _bounded(request: Fetch, most_bytes: int) -> Fetch:
 
 
 def read_request(header: RequestHeader, frame: bytes, position: int, client_host: str) -> AnyIncoming:
-    """Return what a request asks for; ``client_host`` is in Java's form: "/127.0.0.1".
+    """Decode a request; ``client_host`` is in Java's form: "/127.0.0.1".
 
     Bytes after it are ignored, as Kafka does: librdkafka's Metadata for all topics has three of them from version 9
     on.
 
     Raises:
-        MalformedError: the bytes are damaged, or ask for more at once than is taken.
-        UnsupportedVersionError: it is not served.
+        MalformedError: the bytes are damaged, or exceed the limits of one request.
+        UnsupportedVersionError: the API or version is not served.
     """
     low, high = VERSIONS.get(header.api_key, (0, -1))
     if not low <= header.api_version <= high:

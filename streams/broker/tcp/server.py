@@ -1,4 +1,4 @@
-"""The server that ``EmbeddedBroker.serve`` returns: a thread with a loop of its own, and how to end it."""
+"""The server that ``EmbeddedBroker.serve`` returns: a thread with its own event loop."""
 
 import asyncio
 import logging
@@ -19,14 +19,14 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class BrokerServer:
-    """A broker that listens; a context manager, closed at its end.
+    """A listening server of a broker; a context manager that closes it.
 
-    ``host`` and ``port`` are where it listens; ``bootstrap_servers`` is what clients on this machine are given.
+    ``host`` and ``port`` are the bound address; ``bootstrap_servers`` is for clients on this machine.
     """
 
     def __init__(
         self,
-        behind: Driver,
+        driver: Driver,
         listen: Address,
         *,
         advertise: Address | None = None,
@@ -38,7 +38,7 @@ class BrokerServer:
         threads = SystemThreads()
         self._has_started, self._has_ended = threads.signal(), threads.signal()
         self._failure: Exception | None = None
-        self._listener = Listener(behind, listen, limits or Limits(), users, tls, advertise)
+        self._listener = Listener(driver, listen, limits or Limits(), users, tls, advertise)
         self._worker: Worker = threads.start("broker-server", self._main)
         self._has_started.wait()
         if self._failure is not None:
@@ -54,31 +54,31 @@ class BrokerServer:
 
     @property
     def address(self) -> str:
-        """Return where it listens, as HOST:PORT."""
+        """Return the bound address as HOST:PORT."""
         return str(Address(self.host, self.port))
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether it can be reached from this machine only."""
         return is_loopback(self.host)
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return HOST:PORT, the loopback where it listens at every address."""
+        """Return HOST:PORT, with the loopback if it listens on every address."""
         return str(self._listener.advertised(Address("127.0.0.1", self.port)))
 
     def close(self) -> None:
-        """Take no more connections, send what is answered, and close those that there are; the broker goes on."""
+        """Stop accepting, send pending responses, and close all connections; the broker stays open."""
         if not self._has_ended.is_set():
             self._listener.later(self._listener.stop)
         if not self._worker.is_current:
             self._worker.join()
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait for its end, at most the timeout (None = for ever); return whether it has ended.
+        """Wait until the server has ended, up to the timeout in seconds (None = forever); return whether it has.
 
         Raises:
-            BrokerError: it ended by a fault of its own.
+            BrokerError: the server has failed.
         """
         has_ended = self._has_ended.wait(timeout_ms)
         if has_ended and self._failure is not None:
@@ -112,10 +112,10 @@ class BrokerServer:
 
 
 def tls_context(certificate: str | os.PathLike[str], key: str | os.PathLike[str] | None) -> ssl.SSLContext:
-    """Return what a TLS listener needs; ``key`` None = it is in the certificate's file.
+    """Return the TLS context of a listener; ``key`` None = it is in the certificate's file.
 
     Raises:
-        ConfigError: the files are no certificate chain and its key.
+        ConfigError: the files are not a certificate chain and its key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -1,8 +1,8 @@
-"""Who may come in: names with passwords, or with what SCRAM keeps of them, from a file.
+"""Users with passwords or SCRAM credentials, from a file.
 
-One user in a line, ``NAME:PASSWORD``, or ``NAME:SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY`` (base64, as
-PostgreSQL writes it; SCRAM-SHA-512 too), from which nobody learns the password.  Empty lines and those that begin
-with ``#`` count for nothing.  RFC 5802, RFC 7677.
+One user per line: ``NAME:PASSWORD``, or ``NAME:SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY`` (base64, as
+PostgreSQL writes it; SCRAM-SHA-512 too), which does not reveal the password.  Empty lines and those that begin
+with ``#`` are ignored.  RFC 5802, RFC 7677.
 """
 
 import hashlib
@@ -19,19 +19,19 @@ from streams.core.errors import ConfigError
 
 #: SCRAM mechanisms, with the hash of each.
 SCRAM_HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-#: Rounds of the hash where we choose them; Kafka's default.
+#: Default number of hash iterations, as in Kafka.
 ITERATIONS: Final = 4096
 _SALT_BYTES: Final = 16
 SECRET_BYTES: Final = 32
-#: By which a password is checked that came as it is.
+#: Mechanism used to check a plain password.
 _USUAL_MECHANISM: Final = "SCRAM-SHA-256"
-#: More would keep the server from its other clients.
+#: More iterations would block the server for other clients.
 _MOST_ITERATIONS: Final = 1_000_000
 
 
 @frozen
 class ScramKeys:
-    """What a server keeps of a password for one mechanism."""
+    """SCRAM credentials of a user for one mechanism."""
 
     salt: bytes
     iterations: int
@@ -40,14 +40,14 @@ class ScramKeys:
 
     @classmethod
     def of(cls, password: str, mechanism: str, salt: bytes, iterations: int = ITERATIONS) -> Self:
-        """Derive them from a password."""
+        """Derive the keys from a password."""
         name = SCRAM_HASHES[mechanism]
         salted = hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", name)
         return cls(salt, iterations, hashlib.new(name, client_key).digest(), hmac.digest(salted, b"Server Key", name))
 
     def text(self, mechanism: str) -> str:
-        """Return them as a line of a users' file has them behind the name."""
+        """Return the keys in the form of a users file, without the name."""
         parts = (b64encode(part).decode() for part in (self.salt, self.stored_key, self.server_key))
         salt, stored, server = parts
         return f"{mechanism}${self.iterations}:{salt}${stored}:{server}"
@@ -63,19 +63,19 @@ class Users:
     """
 
     passwords: Mapping[str, str] = field(factory=dict, repr=False)
-    #: By mechanism and name, for users whose passwords are not known.
+    #: Stored keys by mechanism and name, for users without a plain password.
     keys: Mapping[tuple[str, str], ScramKeys] = field(factory=dict, repr=False)
     _derived: dict[tuple[str, str], ScramKeys] = field(factory=dict, init=False, repr=False)
-    #: What salts are made of that are not stored.  Random, for whatever came of a password would tell of it; kept
-    #: in the broker's data directory, so that they stay the same over restarts as stored ones do.
+    #: Secret for salts that are not stored.  Random, because a salt derived from a password would reveal it; kept
+    #: in the broker's data directory, so that salts survive restarts, as stored ones do.
     secret: bytes = field(factory=lambda: os.urandom(SECRET_BYTES), repr=False, kw_only=True)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a users' file.
+        """Read a users file.
 
         Raises:
-            ConfigError: it cannot be read, a line is no user, or a name is there twice.
+            ConfigError: it cannot be read, a line is invalid, or a name appears twice.
         """
         try:
             lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -100,11 +100,11 @@ class Users:
             else:
                 passwords[name] = rest
         if not passwords and not keys:
-            raise ConfigError(f"users' file {path} names nobody, so nobody could come in; add NAME:PASSWORD lines")
+            raise ConfigError(f"users' file {path} has no users; add NAME:PASSWORD lines")
         return cls(passwords, keys)
 
     def has(self, name: str, password: str) -> bool:
-        """Whether there is a user with this password; it takes as long for a name that is not known."""
+        """Whether there is a user with this password; takes the same time for unknown names."""
         if not self.keys:
             known = self.passwords.get(name)
             return hmac.compare_digest((known or "").encode(), password.encode()) and known is not None
@@ -114,10 +114,10 @@ class Users:
         return hmac.compare_digest(given.stored_key, keys.stored_key)
 
     def scram(self, name: str, mechanism: str) -> ScramKeys:
-        """Return the keys by which a user proves to have the password.
+        """Return the SCRAM credentials of a user.
 
-        Of an unknown one they are keys that nobody has, with salt and iterations as somebody's: always the same for
-        a name, so that nobody learns from them which names are known.
+        For an unknown user they are random keys with plausible salt and iterations, always the same for
+        a name, so that they do not reveal which names exist.
         """
         found = self.keys.get((mechanism, name)) or self._derived.get((mechanism, name))
         if found is not None:
@@ -132,12 +132,12 @@ class Users:
         return ScramKeys(salt, iterations, os.urandom(size), os.urandom(size))
 
     def _forms(self, mechanism: str) -> list[tuple[int, int]]:
-        """Return length of the salt and iterations of everybody who is known."""
+        """Return salt length and iterations of every known user."""
         stored = [(len(keys.salt), keys.iterations) for (name, _), keys in self.keys.items() if name == mechanism]
         return stored + [(_SALT_BYTES, ITERATIONS)] * (len(self.passwords) or not stored)
 
     def _number(self, name: str, mechanism: str) -> int:
-        """Return whom a name that is not known looks like."""
+        """Return the index of the known user whose form an unknown name gets."""
         return int.from_bytes(self._salt(name, f"{mechanism}:form")) % len(self._forms(mechanism))
 
     def _salt(self, name: str, use: str, size: int = _SALT_BYTES) -> bytes:

@@ -54,7 +54,7 @@ def test_keys_stand_in_for_a_password(tmp_path):
         ("a:x\n\n:y\n", "line 3: expected NAME:PASSWORD"),
         ("a:x\na:y\n", "line 2: 'a' is there already"),
         ("a:SCRAM-SHA-256$4096:AAAA$short:short\n", "line 1: expected MECHANISM"),
-        ("# nobody\n", "names nobody"),
+        ("# nobody\n", "has no users"),
     ],
 )
 def test_a_users_file_that_says_something_else_is_refused(tmp_path, text, says):
@@ -235,7 +235,7 @@ def test_nothing_is_answered_before_a_client_is_in_but_what_it_needs_for_that(cl
     client.send(METADATA, 8, topics=None)
 
     assert client.is_closed
-    assert "asks for Metadata before it has proved who it is" in caplog.text
+    assert "sent Metadata before it was authenticated" in caplog.text
 
 
 @pytest.mark.parametrize("version", [0, 1])

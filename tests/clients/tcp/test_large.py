@@ -38,7 +38,7 @@ def producer(broker):
 
 
 def refusals(caplog):
-    return [record for record in caplog.records if "sends what is no request" in record.getMessage()]
+    return [record for record in caplog.records if "sent an invalid request" in record.getMessage()]
 
 
 def test_a_record_above_what_brokers_take_fails_at_once(producer, caplog):
