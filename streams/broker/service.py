@@ -37,7 +37,8 @@ from streams.broker.transactions import (
 )
 from streams.core.errors import BrokerError
 from streams.core.records import Block, TopicPartition
-from streams.group import Coordinator, Effect, Persist, Reply, undone
+from streams.group import Coordinator, Effect, Persist, Reply
+from streams.group.registry import undone
 from streams.protocol.markers import marker
 from streams.protocol.messages import (
     AddOffsetsToTxn,

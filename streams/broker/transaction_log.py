@@ -4,7 +4,7 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from streams.core.records import TopicPartition
-from streams.group import Reader, Writer
+from streams.group.wire import Reader, Writer
 
 _VERSION = 0
 #: Key version of our own record about producer ids; other readers skip unknown versions.

@@ -14,7 +14,7 @@ from attrs.validators import ge
 
 from streams.broker.transaction_log import read_producer_ids, read_transaction, transaction_value
 from streams.core.records import TopicPartition
-from streams.group import Timers
+from streams.group.timers import Timers
 from streams.protocol.messages import (
     AddOffsetsToTxn,
     AddOffsetsToTxnResponse,

@@ -70,7 +70,8 @@ def execute(options: argparse.Namespace) -> int:
 
 def _describe(admin: "Admin", group: str) -> None:
     from streams.clients import LATEST
-    from streams.group import CONSUMER_PROTOCOL_TYPE, decode_assignment
+    from streams.group import decode_assignment
+    from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE
 
     found = admin.describe_group(group)
     committed = admin.committed_offsets(group)

@@ -16,7 +16,8 @@ from streams.core.clock import Clock, SystemClock
 from streams.core.errors import BrokerError, ClientClosedError, ConfigError, OffsetOutOfRangeError
 from streams.core.records import TopicPartition
 from streams.core.topic import TopicLike, topic_name, topic_names
-from streams.group import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
+from streams.group import decode_assignment, decode_subscription
+from streams.group.subscriptions import CONSUMER_PROTOCOL_TYPE
 from streams.protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,

@@ -9,17 +9,15 @@ from streams.group.assignors import (
     Assignor,
     CooperativeStickyAssignor,
     EqualCountAssignor,
-    Members,
     ModuloAssignor,
     RangeAssignor,
     RebalanceProtocol,
     RoundRobinAssignor,
     StickyAssignor,
-    in_order,
 )
 from streams.group.client import WORK_PROTOCOL_TYPE, GroupClient, GroupListener
 from streams.group.consumer_member import Assign, ConsumerMembership, Lose, Revoke
-from streams.group.coordinator import Coordinator, CoordinatorConfig, Effect, Persist, Reply, undone
+from streams.group.coordinator import Coordinator, CoordinatorConfig, Effect, Persist, Reply
 from streams.group.member import (
     Action,
     Failed,
@@ -31,10 +29,8 @@ from streams.group.member import (
     Send,
 )
 from streams.group.recipes import LeaderElection, MemberNumber, MemberSettings, TaskDistribution
-from streams.group.states import Group, GroupState
-from streams.group.sticky import withhold_owned
+from streams.group.states import GroupState
 from streams.group.subscriptions import (
-    CONSUMER_PROTOCOL_TYPE,
     Assignment,
     Subscription,
     decode_assignment,
@@ -42,15 +38,19 @@ from streams.group.subscriptions import (
     encode_assignment,
     encode_subscription,
 )
-from streams.group.timers import Timers
-from streams.group.wire import Reader, Writer
 
 __all__ = [
+    "WORK_PROTOCOL_TYPE",
+    "GroupClient",
+    "GroupListener",
+    "LeaderElection",
+    "MemberNumber",
+    "MemberSettings",
+    "TaskDistribution",
     "Action",
     "Assign",
     "Assignment",
     "Assignor",
-    "CONSUMER_PROTOCOL_TYPE",
     "ConsumerMembership",
     "CooperativeStickyAssignor",
     "Coordinator",
@@ -58,24 +58,16 @@ __all__ = [
     "Effect",
     "EqualCountAssignor",
     "Failed",
-    "Group",
-    "GroupClient",
-    "GroupListener",
     "GroupState",
-    "LeaderElection",
     "Lose",
     "Member",
     "MemberConfig",
-    "MemberNumber",
-    "MemberSettings",
     "MemberState",
-    "Members",
     "MembershipPolicy",
     "ModuloAssignor",
     "PerformAssignment",
     "Persist",
     "RangeAssignor",
-    "Reader",
     "RebalanceProtocol",
     "Reply",
     "Revoke",
@@ -83,15 +75,8 @@ __all__ = [
     "Send",
     "StickyAssignor",
     "Subscription",
-    "TaskDistribution",
-    "Timers",
-    "WORK_PROTOCOL_TYPE",
-    "Writer",
     "decode_assignment",
     "decode_subscription",
     "encode_assignment",
     "encode_subscription",
-    "in_order",
-    "undone",
-    "withhold_owned",
 ]

@@ -11,7 +11,9 @@ from typing import Protocol
 from attrs import define, evolve, field, frozen
 
 from streams.core.records import TaskId, TopicPartition
-from streams.group import Assignment, Members, RebalanceProtocol, in_order, withhold_owned
+from streams.group import Assignment, RebalanceProtocol
+from streams.group.assignors import Members, in_order
+from streams.group.sticky import withhold_owned
 from streams.runtime.facts import AssignedTasks, Directive, MemberFacts, PartitionLayout
 from streams.runtime.sharing import SharingRules, share
 

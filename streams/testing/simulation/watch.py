@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from attrs import define, field
 
 from streams.core.records import TopicPartition
-from streams.group import Group, GroupState, decode_assignment
+from streams.group import GroupState, decode_assignment
+from streams.group.states import Group
 from streams.protocol.messages import (
     EndTxn,
     EndTxnResponse,
