@@ -1,7 +1,7 @@
-"""The program ``streams``: one module per command, and what they share.
+"""The command line program ``streams``: one module per command, and common parts.
 
 ``scripts`` loads the user's topology, ``mistakes`` turns errors into messages, ``progress`` shows a
-run on a terminal.  On top of everything; nothing imports it.
+run on a terminal.  No other package imports it.
 """
 
 from streams.cli.program import main

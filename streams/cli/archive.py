@@ -1,4 +1,4 @@
-"""``streams archive``: topics of a broker into files, from which a replay reads them."""
+"""``streams archive``: copy topics of a broker to files for replays."""
 
 import argparse
 import sys
@@ -40,7 +40,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Archive the topics, one after the other."""
+    """Archive the topics one by one."""
     from streams.broker import offline_topics
     from streams.replay.history import archive_offline, archive_topic
 

@@ -1,4 +1,4 @@
-"""``streams broker``: the embedded broker as a server of its own, for every client of Kafka's."""
+"""``streams broker``: the embedded broker as a separate server for any Kafka client."""
 
 import argparse
 import sys
@@ -67,12 +67,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--no-auto-create", action="store_true", help="topics that clients ask for are not created by that alone"
     )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks and more of what is going on")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
     parser.set_defaults(execute=execute)
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Serve until a signal comes."""
+    """Serve until SIGINT or SIGTERM."""
     from streams import EmbeddedBroker
     from streams.broker import descriptors
     from streams.runtime import collector
@@ -81,7 +81,7 @@ def execute(options: argparse.Namespace) -> int:
         raise UsageError("--tls-key without --tls-cert: give the certificate too")
     if options.repair:
         return _repair(options)
-    # Idle clients must not take the descriptors that files need; a library leaves the process's limits alone.
+    # Idle clients must not use up the file descriptors; only a program may change the process's limits.
     descriptors.raise_limit()
     with EmbeddedBroker(
         options.data,
@@ -98,13 +98,13 @@ def execute(options: argparse.Namespace) -> int:
             tls_key=options.tls_key,
             users=options.users,
         )
-        # Batches in memory are many live objects without cycles.
+        # Batches in memory are many live objects without reference cycles.
         collector.tune()
         try:
             _announce(server, options)
             server.wait()
         except KeyboardInterrupt:
-            # SIGINT or SIGTERM: this is how it ends.
+            # SIGINT or SIGTERM: the normal end.
             print("streams: broker stops", file=sys.stderr)
         finally:
             collector.restore()
@@ -112,7 +112,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _repair(options: argparse.Namespace) -> int:
-    """Show what of damaged logs is lost, and save the rest of them if asked to; 1 where damage is left."""
+    """Print the losses in damaged logs, and repair the logs if requested; return 1 if damage remains."""
     from streams.broker import repair_data
 
     if options.data is None:

@@ -1,4 +1,4 @@
-"""Which broker a command means: a cluster at an address, or the embedded one of a folder."""
+"""The broker of a command: a cluster at an address, or the embedded broker of a folder."""
 
 import argparse
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from streams.broker import EmbeddedBroker
     from streams.clients.tcp import TcpCluster
 
-#: Where ``streams run --state-dir`` keeps its broker.
+#: Subfolder of ``streams run --state-dir`` with the broker's data.
 BROKER = "broker"
 
 
 def add_where(parser: argparse.ArgumentParser, state_dir: str = "which must not be running") -> None:
-    """Add the arguments that say which broker is meant, and how to connect."""
+    """Add the arguments that select the broker, and those for the connection."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="a cluster; several servers with commas")
     where.add_argument("--state-dir", metavar="DIR", help=f"the embedded broker of this folder, {state_dir}")
@@ -30,7 +30,7 @@ def add_where(parser: argparse.ArgumentParser, state_dir: str = "which must not 
         dest="settings",
         help="a setting of the connection, such as security_protocol=sasl_ssl (may be repeated)",
     )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks and more of what is going on")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
 
 
 def cluster_at(servers: str, settings: dict[str, Any] | None = None) -> "TcpCluster":
@@ -47,11 +47,11 @@ def cluster_at(servers: str, settings: dict[str, Any] | None = None) -> "TcpClus
 
 @contextmanager
 def opened(options: argparse.Namespace, *, makes: bool = False) -> Iterator["TcpCluster | EmbeddedBroker"]:
-    """Give the broker that is meant; ``makes`` lets the embedded one be new.
+    """Open the selected broker; ``makes`` allows creating the embedded one.
 
     Raises:
-        UsageError: the folder has none.
-        StateLockedError: the embedded one runs elsewhere.
+        UsageError: the folder has no broker.
+        StateLockedError: the embedded broker runs in another process.
     """
     if options.bootstrap_servers:
         yield cluster_at(options.bootstrap_servers, texts_of(options))

@@ -23,8 +23,8 @@ def add_parser(commands: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("topic", nargs="+")
-    parser.add_argument("--group", metavar="ID", help="share the records with others, and commit what was shown")
-    parser.add_argument("--from-beginning", action="store_true", help="what is there first (default: what comes)")
+    parser.add_argument("--group", metavar="ID", help="join a consumer group, and commit printed records")
+    parser.add_argument("--from-beginning", action="store_true", help="read from the first record (default: new ones)")
     parser.add_argument("--to-end", action="store_true", help="what is there now, then end")
     parser.add_argument("--max", metavar="N", type=int, help="end after so many records")
     parser.add_argument("--partition", metavar="N", type=int, help="of this partition only")
@@ -46,11 +46,11 @@ def add_parser(commands: Any) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Show the records."""
+    """Print the records."""
     from streams.clients import Consumer
 
     if options.group and (options.to_end or options.partition is not None):
-        raise UsageError("--group reads what the group gives it: leave --to-end and --partition out")
+        raise UsageError("--group reads the partitions that the group assigns: omit --to-end and --partition")
     if options.max is not None and options.max < 1:
         raise UsageError("--max: expected 1 or more")
     level: Literal["read_uncommitted", "read_committed"]
@@ -74,7 +74,7 @@ def execute(options: argparse.Namespace) -> int:
         try:
             return _show(consumer, options)
         except KeyboardInterrupt:
-            # SIGINT or SIGTERM: this is how it ends.
+            # SIGINT or SIGTERM: the normal end.
             return 0
 
 

@@ -1,4 +1,4 @@
-"""``streams describe``: what a topology looks like."""
+"""``streams describe``: describe a topology as text, JSON, Mermaid or SVG."""
 
 import argparse
 from typing import TYPE_CHECKING

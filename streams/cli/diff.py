@@ -1,4 +1,4 @@
-"""``streams diff``: two versions of a topology over the same history, and whether the new one can take over."""
+"""``streams diff``: compare two versions of a topology over the same history, and check whether NEW can take over."""
 
 import argparse
 import sys
@@ -57,7 +57,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
         dest="settings",
         help="a setting of both versions, by Kafka Streams' name (may be repeated)",
     )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks and more of what is going on")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
     parser.set_defaults(execute=execute)
 
 
@@ -68,7 +68,7 @@ def _limit(text: str) -> int:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Compare the versions and print what differs."""
+    """Compare the versions and print the differences."""
     from streams.cli import diff_report
     from streams.cli.scripts import Script
     from streams.comparison import compare
@@ -103,7 +103,7 @@ def _check(options: argparse.Namespace, inputs: Mapping[str, str]) -> None:
 
 
 def _check_inputs(sides: "list[_Side]", inputs: Mapping[str, str]) -> None:
-    """Refuse a topic that neither version reads."""
+    """Reject a topic that neither version reads."""
     from streams.cli.topics import declared_source
 
     for topic in inputs:
@@ -113,7 +113,7 @@ def _check_inputs(sides: "list[_Side]", inputs: Mapping[str, str]) -> None:
 
 @contextmanager
 def _shown(title: str) -> "Iterator[Callable[[ReplayProgress], None] | None]":
-    """Return the callback that shows progress, None if standard error is not a terminal."""
+    """Return the progress callback, None if standard error is not a terminal."""
     from streams.cli.replay import state_of
 
     if not sys.stderr.isatty():
@@ -127,7 +127,7 @@ def _shown(title: str) -> "Iterator[Callable[[ReplayProgress], None] | None]":
 
 @define(eq=False)
 class _Side:
-    """One of the two versions on its way from a script to a replay."""
+    """One of the two versions: its script, topology and replay."""
 
     script: "Script"
     settings: Mapping[str, Any]
@@ -141,7 +141,7 @@ class _Side:
         """Run the script and build its topology.
 
         Raises:
-            ScriptError: it does not load, or its topology cannot be built.
+            ScriptError: the script does not load, or its topology cannot be built.
         """
         from streams.cli.scripts import built, source
         from streams.cli.worlds import ScriptModules
@@ -154,7 +154,7 @@ class _Side:
             self.topology = built(self.script, self.made, self.config)
 
     def reads(self, topic: str) -> bool:
-        """Whether the version reads a topic from outside."""
+        """Return whether a topic is an external input of the version."""
         from streams.cli.topics import declared_source
 
         try:
@@ -164,7 +164,7 @@ class _Side:
         return True
 
     def version(self, inputs: Mapping[str, str], stack: ExitStack) -> "Version":
-        """Return the version, replayed unless only its state is asked for; what it needs closes with the stack."""
+        """Return the version, replayed unless only its state is compared; the stack closes its resources."""
         from streams.comparison import Version
 
         with self.world.inside():

@@ -1,4 +1,4 @@
-"""What ``streams diff`` says: as text for a person, as JSON for a program."""
+"""The report of ``streams diff``, as text and as JSON."""
 
 import json
 import textwrap
@@ -30,9 +30,9 @@ from streams.comparison import (
 from streams.replay.calls import value_text
 from streams.replay.times import time_text
 
-#: Columns of sentences.
+#: Line width of sentences.
 _WIDTH = 110
-#: How many keys differ in which way: one, many.
+#: Texts for the kinds of differences: of one key, of many keys.
 _KEYS = {
     LAST: ("key ends with another value", "keys end with another value"),
     ONLY_OLD: ("key is in OLD only", "keys are in OLD only"),
@@ -57,7 +57,7 @@ _LEVELS = {Level.CANNOT: "cannot", Level.BUT: "but", Level.NOTE: "note"}
 
 @frozen
 class Title:
-    """What was compared."""
+    """The title of the report: the compared versions and their input."""
 
     application_id: str
     old: str
@@ -66,7 +66,7 @@ class Title:
 
 
 def as_text(comparison: Comparison, title: Title) -> str:
-    """Return the answer for a person: outputs, stores, and whether NEW can take over."""
+    """Return the report as text: outputs, stores, and whether NEW can take over."""
     lines = [f"{title.application_id}: OLD {title.old}, NEW {title.new}"]
     if not title.only_state:
         lines += ["", "OUTPUTS", *_topics(comparison), "", "STORES", *_stores(comparison)]
@@ -199,7 +199,7 @@ def _wrapped(text: str, first: str, rest: str) -> list[str]:
 
 
 def as_json(comparison: Comparison, title: Title) -> str:
-    """Return the answer as a JSON document; times are epoch milliseconds."""
+    """Return the report as a JSON document; times are epoch milliseconds."""
     take_over = comparison.take_over
     document: dict[str, Any] = {
         "application_id": title.application_id,

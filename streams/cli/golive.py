@@ -1,4 +1,4 @@
-"""``streams golive``: from a snapshot to the offsets and changelogs of a live application."""
+"""``streams golive``: load a snapshot into the offsets and changelogs of a live application."""
 
 import argparse
 from pathlib import Path

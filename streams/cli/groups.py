@@ -1,4 +1,4 @@
-"""``streams groups``: list, describe, rewind and delete groups of a cluster or an embedded broker."""
+"""``streams groups``: list, describe, reset and delete groups of a cluster or an embedded broker."""
 
 import argparse
 from collections.abc import Iterable
@@ -51,7 +51,7 @@ def add_parser(commands: Any) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Do what the verb says."""
+    """Execute the subcommand."""
     from streams.clients import Admin
 
     with opened(options) as cluster, Admin(cluster) as admin:
@@ -103,10 +103,10 @@ def _rewind(admin: "Admin", options: argparse.Namespace) -> None:
 
 
 def _time(text: str) -> int:
-    """Return a time in epoch milliseconds, or what stands for an end of the log.
+    """Return a time in epoch milliseconds, or the constant for an end of the log.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is neither.
     """
     from streams.clients import EARLIEST, LATEST
 

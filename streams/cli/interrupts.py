@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a run: it stops between two steps, commits and closes.
+"""Handling of Ctrl-C and SIGTERM: a run stops between two steps, commits and closes.
 
 A second signal ends the program at once.
 """
@@ -13,15 +13,15 @@ from attrs import define
 
 @define
 class Interrupt:
-    """Whether the end was requested."""
+    """A flag: the end of the run was requested."""
 
     is_asked: bool = False
 
     def check(self) -> None:
-        """Stop here if that was requested; called between complete steps.
+        """Stop if that was requested; called between complete steps.
 
         Raises:
-            KeyboardInterrupt: it was requested.
+            KeyboardInterrupt: a stop was requested.
         """
         if self.is_asked:
             raise KeyboardInterrupt
@@ -29,7 +29,7 @@ class Interrupt:
 
 @contextmanager
 def orderly() -> Iterator[Interrupt]:
-    """Take note of signals instead of stopping wherever the program happens to be."""
+    """Record signals instead of raising at an arbitrary point."""
     interrupt = Interrupt()
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What a run over history says of records that came too late, and its exit status."""
+"""The report of a run over history about late records, and its exit status."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from streams.core.metrics import Dropped
     from streams.runtime import DropLimit, Late
 
-#: Exit status of a run that is whole, but dropped more records as late than was allowed.
+#: Exit status of a complete run that dropped more late records than allowed.
 TOO_MANY_LATE = 3
 
 
@@ -26,10 +26,10 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
 
 
 def limit_of(options: argparse.Namespace) -> "DropLimit":
-    """Return the limit that was given, or the usual one.
+    """Return the given or default limit of late records.
 
     Raises:
-        ConfigError: it is neither a share nor a number.
+        ConfigError: the limit is neither a share nor a number.
     """
     from streams.runtime import USUAL_LIMIT, DropLimit
 
@@ -37,7 +37,7 @@ def limit_of(options: argparse.Namespace) -> "DropLimit":
 
 
 def status_of(late: "Sequence[Late]", limit: "DropLimit") -> int:
-    """Say what was dropped as late; return the exit status of a run that has done everything else."""
+    """Print the late records that were dropped; return the exit status of a run that is otherwise complete."""
     for one in late:
         print(f"streams: {one}", file=sys.stderr)
     if not limit.exceeded(late):
@@ -50,7 +50,7 @@ def status_of(late: "Sequence[Late]", limit: "DropLimit") -> int:
 
 
 def say_drops(drops: "Iterable[Dropped]") -> None:
-    """Report what was dropped, except late records, which are reported with their share and cause."""
+    """Print dropped records, except late ones, which are printed with their share and cause."""
     from streams.runtime import LATE_REASONS
 
     for found in drops:

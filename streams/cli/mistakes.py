@@ -1,7 +1,7 @@
-"""From an exception to a message and an exit status.
+"""Conversion of exceptions to messages and exit statuses.
 
-A user's mistake says what, where and what to do, without a traceback; so does a record that the
-user's code failed on, with the line of that code.
+The message of a user's mistake says what, where and what to do, without a traceback.  If the user's code
+failed on a record, it contains the line of that code.
 """
 
 import sys
@@ -21,14 +21,14 @@ from streams.core.user_code import place_in_user_code
 from streams.files import OutputError
 from streams.replay.errors import ReplayError, ReplayTaskError
 
-#: Exit status of a record that could not be processed, and of a failure of our own.
+#: Exit status of a record that could not be processed, and of an internal error.
 FAILED = 1
 #: Exit status of a user's mistake.
 MISTAKE = 2
 
 
 class UsageError(StreamsError):
-    """An argument that does not fit the topology or the other arguments."""
+    """An argument that does not match the topology or the other arguments."""
 
 
 class ScriptError(StreamsError):
@@ -49,7 +49,7 @@ _MISTAKES = (
 
 
 def report(error: BaseException, *, is_debug: bool = False) -> int:
-    """Print what went wrong to standard error; return the exit status."""
+    """Print an error to standard error; return the exit status."""
     if is_debug:
         traceback.print_exception(error)
     is_mistake = isinstance(error, _MISTAKES) and not isinstance(error, ReplayTaskError)
@@ -75,7 +75,7 @@ def _message(error: BaseException, *, is_debug: bool) -> str:
 
 
 def _details(error: ProcessingError, *, is_debug: bool) -> list[str]:
-    """Return the lines below the message: the record's place and the user's own error, as far as it lacks them."""
+    """Return the lines after the message: the record's position and the user's error, unless the message has them."""
     message = str(error)
     place = {"node": error.node, "topic": error.topic, "partition": error.partition, "offset": error.offset}
     given = {name: str(value) for name, value in place.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Arguments that several commands have, and how they are parsed."""
+"""Arguments common to several commands, and their parsing."""
 
 import argparse
 from collections.abc import Iterable
@@ -23,11 +23,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         help="a setting, by Kafka Streams' name (may be repeated); a function as MODULE:FUNCTION, or :FUNCTION of the "
         "script",
     )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks and more of what is going on")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
 
 
 def add_history(parser: argparse.ArgumentParser, *, executor: str) -> None:
-    """Add what commands that replay history have."""
+    """Add the arguments of commands that replay history."""
     parser.add_argument(
         "--input", metavar="TOPIC=PATH", action="append", default=[], help="history of a source topic (may be repeated)"
     )
@@ -61,7 +61,7 @@ def partition_count(text: str) -> int:
     """Return a number of partitions.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is no positive number.
     """
     try:
         count = int(text)
@@ -73,19 +73,19 @@ def partition_count(text: str) -> int:
 
 
 def texts_of(options: argparse.Namespace) -> dict[str, str]:
-    """Return the settings given by ``--set``, as they were typed.
+    """Return the settings given by ``--set`` as text.
 
     Raises:
-        UsageError: one has no value, or is given twice.
+        UsageError: a setting has no value, or is given twice.
     """
     return dict(pairs(options.settings, "--set", "NAME=VALUE"))
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings given by ``--set``; functions, given as MODULE:FUNCTION, are loaded.
+    """Return the settings given by ``--set``; functions are given as MODULE:FUNCTION and loaded.
 
     Raises:
-        UsageError: one has no value, or is given twice.
+        UsageError: a setting has no value, or is given twice.
         ScriptError: a function cannot be loaded.
         ConfigError: there is no setting of that name.
     """
@@ -107,7 +107,7 @@ def pairs(texts: Iterable[str], option: str, form: str) -> list[tuple[str, str]]
     """Return the two sides of each NAME=VALUE.
 
     Raises:
-        UsageError: one has no ``=`` or an empty side, or a name is given twice.
+        UsageError: an argument has no ``=`` or an empty side, or a name is given twice.
     """
     found: dict[str, str] = {}
     for text in texts:

@@ -1,4 +1,4 @@
-"""``streams produce``: lines of a file or of standard input as records of a topic."""
+"""``streams produce``: write lines of a file or of standard input as records of a topic."""
 
 import argparse
 import os
@@ -48,7 +48,7 @@ def execute(options: argparse.Namespace) -> int:
     count = 0
     with _lines(options.file) as lines, opened(options) as cluster:
         with Admin(cluster) as admin:
-            # Looked up without creating it: a mistyped name is an error.
+            # Looked up without creating the topic: a mistyped name is an error.
             admin.describe_topics([options.topic])
         producer = Producer(cluster, compression_type=options.compression, linger_ms=20, batch_size_bytes=131_072)
         for number, line in enumerate(lines, 1):

@@ -1,7 +1,7 @@
-"""From the command line to a command and an exit status.
+"""The entry point: parses the command line, runs a command and returns its exit status.
 
-0: done.  1: a record could not be processed, or the program failed.  2: the user's mistake.
-3: a run over history is done, but more records than ``--max-dropped`` were dropped as late.
+0: success.  1: a record could not be processed, or the program failed.  2: the user's mistake.
+3: a run over history succeeded, but dropped more late records than ``--max-dropped``.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from streams.cli import (
 from streams.cli.mistakes import MISTAKE, report
 from streams.core.clock import Clock, SystemClock
 
-#: In the order in which help lists them.
+#: Commands in the order of the help.
 _COMMANDS = (
     run,
     replay,
@@ -49,20 +49,20 @@ _COMMANDS = (
     consume,
     describe,
 )
-#: Exit status after an interrupt from the keyboard, as shells have it.
+#: Exit status after SIGINT, by shell convention (128 + 2).
 INTERRUPTED = 130
-#: Exit status after the reader of our standard output has gone, as shells have it.
+#: Exit status after SIGPIPE, by shell convention (128 + 13).
 PIPE_CLOSED = 141
-#: How many messages that differ in their arguments only are shown in a minute.
+#: Maximum number of messages per minute that differ only in their arguments.
 MESSAGES_OF_A_KIND = 10
 _MINUTE_MS = 60_000
 
 
 class Parser(argparse.ArgumentParser):
-    """Says where help is, instead of the whole usage."""
+    """A parser whose errors point to the help instead of printing the whole usage."""
 
     def error(self, message: str) -> NoReturn:
-        """End with the message and exit status 2."""
+        """Exit with the message and status 2."""
         self.exit(MISTAKE, f"streams: {message}; see {self.prog} --help\n")
 
 
@@ -83,29 +83,29 @@ def parser() -> argparse.ArgumentParser:
 def _version() -> str:
     try:
         return version("streams")
-    except PackageNotFoundError:  # Run from a tree that is not installed.
+    except PackageNotFoundError:  # Run from a source tree that is not installed.
         return "(not installed)"
 
 
 class MessageHandler(logging.Handler):
-    """Writes messages to whatever standard error is now: a progress display replaces it.
+    """Writes messages to the current ``sys.stderr``, which a progress display may replace.
 
-    Of messages that differ in their arguments only (one per bad record, say) it writes the first
-    ``limit`` in a minute and counts the rest; how many these were is said with the first message after that
-    minute, and at the end.  What comes up again after weeks is seen.
+    Of messages that differ only in their arguments (for example one per bad record) it writes the first
+    ``limit`` per minute and counts the others; it writes the count with the first message after that
+    minute, and at the end.
     """
 
     def __init__(self, limit: int | None, clock: Clock) -> None:
         super().__init__()
         self._limit = limit
         self._clock = clock
-        #: By kind: since when it is counted, and how many there were.
+        #: Kind of message -> start of its minute, and number of messages since then.
         self._seen: dict[tuple[str, str], tuple[int, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one message, unless there were enough like it."""
+        """Write one message, unless its kind has reached the limit."""
         if hasattr(record, "failure"):
-            # What ended an application is raised too, and reported by ``main``: once is enough.
+            # The error that ended an application is raised too, and reported by ``main``.
             return
         if self._limit is not None:
             now = self._clock.monotonic_ms()
@@ -118,12 +118,12 @@ class MessageHandler(logging.Handler):
         print(f"streams: {self.format(record)}", file=sys.stderr)
 
     def close(self) -> None:
-        """Say how many messages were left out."""
+        """Write the number of omitted messages."""
         self._end_minutes(None)
         super().close()
 
     def _end_minutes(self, until_ms: int | None) -> None:
-        """Forget what was counted since that time or before, None = all, and say what was left out of it."""
+        """Remove counts that started at that time or before (None: all), and write their omitted messages."""
         over = [kind for kind, (since_ms, _) in self._seen.items() if until_ms is None or since_ms <= until_ms]
         counts = [self._seen.pop(kind)[1] for kind in over]
         left_out = sum(max(0, count - self._limit) for count in counts) if self._limit is not None else 0
@@ -134,7 +134,7 @@ class MessageHandler(logging.Handler):
 @contextmanager
 def _logging(*, is_debug: bool) -> Iterator[None]:
     handler = MessageHandler(None if is_debug else MESSAGES_OF_A_KIND, SystemClock())
-    # asyncio has a word to say about the broker's sockets, as often as it looks at them.
+    # asyncio logs a debug message at every poll of the broker's sockets.
     loggers = [logging.getLogger(name) for name in ("streams", "asyncio")]
     before = [(logger, logger.level, logger.propagate) for logger in loggers]
     for logger in loggers:

@@ -1,6 +1,6 @@
-"""How far a run is, on a terminal: records, rate, lag, stream time.
+"""Progress of a run: records, rate, lag, stream time.
 
-Shown on standard error, and nowhere if that is no terminal.
+Shown on standard error if that is a terminal.
 """
 
 import sys
@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from streams.bounded import Progress
 from streams.core.clock import Clock
 
-#: Takes the state of a run; called now and then.
+#: Receives the state of a run at intervals.
 Show = Callable[[Progress], None]
 
 
 @contextmanager
 def shown(title: str, clock: Clock) -> Iterator[Show | None]:
-    """Return the callback that shows progress, None if standard error is not a terminal."""
+    """Return the progress callback, None if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -51,7 +51,7 @@ def state_of(progress: Progress, elapsed_ms: int) -> str:
 
 
 def time_text(time_ms: int) -> str:
-    """Return an event time for a person to read.
+    """Return an event time as text.
 
     >>> time_text(1_000), time_text(-1)
     ('1970-01-01 00:00:01', 'none yet')
@@ -60,5 +60,5 @@ def time_text(time_ms: int) -> str:
         return "none yet"
     try:
         return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (OverflowError, ValueError, OSError):  # Beyond the years that Python knows.
+    except (OverflowError, ValueError, OSError):  # Outside the range of Python's ``datetime``.
         return f"{time_ms} ms"

@@ -1,4 +1,4 @@
-"""``streams publish``: the outputs of a replay to topics of a broker."""
+"""``streams publish``: write the outputs of a replay to topics of a broker."""
 
 import argparse
 import sys

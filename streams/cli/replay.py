@@ -1,4 +1,4 @@
-"""``streams replay``: a topology over history, on Spark or in processes of this machine."""
+"""``streams replay``: run a topology over history, on Spark or in local processes."""
 
 import argparse
 import os
@@ -114,7 +114,7 @@ def execute(options: argparse.Namespace) -> int:
                 **settings,
             )
         except LateRecordsError as error:
-            result = error.result  # It is whole; the status says the rest.
+            result = error.result  # The snapshot is complete; only the status differs.
         except KeyboardInterrupt:
             print(f"streams: {_way_on(options)}", file=sys.stderr)
             raise
@@ -130,7 +130,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _folder(options: argparse.Namespace, application_id: str) -> str | None:
-    """Return the folder to work in: where a resumed run finds what an earlier one has done."""
+    """Return the working folder, in which a resumed run finds the results of an earlier one."""
     if options.directory:
         return str(options.directory)
     if options.explain:
@@ -144,7 +144,7 @@ def _folder(options: argparse.Namespace, application_id: str) -> str | None:
 
 
 def _way_on(options: argparse.Namespace) -> str:
-    """Return what to type after an interrupt."""
+    """Return the advice for resuming after an interrupt."""
     if not (options.directory or options.snapshot or options.resume):
         return "nothing is kept of a replay without --directory or --snapshot; give one to be able to resume it"
     given = sys.argv[1:] if options.resume else [*sys.argv[1:], "--resume"]
@@ -152,7 +152,7 @@ def _way_on(options: argparse.Namespace) -> str:
 
 
 def _discard(folder: Path) -> None:
-    """Delete what an earlier replay into the same snapshot worked with; nothing else."""
+    """Delete only the working files of an earlier replay into the same snapshot."""
     import shutil
 
     shutil.rmtree(folder)
@@ -160,7 +160,7 @@ def _discard(folder: Path) -> None:
 
 @contextmanager
 def _shown(title: str) -> "Iterator[Callable[[ReplayProgress], None] | None]":
-    """Return the callback that shows progress, None if standard error is not a terminal."""
+    """Return the progress callback, None if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -174,7 +174,7 @@ def _shown(title: str) -> "Iterator[Callable[[ReplayProgress], None] | None]":
 
 
 def state_of(progress: "ReplayProgress") -> str:
-    """Return how far a replay is in one line."""
+    """Return the progress of a replay as one line."""
     rate = progress.records * 1000 // max(1, progress.elapsed_ms)
     where = "reading inputs" if progress.stage < 0 else f"stage {progress.stage + 1} of {progress.stages}"
     pieces = f"slice {progress.slice} of {progress.slices}, " if progress.slices > 1 else ""
@@ -194,7 +194,7 @@ def _summarize(
     snapshot: str | None,
     elapsed_ms: int,
 ) -> None:
-    """Say what was dropped, always, and what was written, to a person."""
+    """Print dropped records, and on a terminal also the results."""
     say_drops(result.drops())
     if result.slices_skipped:
         slices = "slice was" if result.slices_skipped == 1 else "slices were"

@@ -1,4 +1,4 @@
-"""``streams run``: a topology over files, until they are read, or live until a signal."""
+"""``streams run``: run a topology over files to their ends, or live until a signal."""
 
 import argparse
 import os
@@ -54,7 +54,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
         metavar="TOPIC=FILE",
         action="append",
         default=[],
-        help="an --input that follows what earlier runs over the same --state-dir have read, even if it has the name "
+        help="an --input that follows the files of earlier runs over the same --state-dir, even if it has the name "
         "or the contents of a file read before",
     )
     parser.add_argument(
@@ -93,7 +93,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
         help="processes that share the work of a live run, over the cluster or the embedded broker (default 1)",
     )
     add_limit(parser)
-    # Which of the workers this process is; given by the one that starts them.
+    # The number of this worker; set by the process that starts the workers.
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.set_defaults(execute=execute)
 
@@ -102,7 +102,7 @@ def _worker_count(text: str) -> int:
     """Return a number of workers.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is no positive number.
     """
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 256):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of workers; give 1 to 256")
@@ -141,15 +141,15 @@ def execute(options: argparse.Namespace) -> int:
 def _beginning(
     topology: "Topology", files: "NamedFiles", config: "StreamsConfig", options: argparse.Namespace
 ) -> Iterator[Path | None]:
-    """Give the folder of the run, laid down from a snapshot if one is named; None for a live run in memory.
+    """Open the folder of the run, created from a snapshot if one is given; None for a live run in memory.
 
     Raises:
-        UsageError: the folder cannot be made or written to.
-        ReplayError: the snapshot is another application's, or the folder has a run of its own.
+        UsageError: the folder cannot be created or written to.
+        ReplayError: the snapshot is another application's, or the folder has the state of another run.
     """
     folder = _state_folder(config)
     with ExitStack() as stack:
-        # A run over files keeps its logs and stores on disk in any case, so that its memory does not grow with them.
+        # A run over files always stores its logs and stores on disk, so that its memory does not grow with them.
         if folder is None and (files.inputs or options.from_snapshot):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streams-run-")))
         if options.from_snapshot:
@@ -164,10 +164,10 @@ def _beginning(
 
 
 def _check_live(files: "NamedFiles", config: "StreamsConfig", options: argparse.Namespace) -> None:
-    """Refuse what a live run of this kind cannot have.
+    """Reject arguments that a live run of this kind cannot have.
 
     Raises:
-        UsageError: there is something.
+        UsageError: there is such an argument.
     """
     if files.inputs and options.workers > 1:
         raise UsageError(
@@ -266,14 +266,14 @@ def _run_bounded(
 
 
 def _continued(files: "NamedFiles", inputs: "dict[str, FileInput]", folder: Path) -> "dict[str, Continued]":
-    """Return readers that continue after what earlier runs, or the snapshot of a replay, have read.
+    """Return readers that continue after the rows read by earlier runs or a replay's snapshot.
 
-    A file that begins with all that was replayed is the same history, grown: what was read of it is
-    skipped, as in any further run.  Any other file comes after it.
+    A file that begins with all replayed rows is the same history, grown: its rows read before are
+    skipped, as in any further run.  Any other file follows it.
 
     Raises:
-        InputError: a file was changed in what was read of it, or it cannot follow.
-        UsageError: a file is the history that a replay ended within, or has its name.
+        InputError: rows that were read have changed, or the file cannot follow.
+        UsageError: a file is a history that a replay read only in part, or has its name.
     """
     from streams.files import Ledger
     from streams.replay.handover import origin_of
@@ -295,10 +295,10 @@ def _continued(files: "NamedFiles", inputs: "dict[str, FileInput]", folder: Path
 
 
 def _is_history(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> bool:
-    """Whether a file is the one that a replay has read, as it was or grown.
+    """Return whether a file is the one that a replay has read, unchanged or grown.
 
     Raises:
-        UsageError: the replay ended within it.
+        UsageError: the replay read it only in part.
     """
     from streams.replay.history import FileMark
 
@@ -314,10 +314,10 @@ def _is_history(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> bo
 
 
 def _refuse_replayed(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> None:
-    """Refuse a file that a replay has read among others, or another one under its name.
+    """Reject a file that a replay has read among others, or another one of the same name.
 
     Raises:
-        UsageError: it is one.
+        UsageError: it is such a file.
     """
     from streams.replay.history import FileMark
 
@@ -333,10 +333,10 @@ def _refuse_replayed(topic: str, reader: "FileInput", known: Mapping[str, Any]) 
 
 
 def _state_folder(config: "StreamsConfig") -> Path | None:
-    """Return the state directory, made if it is new.
+    """Return the state directory, created if missing.
 
     Raises:
-        UsageError: it cannot be made or written to.
+        UsageError: it cannot be created or written to.
     """
     if not config.state_dir:
         return None
@@ -353,7 +353,7 @@ def _state_folder(config: "StreamsConfig") -> Path | None:
 def _summarize(
     result: "BoundedRun", outputs: Mapping[str, "FileOutput"], written: Mapping[str, int], elapsed_ms: int
 ) -> None:
-    """Say what was dropped, always, and what was written, to a person."""
+    """Print dropped records, and on a terminal also the results."""
     say_drops(result.drops())
     if sys.stderr.isatty():
         for name, count in written.items():
@@ -364,7 +364,7 @@ def _summarize(
 
 @frozen
 class NamedFiles:
-    """Topics and the files that the user named for them; ``next_inputs`` are topics of inputs given by ``--next``."""
+    """The file arguments by topic; ``next_inputs`` are topics of inputs given by ``--next``."""
 
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""From ``SCRIPT[:FUNCTION]`` to a built topology.
+"""Loading of a topology from ``SCRIPT[:FUNCTION]``.
 
 The script runs as a module, not as ``__main__``, with its folder first on the path, so that
 its classes can be found again by name.
@@ -21,13 +21,13 @@ from streams.core.user_code import last_frame_outside
 from streams.dsl import TopologySource, build_topology
 from streams.topology import Topology
 
-#: The function that makes the topology unless another is named.
+#: Default name of the function that builds the topology.
 DEFAULT_FUNCTION = "topology"
 
 
 @frozen
 class Script:
-    """A script that the user named, and the function in it."""
+    """A script and the name of a function in it."""
 
     path: Path
     function: str = DEFAULT_FUNCTION
@@ -42,7 +42,7 @@ class Script:
 
     @property
     def application_id(self) -> str:
-        """The application id unless one is given: the script's name, as far as Kafka allows it."""
+        """The default application id: the script's name, without characters that Kafka does not allow."""
         name = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in self.path.stem)
         return name.strip(".-") or "streams"
 
@@ -57,7 +57,7 @@ def load(script: Script, config: StreamsConfig) -> Topology:
 
 
 def source(script: Script) -> TopologySource:
-    """Run a script and return what makes its topology, not called yet.
+    """Run a script and return the function that builds its topology, without calling it.
 
     Raises:
         ScriptError: it does not load, or has no such function.
@@ -75,7 +75,7 @@ def source(script: Script) -> TopologySource:
 
 
 def function_named(script: Script, option: str, text: str) -> Any:
-    """Return the function that MODULE:FUNCTION names, of a module in the script's folder; :FUNCTION is the script's.
+    """Return the function of MODULE:FUNCTION, a module in the script's folder; :FUNCTION is one of the script.
 
     Raises:
         ScriptError: there is no such module or function, or it fails while it is loaded.
@@ -97,10 +97,10 @@ def function_named(script: Script, option: str, text: str) -> Any:
 
 
 def built(script: Script, made: TopologySource, config: StreamsConfig) -> Topology:
-    """Build what a script makes.
+    """Build the topology of a script.
 
     Raises:
-        ScriptError: it cannot be built; with the line of the script.
+        ScriptError: it cannot be built; the message has the line of the script.
     """
     try:
         return build_topology(made, config)
@@ -135,7 +135,7 @@ def _run_once(path: Path, resolved: Path, _changed_ns: int) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ScriptError(f"{path}: is no Python script; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses and serdes look a class's module up by name.
+    # Dataclasses and serdes look up a class's module by name.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -154,7 +154,7 @@ def _put_first(script: Path) -> None:
 
 
 def _module_name(path: Path) -> str:
-    """Return the module name under which the script is found again, unless another module has it."""
+    """Return the module name of the script, a different one if another module has it."""
     try:
         taken = importlib.util.find_spec(path.stem)
     except (ImportError, ValueError, AttributeError):
@@ -178,7 +178,7 @@ def _syntax(path: Path, resolved: Path, error: SyntaxError) -> str:
 
 
 def _place(error: BaseException, path: Path) -> str:
-    """Return file and line at which the user's code led to an error."""
+    """Return the file and line of the user's code that caused an error."""
     resolved = str(path.resolve())
     frame = frame_in(error.__traceback__, resolved) or last_frame_outside(error.__traceback__)
     if frame is None:

@@ -1,6 +1,6 @@
-"""Live runs over the wire: on a cluster, and by several workers.
+"""Live runs over TCP: on a cluster, and by several workers.
 
-The workers of a run are the same command on a cluster, each with a folder of its own; ``workers`` keeps them.
+The workers of a run are the same command on a cluster, each with its own folder; ``workers`` supervises them.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _RETRY_S = 0.1
 def run_on_cluster(
     topology: "Topology", config: "StreamsConfig", settings: dict[str, Any], options: argparse.Namespace
 ) -> int:
-    """Run until a signal comes, as one process or as several."""
+    """Run in one or several processes until a signal."""
     from streams.app import run
     from streams.cli.workers import Workers, end_with_parent
     from streams.clients.tcp import TcpCluster
@@ -37,7 +37,7 @@ def run_on_cluster(
     from streams.runtime import Plans, Provisioner
 
     if options.workers > 1:
-        # Missing topics are reported once, before anything is started.
+        # Missing topics are reported once, before the start of workers.
         clock, cluster = SystemClock(), TcpCluster.of(config)
         plans = Plans(topology, config, clock)
         plans.of(plans.layout(Provisioner(cluster, clock, config, topology, False).known()))
@@ -54,13 +54,13 @@ def run_on_cluster(
 
 
 def _run_worker(topology: "Topology", config: "StreamsConfig", settings: dict[str, Any], number: int) -> None:
-    """Run as one of several until a signal comes, and wait for the brokers at the start as those do that run.
+    """Run as one of several workers until a signal; wait for unavailable brokers at the start.
 
-    The process that starts workers has seen the brokers: where they are away now, a worker that takes the place
-    of another one must not end the run of them all.
+    The process that starts workers has reached the brokers before.  If they are unavailable now, a replacement
+    of a worker must not end the whole run.
 
     Raises:
-        StreamsError: the application failed, or no broker answered in ``task_timeout_ms``.
+        StreamsError: the application failed, or no broker responded within ``task_timeout_ms``.
     """
     from streams import Streams
     from streams.clients import RequestTimeoutError
@@ -82,7 +82,7 @@ def _run_worker(topology: "Topology", config: "StreamsConfig", settings: dict[st
             stop.wait(_RETRY_S)
             continue
         try:
-            # In short steps: signals are delivered between them.
+            # In short steps, since signals are delivered between them.
             while not stop.is_set() and not streams.wait(_LOOK_MS):
                 pass
         finally:
@@ -93,12 +93,12 @@ def _run_worker(topology: "Topology", config: "StreamsConfig", settings: dict[st
 def run_workers_here(
     topology: "Topology", broker: "EmbeddedBroker", config: "StreamsConfig", options: argparse.Namespace
 ) -> int:
-    """Run by several workers on an embedded broker, which this process serves to them alone."""
+    """Run several workers on an embedded broker, which this process serves only to them."""
     from streams.cli.workers import Workers
     from streams.core.clock import SystemClock
     from streams.runtime import Provisioner
 
-    # The process with the broker creates the topics; workers find them.
+    # The broker's process creates the topics before the workers start.
     Provisioner(broker, SystemClock(), config, topology, True).known()
     with broker.serve("127.0.0.1:0") as server:
         _announce(config, f"by {options.workers} workers on an embedded broker at {server.bootstrap_servers}")
@@ -106,7 +106,7 @@ def run_workers_here(
 
 
 def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace) -> list[list[str]]:
-    """Return the command of each worker: the given arguments, with its own identity."""
+    """Return the command of each worker: the given arguments plus its identity."""
     from streams.core.config import setting_name
 
     given = {setting_name(name): value for name, value in texts_of(options).items()}
@@ -129,7 +129,7 @@ def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace
 
 
 def announcing(config: "StreamsConfig", how: str) -> "StateListener":
-    """Return a listener that says once that the application runs, and how."""
+    """Return a listener that reports once that the application runs."""
     from streams import State
 
     is_said = False

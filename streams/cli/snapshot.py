@@ -1,4 +1,4 @@
-"""``streams snapshot``: what a snapshot holds, whether it is whole, and how two differ."""
+"""``streams snapshot``: show, verify or compare snapshots."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "snapshot",
         help="show, verify or compare snapshots",
-        description="Show what a snapshot holds, verify that it is whole, or compare two.",
+        description="Show the content of a snapshot, verify that it is complete, or compare two.",
         allow_abbrev=False,
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -22,12 +22,12 @@ def add_parser(commands: Any) -> None:
     diff.add_argument("folders", metavar="DIR", nargs=2)
     diff.add_argument("--limit", type=int, default=10, metavar="N", help="differing keys shown per store (default 10)")
     for verb in (show, verify, diff):
-        verb.add_argument("--debug", action="store_true", help="show tracebacks and more of what is going on")
+        verb.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
         verb.set_defaults(execute=execute)
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Do what the verb says; 1 if a snapshot is damaged or two differ."""
+    """Execute the subcommand; return 1 if a snapshot is damaged or two differ."""
     from streams.replay import Snapshot
     from streams.replay.handover import differences, shown
     from streams.replay.storage import Place

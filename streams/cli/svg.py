@@ -1,4 +1,4 @@
-"""A topology as a drawing: one column per step of the way of a record, one box per sub-topology.
+"""Drawing of a topology as SVG: one column per step of a record, one box per sub-topology.
 
 Topics are rounded, stores are drums, edges run from left to right.  Pure; imports the description
 of topologies.
@@ -31,7 +31,7 @@ text { font: 12px ui-monospace, monospace; fill: #1b1f24; text-anchor: middle; d
 
 @define(eq=False)
 class _Box:
-    """Something drawn: its kind, its column (from the left) and, once placed, where it is."""
+    """A box: its kind, its column (from the left) and, once placed, its position."""
 
     kind: str
     label: str
@@ -46,7 +46,7 @@ class _Box:
 
 @frozen
 class _Drawing:
-    """Boxes by sub-topology (-1: topics between them), and what leads where."""
+    """Boxes by sub-topology (-1: topics between them), and the edges between boxes."""
 
     boxes: dict[tuple[str, str], _Box] = field(factory=dict)
     members: dict[int, list[_Box]] = field(factory=dict)
@@ -104,7 +104,7 @@ def _collect(description: TopologyDescription) -> _Drawing:
 
 
 def _set_columns(drawing: _Drawing) -> None:
-    """Put each box right of all that lead to it; a cycle is cut after as many rounds as boxes."""
+    """Put each box to the right of its predecessors; a cycle is cut after as many rounds as there are boxes."""
     for _ in drawing.boxes:
         late = [(start, end) for start, end in drawing.edges if end.column <= start.column]
         for start, end in late:
@@ -119,7 +119,7 @@ def _set_columns(drawing: _Drawing) -> None:
 
 
 def _place(drawing: _Drawing) -> list[tuple[int, float, float]]:
-    """Give each box its place; return (sub-topology, top, bottom) of each area."""
+    """Set the position of each box; return (sub-topology, top, bottom) of each area."""
     boxes = drawing.boxes.values()
     widths = {column: max(box.width for box in boxes if box.column == column) for column in {b.column for b in boxes}}
     left: dict[int, float] = {}

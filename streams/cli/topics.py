@@ -1,4 +1,4 @@
-"""Which topics a topology reads and writes, and how they are declared."""
+"""The external topics of a topology and their declarations."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -15,13 +15,13 @@ def _sources(topology: Topology) -> list[SourceNode]:
 
 
 def source_topics(topology: Topology) -> set[str]:
-    """Return the topics that a topology reads from outside, by name."""
+    """Return the external input topics of a topology by name."""
     names = {name for source in _sources(topology) for name in source.topics}
     return names - topology.internal_topics.keys()
 
 
 def sink_topics(topology: Topology) -> set[str]:
-    """Return the topics that a topology writes to the outside, by name."""
+    """Return the external output topics of a topology by name."""
     names = {sink.topic for sink in topology.sinks() if sink.topic is not None}
     return names - topology.internal_topics.keys()
 
@@ -30,7 +30,7 @@ def declared_source(topology: Topology, name: str) -> Topic[Any, Any]:
     """Return a source topic with its types.
 
     Raises:
-        UsageError: the topology does not read it.
+        UsageError: the topology does not read the topic.
     """
     sources = source_topics(topology)
     for source in _sources(topology):
@@ -48,7 +48,7 @@ def declared_output(topology: Topology, name: str, config: StreamsConfig) -> Top
     """Return a topic that the topology writes, with its types if they are known.
 
     Raises:
-        UsageError: the topology does not write it.
+        UsageError: the topology does not write the topic.
     """
     sinks = [sink for sink in topology.sinks() if sink.topic == name]
     written = sink_topics(topology)
@@ -57,7 +57,7 @@ def declared_output(topology: Topology, name: str, config: StreamsConfig) -> Top
     if name == config.errors_dead_letter_queue_topic_name:
         return None
     if any(sink.topic_for is not None for sink in topology.sinks()):
-        return topology.topics.get(name)  # Chosen record by record.
+        return topology.topics.get(name)  # The topic is chosen per record.
     if name in source_topics(topology):
         raise UsageError(f"--output {name}: the topology reads this topic and does not write it; did you mean --input?")
     if name in topology.internal_topics:

@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
     create.add_argument("--partitions", metavar="N", type=partition_count, default=-1, help="default: the broker's")
     create.add_argument("--replicas", metavar="N", type=partition_count, default=-1, help="default: the broker's")
     create.add_argument("--config", metavar="NAME=VALUE", action="append", default=[], help="a setting of Kafka's")
-    create.add_argument("--if-missing", action="store_true", help="leave what exists as it is")
+    create.add_argument("--if-missing", action="store_true", help="do nothing if the topic exists")
     alter = verbs.add_parser("alter", help="give a topic other settings", allow_abbrev=False)
     alter.add_argument("topic")
     alter.add_argument("setting", nargs="+", metavar="NAME=VALUE", help="a setting of Kafka's; the others stay")
@@ -50,7 +50,7 @@ def add_parser(commands: Any) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Do what the verb says."""
+    """Execute the subcommand."""
     from streams.clients import Admin
     from streams.protocol.messages import TopicSpec
 

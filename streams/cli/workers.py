@@ -1,7 +1,7 @@
-"""``streams run --workers N``: processes that share an application's work through its group.
+"""``streams run --workers N``: processes that share an application's work as members of its group.
 
-Each is the same command, run on a cluster or on the port of the embedded broker that this process holds.  A worker
-that was killed is replaced; one that failed, as a thread does without a handler, ends the run with its status.
+Each runs the same command, on a cluster or on the port of this process's embedded broker.  A killed worker is
+replaced; a failed one (an uncaught exception without a handler) ends the run with its status.
 """
 
 import os
@@ -18,9 +18,9 @@ from attrs import define, field
 
 from streams.core.clock import Clock, SystemClock
 
-#: How long workers may take to commit and close.
+#: Timeout for workers to commit and close.
 _STOP_MS = 60_000
-#: Killed more often than this within the time below, it is no accident.
+#: Maximum number of kills within the period below; above it the run ends.
 _MAX_DEATHS = 5
 _DEATHS_MS = 60_000
 _LOOK_S = 0.1
@@ -28,9 +28,9 @@ _LOOK_S = 0.1
 
 @define(eq=False)
 class Workers:
-    """The worker processes of one run; ``commands`` is what each of them is started with.
+    """The worker processes of one run; ``commands`` has the command line of each.
 
-    A worker's standard input is a pipe from this process: it ends, and the worker with it, however this one ends.
+    A worker's standard input is a pipe from this process: at its end, however this process ends, the worker exits.
     """
 
     commands: Sequence[Sequence[str]]
@@ -40,7 +40,7 @@ class Workers:
     _is_stopping: bool = False
 
     def run(self) -> int:
-        """Start all, wait until the end is asked for or comes, and return the exit status."""
+        """Start all workers, wait until a signal or their end, and return the exit status."""
         with self._signals():
             try:
                 self._processes = [self._started(number) for number in range(len(self.commands))]
@@ -55,11 +55,11 @@ class Workers:
         return status or ended
 
     def _started(self, number: int) -> "subprocess.Popen[bytes]":
-        # A session of its own: Ctrl-C is for this process, which passes it on.
+        # In a new session, since Ctrl-C is for this process, which passes it on.
         return subprocess.Popen(self.commands[number], stdin=subprocess.PIPE, start_new_session=True)
 
     def _look(self) -> int | None:
-        """Look after all for a moment; return the status of the run if it is to end."""
+        """Check all workers once; return the run's exit status if it has to end."""
         with suppress(subprocess.TimeoutExpired):
             self._processes[0].wait(_LOOK_S)
         for number, process in enumerate(self._processes):
@@ -82,7 +82,7 @@ class Workers:
         return None
 
     def _stop(self) -> int:
-        """Let all end as they should, then make them; return 1 if one did not end well."""
+        """Terminate all workers, then kill those that remain; return 1 if one failed."""
         running = [process for process in self._processes if process.poll() is None]
         for process in running:
             process.terminate()
@@ -104,7 +104,7 @@ class Workers:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM end the run; a second one kills the workers."""
+        """End the run on SIGINT or SIGTERM; kill the workers on a second signal."""
 
         def on_signal(number: int, frame: FrameType | None) -> None:
             if self._is_stopping:
@@ -121,11 +121,11 @@ class Workers:
 
 
 def end_with_parent() -> None:
-    """Have this process, a worker, end as it should when the one that started it is gone."""
+    """Close this worker cleanly when its parent process has ended."""
 
     def watch() -> None:
-        # Nothing is ever written: it returns when the other end is closed.  Not through sys.stdin, whose lock
-        # a process that ends would wait for.
+        # Nothing is ever written: the read returns when the other end is closed.  Not through sys.stdin, since
+        # the exit of the process would wait for its lock.
         while os.read(0, 1):
             pass
         signal.raise_signal(signal.SIGTERM)

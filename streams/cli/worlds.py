@@ -1,7 +1,7 @@
-"""Two scripts in one process: each sees its own modules, though they may have the same names.
+"""Isolated modules of two scripts in one process.
 
 Two versions of a script usually have the same name in two folders, each with helper modules.
-Inside its world a script finds what it has imported; outside none of it is to be seen.
+Within its world a script finds the modules it has imported; outside they are not visible.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from attrs import define, field
 
 import streams
 
-#: Where modules are that all worlds share: this package, libraries, Python itself.
+#: Folders of modules that all worlds share: this package, libraries, Python itself.
 _SHARED = tuple(
     str(Path(folder).resolve())
     for folder in (
@@ -35,7 +35,7 @@ class ScriptModules:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Let the script's modules be found, and keep those that it imports meanwhile."""
+        """Make the script's modules importable, and keep those that it imports meanwhile."""
         outer, before = list(sys.path), set(sys.modules)
         hidden = {name: sys.modules[name] for name in self._modules if name in sys.modules}
         sys.modules.update(self._modules)
@@ -55,10 +55,10 @@ class ScriptModules:
 
 
 def _is_own(module: ModuleType) -> bool:
-    """Whether a module is the user's."""
+    """Return whether a module is the user's."""
     file = getattr(module, "__file__", None)
     if file is None:
-        # A folder of modules without a file of its own.
+        # A namespace package.
         folders = list(getattr(module, "__path__", ()))
         return bool(folders) and not any(_is_shared(folder) for folder in folders)
     return not _is_shared(file)
