@@ -1,4 +1,4 @@
-"""Two versions of a topology over the same history: which outputs, windows and stores differ."""
+"""Comparison of two versions of a topology over the same history: outputs, windows and stores."""
 
 from streams.comparison.compare import Comparison, compare
 from streams.comparison.differences import (

@@ -1,6 +1,6 @@
-"""What differs between two versions of a topology: what they wrote and kept, and whether one can follow the other.
+"""Comparison of two versions of a topology: their outputs, their stores, and whether NEW can take over.
 
-The front door of comparison; ``compare_topics``, ``compare_stores`` and ``takeover`` do the work.
+The entry point of the package; ``compare_topics``, ``compare_stores`` and ``takeover`` do the work.
 """
 
 from attrs import frozen
@@ -13,13 +13,13 @@ from streams.comparison.topics import compare_topic
 from streams.comparison.versions import Version
 from streams.replay.run import ReplayResult
 
-#: Examples of each topic and store, unless another number is asked for.
+#: Default number of examples of each topic and store.
 EXAMPLES = 5
 
 
 @frozen
 class Comparison:
-    """Two versions: outputs and stores as far as they were replayed, and whether NEW can take over."""
+    """The comparison of two versions: replayed outputs and stores, and whether NEW can take over."""
 
     take_over: TakeOver
     topics: tuple[TopicComparison, ...] = ()
@@ -32,9 +32,9 @@ class Comparison:
 
 
 def compare(old: ReplayResult | Version, new: ReplayResult | Version, *, limit: int = EXAMPLES) -> Comparison:
-    """Compare two versions: what they wrote and kept, and whether the new one can take over the state.
+    """Compare the outputs and stores of two versions, and check whether the new one can take over the state.
 
-    Versions without a replay are compared by what they would keep alone.  ``limit`` bounds the examples
+    Versions without a replay are compared only by the stores that they declare.  ``limit`` bounds the examples
     of each topic and store.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What may differ between two versions: the words for it, records and entries that show it.
+"""Differences between two versions: their kinds, and example records and entries.
 
 Values only; made by ``compare_topics`` and ``compare_stores``, shown by the command line.
 """
@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from streams.comparison.takeover import Evidence
 
-#: How a key may differ, the gravest first.
+#: Kinds of differences of a key, the most severe first.
 LAST, ONLY_OLD, ONLY_NEW, UPDATES, TIMES, ORDER, RETYPED = (
     "last value differs",
     "only in OLD",
@@ -25,7 +25,7 @@ KINDS = (LAST, ONLY_OLD, ONLY_NEW, UPDATES, TIMES, ORDER, RETYPED)
 
 @frozen
 class Side:
-    """A record as one version has it: ``number`` counts within its partition, from 0."""
+    """A record of one version; ``number`` is its position within its partition, from 0."""
 
     partition: int
     number: int
@@ -35,9 +35,9 @@ class Side:
 
 @frozen
 class KeyDifference:
-    """What differs in one key: ``old`` and ``new`` are its first records that differ, None where one has no more.
+    """The difference of one key: ``old`` and ``new`` are the first differing records, None where one has no more.
 
-    ``last`` has the values that each version ends with, ``counts`` how many records it has.
+    ``last`` has the last value of each version, ``counts`` its number of records.
     """
 
     key: str
@@ -50,9 +50,9 @@ class KeyDifference:
 
 @frozen
 class TopicComparison:
-    """An output topic in two versions; ``keys`` counts those that differ, by kind, ``examples`` shows some.
+    """An output topic in two versions; ``keys`` has the number of differing keys by kind, ``examples`` some of them.
 
-    Records without a key are compared as a heap: each that only one version has counts as one.
+    Records without a key are compared as a multiset: each record that only one version has counts.
     """
 
     name: str
@@ -61,9 +61,9 @@ class TopicComparison:
     keys: Mapping[str, int] = field(factory=dict)
     keys_in_all: int = 0
     examples: tuple[KeyDifference, ...] = ()
-    #: Each key has the same records, but the keys take turns otherwise.
+    #: Whether each key has the same records, but the order across keys differs.
     is_order_only: bool = False
-    #: Changed types and partition counts, in words.
+    #: Descriptions of changed types and partition counts.
     notes: tuple[str, ...] = ()
 
     @property
@@ -74,7 +74,7 @@ class TopicComparison:
 
 @frozen
 class EntryDifference:
-    """An entry of a store that differs; None is an entry that is not there."""
+    """A differing entry of a store; None is a missing entry."""
 
     key: str
     kind: str
@@ -85,7 +85,7 @@ class EntryDifference:
 
 @frozen
 class StoreComparison:
-    """A store in two versions, under its names there, None where it has none."""
+    """A store in two versions, with its name in each, None where it is missing."""
 
     old: str | None
     new: str | None

@@ -1,4 +1,4 @@
-"""What differs between the contents of stores after two replays.
+"""Comparison of the contents of stores after two replays.
 
 Entries are sorted by key, so both sides are merged as they are read; only differences are decoded.
 """
@@ -29,7 +29,7 @@ from streams.replay.run import ReplayResult
 from streams.replay.storage import ExtentReader
 from streams.state import StoreSpec
 
-#: How many entries of a store are read with another type, to see whether they can be.
+#: Number of entries of a store that are deserialized with the other version's type, as a test.
 _TRIED = 10_000
 
 
@@ -99,7 +99,7 @@ def _compare_store(old: Version, new: Version, one: str, two: str, limit: int) -
     )
 
 
-#: An entry: raw key (of a version, its time too), value, time.
+#: An entry: raw key (for a version with its time), value, time.
 _Entry: TypeAlias = tuple[bytes, int, bytes | None, int]
 
 
@@ -122,7 +122,7 @@ def _rows(result: ReplayResult, name: str) -> Iterator[_Entry]:
 
 
 def _merged(left: Iterator[_Entry], right: Iterator[_Entry]) -> Iterator[tuple[_Entry | None, _Entry | None]]:
-    """Pair entries of the same key; both come sorted."""
+    """Yield pairs of entries of the same key; both inputs are sorted."""
     one, two = next(left, None), next(right, None)
     while one is not None or two is not None:
         if two is None or (one is not None and one[:2] < two[:2]):
@@ -137,7 +137,7 @@ def _merged(left: Iterator[_Entry], right: Iterator[_Entry]) -> Iterator[tuple[_
 
 
 def _tried(result: ReplayResult, name: str, spec: StoreSpec) -> tuple[int, int, str]:
-    """Read entries with the types of another version; return how many could be read, how many not, and why."""
+    """Deserialize entries with the other version's types; return the counts of successes and failures, and an error."""
     read = failed = 0
     first = ""
     for _, _, value, _ in islice(_rows(result, name), _TRIED):
@@ -167,7 +167,7 @@ class _EntryFinder:
         self._values = [reader(spec.value_serde) for spec in self.specs]
 
     def take(self, left: _Entry | None, right: _Entry | None) -> None:
-        """Note a pair that differs."""
+        """Add a differing pair."""
         values = self._value(0, left), self._value(1, right)
         if left is None or right is None:
             kind = ONLY_NEW if left is None else ONLY_OLD
@@ -185,7 +185,7 @@ class _EntryFinder:
             kept.append(EntryDifference(" / ".join(dict.fromkeys(texts)), kind, *values, times))
 
     def chosen(self) -> list[EntryDifference]:
-        """Return examples, the gravest kind first."""
+        """Return examples, the most severe kind first."""
         return [item for kind in KINDS for item in self._kept.get(kind, ())][: self.limit]
 
     def _value(self, side: int, row: _Entry | None) -> Any:

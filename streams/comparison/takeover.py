@@ -1,8 +1,8 @@
-"""Whether a new version of a topology can take over the state of the old one.
+"""The check whether a new version of a topology can take over the state of the old one.
 
 The rules are those of the live runtime: changelogs and state folders are found by the names of
 stores, offsets by the names of topics, stream times by the names of nodes, tasks by the numbers of
-their sub-topologies.  What a start would check is asked of the runtime itself.  Pure.
+their sub-topologies.  The checks of a start are those of the runtime itself.  Pure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from streams.comparison.matching import (
     paired_stores,
     stores_below,
 )
-from streams.comparison.versions import SerdeForm, Version, group_notes
+from streams.comparison.versions import SerdeForm, Version, partition_groups
 from streams.core.clock import VirtualClock
 from streams.core.errors import TopologyError
 from streams.protocol.messages import OffsetAndMetadata
@@ -27,16 +27,16 @@ from streams.runtime import ApplicationPlan, Checkpoint, Plans, changelog_config
 from streams.state import StoreNote, StoreSpec, is_on_disk
 from streams.topology import ProcessorOperator, SinkNode, SourceNode, StoreNaming, Topology
 
-#: Settings of a changelog that lose state if they are not changed with the store.
+#: Topic settings of a changelog that must change with the store, or state is lost.
 _LOSING = ("retention.ms", "min.compaction.lag.ms", "cleanup.policy")
 
 
 class Level(IntEnum):
-    """How much a finding weighs."""
+    """The severity of a finding."""
 
-    #: Good to know.
+    #: For information.
     NOTE = 0
-    #: Something is lost, or must be done before.
+    #: Something is lost, or needs an action before the take-over.
     BUT = 1
     #: The new version would not start, or would continue with state that is wrong for it.
     CANNOT = 2
@@ -44,7 +44,7 @@ class Level(IntEnum):
 
 @frozen
 class Finding:
-    """One thing that a take-over meets: what, why, and what to do about it."""
+    """One finding about a take-over: what, why, and what to do about it."""
 
     level: Level
     subject: str
@@ -54,7 +54,7 @@ class Finding:
 
 @frozen
 class Evidence:
-    """What a replay has shown of a store: entries of the old version read with the new one's types."""
+    """The result of a replay for a store: entries of the old version deserialized with the new one's types."""
 
     read: int = 0
     failed: int = 0
@@ -66,7 +66,7 @@ class Evidence:
 
 @frozen
 class StoreFate:
-    """What becomes of a store: ``old`` and ``new`` are its names, None where the version has none."""
+    """The outcome for a store: ``old`` and ``new`` are its names, None where a version lacks it."""
 
     old: str | None
     new: str | None
@@ -76,7 +76,7 @@ class StoreFate:
 
 @frozen
 class TakeOver:
-    """The answer: what becomes of each store, and all that was found, the worst first."""
+    """The result of the check: the outcome for each store, and all findings, the most severe first."""
 
     stores: tuple[StoreFate, ...]
     findings: tuple[Finding, ...]
@@ -85,17 +85,17 @@ class TakeOver:
 
     @property
     def level(self) -> Level | None:
-        """The worst that was found, None if nothing was."""
+        """The most severe level found, None without findings."""
         return max((finding.level for finding in self.findings), default=None)
 
     @property
     def is_clean(self) -> bool:
-        """Whether all state is kept and nothing need be done; notes do not count."""
+        """Return whether all state is kept and no action is needed; informational findings do not count."""
         return self.level is None or self.level is Level.NOTE
 
     @property
     def verdict(self) -> str:
-        """The answer in one line."""
+        """The result in one line."""
         cannot = sum(finding.level is Level.CANNOT for finding in self.findings)
         if cannot:
             reasons = "1 reason" if cannot == 1 else f"{cannot} reasons"
@@ -120,14 +120,14 @@ def _count(number: int, what: str) -> str:
 def take_over(old: Version, new: Version, evidence: Mapping[str, Evidence] | None = None) -> TakeOver:
     """Return whether the new version can take over the old one's state, under the same application id.
 
-    ``evidence`` is what replays have shown, by store of the new version.
+    ``evidence`` has the results of replays by store of the new version.
     """
     return _Check(old, new, evidence or {}).run()
 
 
 @define(eq=False)
 class _Check:
-    """One check; finds things and collects them."""
+    """One check; collects findings."""
 
     old: Version
     new: Version
@@ -181,7 +181,7 @@ class _Check:
         self._add(Level.CANNOT, where, says, f"{do}; or start with another application id")
 
     def _groups(self, plan: ApplicationPlan) -> None:
-        notes = {at: Checkpoint(group=group).notes([at])[at] for at, group in group_notes(self.old).items()}
+        notes = {at: Checkpoint(group=group).notes([at])[at] for at, group in partition_groups(self.old).items()}
         try:
             check_groups(plan, {at: OffsetAndMetadata(0, note) for at, note in notes.items()})
         except TopologyError as error:
@@ -221,7 +221,7 @@ class _Check:
         self._add(Level.BUT, f"store {one}", says, self._rename_advice(one, two))
 
     def _rename_advice(self, one: str, two: str) -> str:
-        """Say how the store gets its old name back."""
+        """Return how to give the store its old name."""
         node, operator = owner_of(self.new.topology, two)
         if isinstance(operator, ProcessorOperator):
             return f'give the store of {node} the name "{one}"'
@@ -245,7 +245,7 @@ class _Check:
         return any(time.partition("/")[0] == node for time in self.old.times)
 
     def _taken_name(self, name: str, real: str | None) -> None:
-        """The new version has a store of this name that is another one."""
+        """Report a name that denotes a different store in the new version."""
         self.fates.append(StoreFate(name, name, "wrong"))
         mine, other = self._operator(self.new, name), self._operator(self.old, name)
         says = (
@@ -282,7 +282,7 @@ class _Check:
         return self.old.forms(name), self.new.forms(name)
 
     def _layout(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
-        """Check what the bytes of keys say."""
+        """Check the layout of keys."""
         if one.window_size_ms != two.window_size_ms and not one.retain_duplicates:
             says = (
                 f"has windows of {_seconds(one.window_size_ms)} in OLD and of {_seconds(two.window_size_ms)} in NEW: "
@@ -292,14 +292,14 @@ class _Check:
         if one.retain_duplicates != two.retain_duplicates:
             says = "keeps several values per key and time in one version only"
             self._add(Level.CANNOT, f"store {name}", says, _ANEW)
-        otherwise = self._lies_otherwise(name, one, two)
+        otherwise = self._layout_change(name, one, two)
         if otherwise is not None and not (one.has_changelog and two.has_changelog):
             says = f"{otherwise}, and no changelog has its content: NEW does not start where OLD's state directory is"
             folder = f"{self.new.config.application_id}/{self.new.sub_of(name).id}_*/{name}"
             do = f"go back to what it was, or delete the folders {folder} below each state directory: it starts empty"
             self._add(Level.CANNOT, f"store {name}", says, do)
 
-    def _lies_otherwise(self, name: str, one: StoreSpec, two: StoreSpec) -> str | None:
+    def _layout_change(self, name: str, one: StoreSpec, two: StoreSpec) -> str | None:
         """Return why the new version would not find entries in state directories, None if it would."""
         if self._moved(name) is not None:
             return None
@@ -309,7 +309,7 @@ class _Check:
         return None if was.has_layout_of(now) else f"has another layout on disk: {was.layout_difference(now)}"
 
     def _form(self, name: str, what: str, was: SerdeForm, now: SerdeForm) -> None:
-        """Check that bytes can be read."""
+        """Check that the new version can deserialize keys and values."""
         subject = f"store {name}"
         if now.is_pinned and not was.is_pinned:
             says = f"{what} were declared as {was.name}; NEW does not say their type, so it cannot read them"
@@ -325,10 +325,10 @@ class _Check:
             says = f"{what} are {was.name} in OLD and {now.name} in NEW: their bytes are read as something else"
             self._add(Level.CANNOT, subject, says, _ANEW)
         elif fits is None:
-            self._untold(name, what, was, now)
+            self._undeclared(name, what, was, now)
 
-    def _untold(self, name: str, what: str, was: SerdeForm, now: SerdeForm) -> None:
-        """Only the bytes can tell whether they are read."""
+    def _undeclared(self, name: str, what: str, was: SerdeForm, now: SerdeForm) -> None:
+        """Report types that only stored data can check."""
         subject, found = f"store {name}", self.evidence.get(name)
         changed = f"{what} are {was.name} in OLD and {now.name} in NEW"
         if was.name == now.name:
@@ -347,7 +347,7 @@ class _Check:
             self._add(Level.NOTE, subject, says)
 
     def _changelog(self, name: str, one: StoreSpec, two: StoreSpec) -> bool:
-        """Check that the new version has a changelog that holds the state; return whether it is kept."""
+        """Check that the new version has the changelog with the state; return whether the state is kept."""
         subject = f"store {name}"
         own, source = self.old.plan.changelog(name), self.new.plan.changelog(name)
         if not one.has_changelog or not two.has_changelog:
@@ -377,7 +377,7 @@ class _Check:
 
     def _folder(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
         """Report state directories that the new version does not use."""
-        moved, otherwise = self._moved(name), self._lies_otherwise(name, one, two)
+        moved, otherwise = self._moved(name), self._layout_change(name, one, two)
         why = otherwise if moved is None else f"is state of {moved}"
         if why is not None:
             self._add(Level.NOTE, f"store {name}", f"{why}: restored from its changelog at the first start")
@@ -504,7 +504,7 @@ class _Check:
 _ANEW = "give the store another name, so that it starts empty, or replay NEW and go live from its snapshot"
 
 
-#: What to do about records on their way.
+#: The advice about records in flight.
 _DRAIN = "let OLD read it to its end before it is stopped, with its inputs at rest"
 
 
@@ -531,7 +531,7 @@ def _read_forms(topology: Topology, topic: str) -> tuple[SerdeForm | None, Serde
 
 
 def _sources(topology: Topology) -> dict[str, tuple[SerdeForm, SerdeForm]]:
-    """Return the topics from outside that tasks read, with the forms in which they do."""
+    """Return the external topics that tasks read, with their forms."""
 
     def forms() -> Iterator[tuple[str, tuple[SerdeForm, SerdeForm]]]:
         for source in topology.sources():

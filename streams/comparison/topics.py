@@ -1,6 +1,6 @@
-"""What differs between an output topic in two replays, key by key.
+"""Comparison of an output topic in two replays, key by key.
 
-Bytes are compared, piece by piece, and only what differs is decoded.  Where a topic differs its
+Bytes are compared, chunk by chunk, and only differences are decoded.  If a topic differs, its
 records are divided by key into files, so that memory holds a part of the keys at a time.
 """
 
@@ -35,25 +35,25 @@ from streams.core.topic import Topic
 from streams.replay.calls import key_text, output_partitions, plain, reader
 from streams.replay.run import ReplayResult, output_topic
 
-#: Records whose keys are compared in memory at once, about.
+#: Approximate number of records whose keys are compared in memory at once.
 _IN_MEMORY = 200_000
 _MOST_BUCKETS = 256
-#: Records of one write to a bucket's file.
+#: Number of records of one write to a bucket's file.
 _CHUNK = 1000
-#: Bytes that tell the size of a chunk, and the form of chunks: without shared objects it is read fastest.
+#: Size in bytes of a chunk's length field, and the marshal version: without shared objects it is read fastest.
 _SIZE_BYTES = 8
 _MARSHAL = 2
-#: Records that are compared at once.
+#: Number of records that are compared at once.
 _PIECE = 10_000
 
-#: The place of a record: (partition, number within it).
+#: The position of a record: (partition, number within it).
 Place: TypeAlias = tuple[int, int]
 
 
 class Row(NamedTuple):
-    """A record of one version: its place and its content.
+    """A record of one version: its position and its content.
 
-    Travels as the plain tuple that it is made of, which is much cheaper.
+    It is passed as its plain tuple, which is much cheaper.
     """
 
     place: Place
@@ -76,7 +76,7 @@ class Row(NamedTuple):
         return self.content[0], self.content[2]
 
 
-#: The records of one key in both versions, each as ``Row`` is made of.
+#: The records of one key in both versions, each the plain tuple of a ``Row``.
 _Pair: TypeAlias = tuple[bytes | None, list[Any], list[Any]]
 
 
@@ -142,7 +142,7 @@ def _partitions(result: ReplayResult, name: str) -> int:
 
 
 def _is_same(old: ReplayResult, new: ReplayResult, name: str) -> bool:
-    """Whether two topics are the same, byte for byte, partition by partition."""
+    """Return whether two topics are equal, byte for byte, partition by partition."""
     for left, right in zip_longest(_aligned(old.read(name)), _aligned(new.read(name))):
         if left is None or right is None or left != right:
             return False
@@ -150,7 +150,7 @@ def _is_same(old: ReplayResult, new: ReplayResult, name: str) -> bool:
 
 
 def _aligned(blocks: Iterable[tuple[int, Block]]) -> Iterator[Any]:
-    """Yield columns of records in pieces whose bounds do not depend on the files."""
+    """Yield columns of records in chunks whose bounds are independent of the files."""
     for partition, found in groupby(blocks, key=itemgetter(0)):
         keys: list[Any] = []
         values: list[Any] = []
@@ -171,7 +171,7 @@ def _aligned(blocks: Iterable[tuple[int, Block]]) -> Iterator[Any]:
 
 @define(eq=False)
 class KeyBuckets:
-    """Records of both versions, divided by their keys; in files if they are many."""
+    """Records of both versions, divided by key; in files if they are many."""
 
     total: int
     _rows: list[list[Any]] = field(init=False)
@@ -193,13 +193,13 @@ class KeyBuckets:
         self._stack.close()
 
     def add(self, side: int, partition: int, block: Block) -> None:
-        """Take records of one version."""
+        """Add records of one version."""
         rows, files, buckets = self._rows, self._files, len(self._rows)
         number = self._numbers.get((side, partition), 0)
         headers: Iterable[Any] = block.headers if block.headers is not None else repeat(())
         contents = zip(block.timestamps, block.values, headers, strict=False)
         for place, key, content in zip(count(number), block.keys, contents, strict=False):
-            # A heap of records without key is divided by their values.
+            # Records without key are divided by value.
             bucket = hash(content[1] if key is None else key) % buckets
             found = rows[bucket]
             found.append((side, key, ((partition, place), content)))
@@ -209,7 +209,7 @@ class KeyBuckets:
         self._numbers[side, partition] = number + len(block)
 
     def by_key(self) -> Iterator[_Pair]:
-        """Yield each key with its records in both versions, in the order of their places."""
+        """Yield each key with its records in both versions, in order of position."""
         for bucket, rows in enumerate(self._rows):
             keys: dict[bytes | None, tuple[list[Any], list[Any]]] = {}
             for side, key, row in chain(self._written(bucket), rows):
@@ -237,7 +237,7 @@ def _write(file: IO[bytes], rows: list[Any]) -> None:
 
 @frozen
 class _Readers:
-    """Functions from bytes to what is shown."""
+    """Functions from bytes to displayed values."""
 
     key: Callable[[bytes | None], str]
     value: Callable[[bytes | None], Any]
@@ -250,7 +250,7 @@ class _Readers:
 
 
 def _values_may_be_equal(one: Topic[Any, Any] | None, two: Topic[Any, Any] | None) -> bool:
-    """Whether the types differ, so that other bytes may be the same value."""
+    """Return whether the types differ, so that different bytes may be equal values."""
     if one is None or two is None:
         return False
     return SerdeForm.of(one.value_serde).is_read_as(SerdeForm.of(two.value_serde)) is not True
@@ -258,7 +258,7 @@ def _values_may_be_equal(one: Topic[Any, Any] | None, two: Topic[Any, Any] | Non
 
 @define(eq=False)
 class _KeyFinder:
-    """Finds what differs, key by key; keeps the first examples of each kind."""
+    """Finds the differences key by key; keeps the first examples of each kind."""
 
     old: _Readers
     new: _Readers
@@ -283,12 +283,12 @@ class _KeyFinder:
         self._note(kind, key, left, right, index)
 
     def chosen(self) -> list[KeyDifference]:
-        """Return examples, the gravest kind first, each kind in the order of the topic."""
+        """Return examples, the most severe kind first, each kind in the order of the topic."""
         result = [item for kind in KINDS for _, _, item in self._kept.get(kind, ())]
         return result[: self.limit]
 
     def _kind(self, left: list[Row], right: list[Row]) -> tuple[str, int]:
-        """Return how a key differs, and from which record on."""
+        """Return the kind of a key's difference, and the index of the first differing record."""
         if not left or not right:
             return (ONLY_NEW if not left else ONLY_OLD), 0
         one, two = self._values(left, right)
@@ -317,13 +317,13 @@ class _KeyFinder:
         return UPDATES, index
 
     def _values(self, left: list[Row], right: list[Row]) -> tuple[list[Any], list[Any]]:
-        """Return the values of both, as bytes, or as what they stand for where the types differ."""
+        """Return the values of both as bytes, or deserialized if the types differ."""
         if not self.reads_values:
             return [row.value for row in left], [row.value for row in right]
         return [plain(self.old.value(row.value)) for row in left], [plain(self.new.value(row.value)) for row in right]
 
     def _take_heap(self, left: list[Row], right: list[Row]) -> None:
-        """Compare records without key: which only one version has."""
+        """Compare records without key: find those that only one version has."""
         one: dict[Any, list[Row]] = {}
         two: dict[Any, list[Row]] = {}
         for rows, heap in ((left, one), (right, two)):

@@ -1,7 +1,7 @@
-"""A version of an application, as far as its state is concerned: what it keeps, and in which form.
+"""A version of an application: its state and the formats of that state.
 
-Made of a topology alone, or of a replay, which also knows the types of what lambdas made.  Between
-the plan of live tasks and the rules of ``takeover``.  Imports runtime and topology.
+It is created from a topology alone, or from a replay, which also knows the types that lambdas returned.
+``takeover`` compares versions.  Imports runtime and topology.
 """
 
 import hashlib
@@ -23,29 +23,29 @@ from streams.runtime import ApplicationPlan, TaskState
 from streams.state import KEY_TYPE, VALUE_TYPE, StoreSpec, open_store
 from streams.topology import SubTopology, Topology, sub_topologies
 
-#: What people call the serdes of plain types.
+#: Display names of the serdes of plain types.
 _WORDS = {"string": "str", "long": "int", "double": "float", "boolean": "bool", "null": "None"}
 _JSON = "JSON"
 
 
 @frozen
 class SerdeForm:
-    """The bytes of keys or values: ``family`` says which can be read as which.
+    """The format of keys or values; formats of one ``family`` can be compatible.
 
     ``name`` is for messages.  ``schema`` distinguishes JSON types, None if unknown.  ``is_pinned``
-    marks a type that was not declared, of type ``name``, or of a type not known yet if the family is "".
+    marks an undeclared type: ``name``, or not known yet if the family is "".
     """
 
     name: str
     family: str
     schema: str | None = None
     is_pinned: bool = False
-    #: Module and name of the class, of what was pinned.
+    #: Module and name of the pinned class.
     pinned_as: str | None = None
 
     @classmethod
     def of(cls, serde: Serde[Any], type_name: str | None = None) -> "SerdeForm":
-        """Return the form of a serde; ``type_name`` is what a replay has pinned it to."""
+        """Return the form of a serde; ``type_name`` is the type to which a replay has pinned it."""
         if isinstance(serde, PinnedSerde):
             known = type_name or serde.type_name
             if known is None:
@@ -58,7 +58,7 @@ class SerdeForm:
         return evolve(_named(serde.name), schema=_schema(serde))
 
     def is_read_as(self, other: "SerdeForm") -> bool | None:
-        """Whether bytes of this form are what another one reads; None if only the bytes can tell."""
+        """Return whether another form can read bytes of this form; None if that depends on the bytes."""
         if not self.family or not other.family:
             return True if self.is_pinned and other.is_pinned else None
         if self.family != other.family:
@@ -83,7 +83,7 @@ def _windowed_name(prefix: str, inner: str) -> str:
 
 
 def _schema(serde: Serde[Any]) -> str | None:
-    """Return a digest of what JSON a serde reads, None if it is not JSON of a type."""
+    """Return a digest of a serde's JSON schema, None if it is not JSON of a type."""
     import msgspec
 
     recipe = serde._recipe
@@ -92,7 +92,7 @@ def _schema(serde: Serde[Any]) -> str | None:
     try:
         schema = msgspec.json.schema(recipe[1][0])
     except (TypeError, ValueError, KeyError, NameError):
-        return None  # A type that has no schema: its name must do.
+        return None  # A type without a schema is identified by its name.
     return hashlib.blake2b(json.dumps(schema, sort_keys=True, default=repr).encode(), digest_size=8).hexdigest()
 
 
@@ -100,19 +100,19 @@ def _schema(serde: Serde[Any]) -> str | None:
 class Version:
     """One version of an application, over topics with given partition counts.
 
-    ``plan`` is that of a live application.  ``times`` are the stream times that operators keep with
-    the committed offsets, by node, or node and "/" and a name of the operator's.
+    ``plan`` is the plan of a live application.  ``times`` are the stream times that operators commit with
+    the offsets, by node, or by node, "/" and a name of the operator.
     """
 
     topology: Topology
     config: StreamsConfig
-    #: Counts of the topics outside, inputs and outputs.
+    #: Partition counts of external topics, inputs and outputs.
     external: Mapping[str, int]
     plan: ApplicationPlan
     times: frozenset[str]
     #: Pinned types of stores: name -> (key, value).
     types: Mapping[str, tuple[str | None, str | None]] = field(factory=dict)
-    #: Nodes that had punctuations due, as far as a replay has shown.
+    #: Nodes with punctuations that were due in the replay.
     timers: frozenset[str] = frozenset()
     result: ReplayResult | None = None
 
@@ -126,11 +126,11 @@ class Version:
     ) -> "Version":
         """Return a version without a replay.
 
-        ``partitions`` is the count of topics that fix none (1); ``topics`` are those that exist, for sources
-        that are patterns.
+        ``partitions`` is the partition count of topics without a declared one (default 1); ``topics`` are the
+        existing topics, for sources with patterns.
 
         Raises:
-            TopologyError: the topology is no whole, or its inputs are not co-partitioned.
+            TopologyError: the topology is incomplete, or its inputs are not co-partitioned.
         """
         counts: dict[str, int] = {}
         for sub in sub_topologies(topology, list(topics)):
@@ -142,7 +142,7 @@ class Version:
 
     @classmethod
     def of(cls, result: ReplayResult) -> "Version":
-        """Return the version that a replay has run, with the types that its lambdas made."""
+        """Return the version that a replay has run, with the types that its lambdas returned."""
         session = result.session
         assert session.plan is not None
         types = dict(_pinned(session.topology, result))
@@ -171,7 +171,7 @@ class Version:
         return SerdeForm.of(spec.key_serde, key), SerdeForm.of(spec.value_serde, value)
 
     def broker_topics(self) -> dict[str, int]:
-        """Return all topics that are on the broker when this version has run, with their partitions."""
+        """Return all topics that this version uses on a broker, with their partition counts."""
         made = {item.name: item.partitions for item in self.plan.internal_topics()}
         return dict(self.external) | made
 
@@ -182,14 +182,14 @@ class Version:
 
 
 def _operator_times(plan: ApplicationPlan) -> Iterable[str]:
-    """Yield the names of all stream times that operators keep; asks the operators, as a task that opens does."""
+    """Yield the names of all stream times that operators keep; binds the operators as a task does."""
     shared = {name: open_store(store.spec) for name, store in plan.topology.global_stores.items()}
     for sub in plan.subs:
         task_id = TaskId(sub.id, 0)
         if sub.is_global or task_id not in plan.groups:
             continue
         stores: dict[str, Any] = {name: open_store(_in_memory(plan.topology.stores[name])) for name in sub.stores}
-        # The stores are said to be incomplete, so that no user code runs.
+        # The stores are declared incomplete, so that no user code runs.
         state = TaskState(stores, shared, is_complete=False)
         task = plan.open_task(task_id, state, Metrics(), partitions_of=lambda _: 1)
         yield from task.operator_times
@@ -217,15 +217,15 @@ def _pinned(topology: Topology, result: ReplayResult) -> Iterable[tuple[str, tup
                     try:
                         serde.pin(type_name)
                     except SerializationError:
-                        continue  # A class that is gone: its bytes are shown as they are.
+                        continue  # The class no longer exists: its raw bytes are shown.
             yield name, (key, value)
 
 
-#: Reads what a version wrote.
+#: Deserializes bytes that a version wrote.
 Reader = Callable[[bytes | None], Any]
 
 
-def group_notes(version: Version) -> Mapping[TopicPartition, int]:
+def partition_groups(version: Version) -> Mapping[TopicPartition, int]:
     """Return the partition group of each partition that tasks read."""
     return {
         item.partition: task_id.partition for task_id in version.plan.groups for item in version.plan.inputs(task_id)
