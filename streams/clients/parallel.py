@@ -90,7 +90,7 @@ class _Lane:
 
 
 class _Options(ParallelOptions, total=False):
-    """What is passed on to the consumer besides settings."""
+    """Arguments that are passed to the consumer, besides settings."""
 
     bootstrap_servers: str | Iterable[str]
     security: Security | None
@@ -98,7 +98,7 @@ class _Options(ParallelOptions, total=False):
 
 
 def _split(options: Mapping[str, Any]) -> tuple[ParallelSettings, dict[str, Any]]:
-    """Return the settings of the pool, and what is the consumer's."""
+    """Return the settings of the pool and those of the consumer."""
     passed_on, own = (
         _Options.__annotations__.keys() - ParallelOptions.__annotations__.keys(),
         table_of(ParallelSettings),
@@ -136,11 +136,11 @@ class ParallelConsumer:
         options: ``ParallelSettings`` by name, and arguments and settings of ``Consumer``.
 
     Attributes:
-        handled, failed_attempts, dead_letters: how many records were handled, attempts failed, and records went to
+        handled, failed_attempts, dead_letters: counts of handled records, failed attempts, and records sent to
             the dead letter topic.
 
     Raises:
-        ConfigError: a setting is unknown or does not fit.
+        ConfigError: a setting is unknown or invalid.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""State stores: specs, engines, hot state, typed views; knowing nothing of topics."""
+"""State stores: specs, engines, hot state and typed views.  Independent of topics."""
 
 from streams.state.budget import MemoryBudget
 from streams.state.cache import RecordCache, Section

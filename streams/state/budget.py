@@ -1,8 +1,7 @@
-"""One bound for the memory of all stores of a process, and how it is divided.
+"""The memory budget of all stores of a process, and its shares.
 
-Between the setting ``state_memory_max_bytes`` and everything that holds state in memory for a time: record
-caches, writes that wait for a commit, read caches, and RocksDB's blocks and memtables.  Not in it are the entries
-of stores that are kept in memory: these are all there is of them.  Any thread may call it.
+Divides the setting ``state_memory_max_bytes`` among record caches, uncommitted writes, read caches, and RocksDB's
+block cache and memtables.  Excludes the entries of in-memory stores.  Thread-safe.
 """
 
 import threading
@@ -12,23 +11,23 @@ from attrs import define, field
 from streams.core.config import SETTINGS
 from streams.state.rocksdb import RocksMemory
 
-#: Of what record caches leave: for RocksDB, for writes that wait for a commit, and for reads.  The rest is what
-#: compactions and the allocators take in addition.
+#: Shares of what record caches leave: for RocksDB, uncommitted writes and reads.  The rest is for
+#: compactions and allocator overhead.
 _ROCKSDB_SHARE = 0.3
 _WAITING_SHARE = 0.35
 _READ_SHARE = 0.25
-#: Of what waits for a commit: for the stores that are being restored.
+#: Share of uncommitted writes for stores that are being restored.
 _RESTORING_SHARE = 0.125
-#: Entries that a read cache may hold in any case.
+#: Minimum number of entries of a read cache.
 _LEAST_ENTRIES = 4
 
 
 @define(eq=False)
 class MemoryBudget:
-    """Memory of the stores of one process; ``record_cache_bytes`` of it are for the record caches.
+    """The memory budget of one process's stores; ``record_cache_bytes`` of it are for record caches.
 
-    Shares that would be too small to work with are a little more: a megabyte for RocksDB, four entries of each
-    read cache, one entry that waits.
+    Shares have minimums: 1 MiB for RocksDB, four entries for each
+    read cache, one uncommitted entry.
     """
 
     max_bytes: int = SETTINGS["state_memory_max_bytes"].default
@@ -43,32 +42,32 @@ class MemoryBudget:
 
     @property
     def waiting_bytes(self) -> int:
-        """What may wait for a commit in the stores of all tasks; above it a commit is made early."""
+        """Bytes of uncommitted writes in the stores of all tasks above which to commit early."""
         return int(self._divided_bytes * _WAITING_SHARE * (1 - _RESTORING_SHARE))
 
     @property
     def restoring_bytes(self) -> int:
-        """What may wait to be written in the stores that are restored or followed."""
+        """Bytes of uncommitted writes in restored and standby stores above which to commit."""
         return int(self._divided_bytes * _WAITING_SHARE * _RESTORING_SHARE)
 
     def rocks(self) -> RocksMemory:
-        """Return what all databases share, made at the first call."""
+        """Return the memory shared by all databases, created on first use."""
         with self._lock:
             if self._rocks is None:
                 self._rocks = RocksMemory.of(int(self._divided_bytes * _ROCKSDB_SHARE))
             return self._rocks
 
     def admit(self) -> None:
-        """Note that a store was opened: each one's part of the read caches gets smaller."""
+        """Count an opened store: the read-cache share of each store shrinks."""
         with self._lock:
             self._open_stores += 1
 
     def dismiss(self) -> None:
-        """Note that a store was closed."""
+        """Stop counting a closed store."""
         with self._lock:
             self._open_stores -= 1
 
     def read_entries(self, entry_bytes: int) -> int:
-        """Return how many entries of this size one store may hold for reads."""
+        """Return the number of entries of this size that one store's read cache may hold."""
         share = int(self._divided_bytes * _READ_SHARE)
         return max(_LEAST_ENTRIES, share // max(1, self._open_stores) // entry_bytes)

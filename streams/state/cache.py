@@ -1,10 +1,10 @@
-"""The record cache: holds updates back, so that only the last of each key is forwarded (KIP-63).
+"""The record cache: buffers updates, so that only the last of each key is forwarded (KIP-63).
 
 Between table operators and their downstream nodes; it does not cache the stores themselves.  One
 instance belongs to a task or thread and is bounded by bytes over all its sections, one per
 store of a task.  An entry keeps the value before the first and after the last update since it was
-emitted.  Order as the reference: a flush goes by each key's last update; eviction lets
-the least recently updated key go and then everything else of its section.
+emitted.  The order is that of Kafka Streams: a flush follows each key's last update; eviction emits
+the least recently updated key and then the rest of its section.
 """
 
 from collections.abc import Callable
@@ -16,26 +16,26 @@ from streams.core.errors import StoreError
 from streams.core.inlining import inlined
 from streams.core.records import Headers
 
-#: Bytes that one entry is taken to need in addition to its key and value.
+#: Estimated overhead of an entry in bytes, in addition to key and value.
 _ENTRY_BYTES = 120
-#: What an object of unknown size is taken to weigh.
+#: Estimated size in bytes of an object of unknown size.
 _OBJECT_BYTES = 64
 
 
-#: A held-back update: what was before the first, what is after the last, its time, headers, origin, whether it is the
-#: latest of its key, and its bytes.
+#: A buffered update: value before the first and after the last change, its time, headers, origin, whether it is the
+#: latest of its key, and its size in bytes.
 CacheEntry: TypeAlias = tuple[Any, Any, int, Headers | None, Any, bool, int]
 
 #: Called with (slot, new, old, timestamp_ms, headers, origin, is_latest).
 Emit = Callable[[Any, Any, Any, int, Headers | None, Any, bool], None]
-#: Holds an update back: (key, new, old, timestamp_ms, headers, is_latest); ``old`` counts only if the key has none held
-#: back yet.  Where the cache is off it is emitted at once.
+#: Buffers an update: (key, new, old, timestamp_ms, headers, is_latest); ``old`` is used only if the key has none
+#: buffered yet.  A disabled cache emits it at once.
 Hold = Callable[..., None]
 
 
 @define(eq=False)
 class Section:
-    """The held-back updates of one store; ``hold`` holds an update back."""
+    """The buffered updates of one store; ``hold`` buffers an update."""
 
     name: str
     emit: Emit
@@ -52,7 +52,7 @@ def _itself(key: Any) -> Any:
 
 @define(eq=False)
 class RecordCache:
-    """Held-back updates of several sections, bounded together; ``max_bytes`` 0 is off."""
+    """The buffered updates of several sections within ``max_bytes`` in total; 0 disables the cache."""
 
     max_bytes: int
     size_bytes: int = 0
@@ -65,10 +65,10 @@ class RecordCache:
         slot_of: Callable[[Any], Any] = _itself,
         origin: Callable[[], Any] = lambda: None,
     ) -> Section:
-        """Return the section that holds updates back; ``emit`` gets them when they are flushed or evicted.
+        """Return the named section; a flush or eviction calls ``emit`` for each update.
 
         A later registration of the same section shares its updates, and its ``emit`` replaces the earlier one.
-        Keys are held by their ``slot_of``, with the ``origin`` of their last update.
+        Keys are stored by their ``slot_of``, with the ``origin`` of their last update.
         """
         into = self._sections.setdefault(section, Section(section, emit))
         into.emit = emit
@@ -80,7 +80,7 @@ class RecordCache:
             slot = slot_of(key)
             held = into.entries.pop(slot, None)
             if held is not None and type(new) is int and type(held[1]) is int:
-                # Counts weigh the same; they are what is held back most.
+                # Fast path for counts, the most frequent values, which all have one size.
                 into.entries[slot] = (held[0], new, timestamp_ms, headers, origin(), is_latest, held[6])
             else:
                 grow(slot, held, new, old, timestamp_ms, headers, is_latest)
@@ -94,7 +94,7 @@ class RecordCache:
             headers: Headers | None,
             is_latest: bool,
         ) -> None:
-            """Hold an update whose entry, ``held`` until now, may have another size."""
+            """Buffer an update that may change the size of its entry; ``held`` is the previous entry."""
             if held is None:
                 size = grown = _ENTRY_BYTES + _weight(slot) + _weight(new) + _weight(old)
             else:
@@ -114,7 +114,7 @@ class RecordCache:
         self._flush(self._section(section))
 
     def resize(self, max_bytes: int) -> None:
-        """Change the bound; sections go in turn until what is held fits."""
+        """Change the bound, evicting from the sections in turn until the updates fit."""
         self.max_bytes = max_bytes
         for section in list(self._sections.values()):
             if self.size_bytes <= max_bytes:
@@ -122,7 +122,7 @@ class RecordCache:
             self._flush(section)
 
     def clear(self, section: str) -> None:
-        """Forget the updates of ``section`` without emitting them."""
+        """Drop the updates of ``section`` without emitting them."""
         into = self._section(section)
         self._shrink(into, into.size_bytes)
         into.entries.clear()
@@ -138,7 +138,7 @@ class RecordCache:
         self.size_bytes -= size
 
     def _flush(self, section: Section) -> None:
-        """Emit all held updates; those that come meanwhile are held until the next flush."""
+        """Emit all buffered updates; updates during the flush are buffered until the next one."""
         if not section.entries:
             return
         held, section.entries = section.entries, {}
@@ -151,7 +151,7 @@ class RecordCache:
 
 
 def _weight(value: Any) -> int:
-    """Return about how many bytes a value takes; cheap, not exact."""
+    """Return the estimated size of a value in bytes."""
     if type(value) in (str, bytes):
         return 40 + len(value)
     return _OBJECT_BYTES if value is not None else 0

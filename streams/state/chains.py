@@ -1,9 +1,9 @@
-"""Read caches of windowed stores: all entries of recently used keys, and keys by time.
+"""Read caches of windowed stores: the entries of recently used keys, and an index of keys by time.
 
-Both are derived from hot state, staged writes and engine and may be forgotten at any moment.
+Both are derived from hot state, staged writes and engine, and may be dropped at any time.
 A chain answers "the windows of this key" without serializing a key or opening an iterator; the
-index answers "what starts (ends) in this span of time", for emission on close.  What expires costs
-nothing that grows with what is alive: dead entries of chains go when there is no room, those of the
+index answers "what starts (ends) in this span of time", for emission on close.  Expiry costs are independent
+of the number of live entries: expired entries of chains are dropped when there is no room, those of the
 index from its front.  Pure.
 """
 
@@ -17,13 +17,13 @@ from sortedcontainers import SortedDict
 
 @define(eq=False)
 class Chain:
-    """Entries of one key in order of time: starts, or (end, start) of sessions."""
+    """The entries of one key in order of time: starts, or (end, start) of sessions."""
 
     times: list[Any] = field(factory=list)
     entries: list[Any] = field(factory=list)
 
     def set(self, time: Any, entry: Any, *, is_repeated: bool) -> int:
-        """Set or remove (None) the entry of a time; return by how much the chain grew.
+        """Set or remove (None) the entry of a time; return the change in length.
 
         ``is_repeated`` adds an entry to those of the same time.
         """
@@ -53,7 +53,7 @@ class Chain:
         return 1
 
     def trim(self, first_time: Any) -> int:
-        """Forget what lies before ``first_time``; return how many entries that was."""
+        """Drop entries before ``first_time``; return their number."""
         times = self.times
         if not times or times[0] >= first_time:
             return 0
@@ -74,17 +74,17 @@ class Chain:
 
 @define(eq=False)
 class ChainCache:
-    """Chains of recently used keys, bounded by entries: complete as long as that is enough, then in two generations."""
+    """A cache of recently used keys' chains, bounded by entries: complete while all fit, then in two generations."""
 
-    #: Of all keys while it is complete, of both generations else; see ``resize``.
+    #: Bound on entries: of all keys while complete, else of both generations; see ``resize``.
     max_entries: int
     #: Returns the lowest time that has not expired.
     first_time: Callable[[], Any]
     #: Whether a key without a chain has no entries; see ``complete``.
     is_complete: bool = False
     chains: dict[Any, Chain] = field(factory=dict)
-    #: How many more entries fit, a chain itself counting as one.  Code that appends to a chain directly takes from
-    #: this, and calls ``make_room`` where it gets below 0.
+    #: Number of entries that still fit, a chain itself counting as one.  Code that appends to a chain directly
+    #: decrements this, and calls ``make_room`` when it is below 0.
     room: int = field(init=False)
     _older: dict[Any, Chain] = field(factory=dict)
 
@@ -92,19 +92,19 @@ class ChainCache:
         self.room = self._limit
 
     def resize(self, max_entries: int) -> None:
-        """Change the bound; what is too much goes when more comes."""
+        """Change the bound; excess entries are dropped at the next insertion."""
         size = self._limit - self.room
         self.max_entries = max_entries
         self.room = self._limit - size
 
     def complete(self) -> None:
-        """Let all chains be those that there are now: none, at first."""
+        """Mark the present chains as complete; called on an empty cache."""
         self.forget()
         self.is_complete = True
         self.room = self._limit
 
     def find(self, key: Any) -> Chain | None:
-        """Return the chain of ``key`` if it is known."""
+        """Return the chain of ``key`` if it is cached."""
         chain = self.chains.get(key)
         if chain is None and self._older:
             chain = self._older.pop(key, None)
@@ -113,7 +113,7 @@ class ChainCache:
         return chain
 
     def keep(self, key: Any, chain: Chain) -> None:
-        """Remember the chain of ``key``."""
+        """Cache the chain of ``key``."""
         self.chains[key] = chain
         self.grow(len(chain.times) + 1)
 
@@ -122,11 +122,11 @@ class ChainCache:
         return self.max_entries if self.is_complete else self.max_entries // 2
 
     def make_room(self) -> None:
-        """Forget what has expired; where that is too little, start a new generation: the one before the last goes.
+        """Drop expired entries; if that is not enough, start a new generation and drop the oldest.
 
         A complete cache has no generations yet, and starts with an empty one.
 
-        So at least one entry has come since the last time for every four that are looked at now.
+        Amortized: at least one entry was inserted since the last call for every four examined now.
         """
         self._sweep(self.first_time())
         if self.room * 4 >= self._limit:
@@ -137,7 +137,7 @@ class ChainCache:
         self.room = self._limit
 
     def set(self, key: Any, time: Any, entry: Any, *, is_repeated: bool = False) -> int:
-        """Keep a known chain in step with a write; return by how much it grew, 0 if it is not known."""
+        """Apply a write to a cached chain; return the change in length, 0 if it is not cached."""
         chain = self.chains.get(key) or self.find(key)
         if chain is None:
             if not self.is_complete or entry is None:
@@ -150,13 +150,13 @@ class ChainCache:
         return grown
 
     def grow(self, entries: int) -> None:
-        """Note that chains have so many entries more, or less; make room if it is too much."""
+        """Adjust the count of entries, and make room if it exceeds the bound."""
         self.room -= entries
         if self.room < 0:
             self.make_room()
 
     def _sweep(self, first_time: Any) -> None:
-        """Forget entries before ``first_time`` of all keys, and keys without any."""
+        """Drop entries before ``first_time`` of all keys, and keys without entries."""
         size = 0
         for key, chain in list(self.chains.items()):
             times = chain.times
@@ -169,7 +169,7 @@ class ChainCache:
         self.room = self._limit - size
 
     def forget(self) -> None:
-        """Forget all chains."""
+        """Drop all chains."""
         self.chains = {}
         self._older = {}
         self.is_complete = False
@@ -178,7 +178,7 @@ class ChainCache:
 
 @define(eq=False)
 class TimeIndex:
-    """Which slots there are at each time, complete from ``floor_ms`` on."""
+    """An index of slots by time, complete from ``floor_ms`` on."""
 
     floor_ms: int
     _slots: "SortedDict[int, dict[Any, None]]" = field(factory=SortedDict)
@@ -198,7 +198,7 @@ class TimeIndex:
                 del self._slots[time_ms]
 
     def raise_floor(self, floor_ms: int) -> None:
-        """Forget what lies before ``floor_ms``."""
+        """Drop times before ``floor_ms``."""
         if floor_ms > self.floor_ms:
             self.floor_ms = floor_ms
             for time_ms in list(self._slots.irange(None, floor_ms, (True, False))):

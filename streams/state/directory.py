@@ -1,8 +1,8 @@
 """The state directory: ``<state_dir>/<application_id>/<task_id>/<store>``, and its locks.
 
-One instance at a time holds an application's directory (a file lock with its process id);
-within the instance one owner at a time holds a task's.  A file in it says that its layout is ours:
-Kafka Streams keeps its own under the same names.  Nothing is deleted unless asked.
+One instance at a time locks an application's directory (a file lock with its process id);
+within the instance one owner at a time locks a task's.  A format file distinguishes it from a state directory
+of Kafka Streams, which has the same names.  Nothing is deleted unless requested.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ _REFERENCE_FILE = "kafka-streams-process-metadata"
 
 @define(eq=False)
 class StateDirectory:
-    """The state of one application on this machine."""
+    """The state directory of one application on this machine."""
 
     path: Path
     _lock_descriptor: int | None = None
@@ -38,15 +38,15 @@ class StateDirectory:
 
     @classmethod
     def of(cls, state_dir: Path | str, application_id: str) -> "StateDirectory":
-        """Name the directory of an application; nothing is made or locked yet."""
+        """Return an application's state directory without creating or locking it."""
         return cls(Path(state_dir) / application_id)
 
     def lock(self) -> None:
-        """Claim the directory for this instance, making it if it is not there.
+        """Lock the directory for this instance, creating it if missing.
 
         Raises:
-            StateLockedError: another process or instance has it.
-            ForeignFormatError: Kafka Streams, or another release, has made it.
+            StateLockedError: another process or instance has locked it.
+            ForeignFormatError: it was created by Kafka Streams or another release.
         """
         if self._lock_descriptor is not None:
             return
@@ -82,7 +82,7 @@ class StateDirectory:
             if (self.path / _REFERENCE_FILE).exists():
                 whose = "it is one of Kafka Streams'"
             raise ForeignFormatError(
-                f"state directory {self.path} is none of this release of streams ({_FORMAT!r}): {whose}; give the "
+                f"state directory {self.path} is not of this release of streams ({_FORMAT!r}): {whose}; give the "
                 "application another state_dir, or delete this one: stores are restored from their changelogs",
                 what="state directory",
             )
@@ -91,7 +91,7 @@ class StateDirectory:
         temporary.replace(path)
 
     def unlock(self) -> None:
-        """Give the directory up; harmless when repeated."""
+        """Unlock the directory; idempotent."""
         if self._lock_descriptor is not None:
             # The file stays: removing it would let two instances lock different files.
             os.ftruncate(self._lock_descriptor, 0)
@@ -99,7 +99,7 @@ class StateDirectory:
             self._lock_descriptor = None
 
     def process_id(self) -> str:
-        """Return the identity of the state kept here, made at the first call; the directory must be locked."""
+        """Return the process id stored with the state, created on first use; the directory must be locked."""
         path = self.path / _PROCESS_FILE
         try:
             known = path.read_text().strip()
@@ -111,10 +111,10 @@ class StateDirectory:
         return known
 
     def lock_task(self, task_id: TaskId, owner: object) -> None:
-        """Claim a task's directory for a thread of this instance; harmless when repeated by its owner.
+        """Lock a task's directory for an owner in this instance; idempotent for the owner.
 
         Raises:
-            StateLockedError: another owner has it.
+            StateLockedError: another owner has locked it.
         """
         with self._guard:
             holder = self._owners.setdefault(task_id, owner)
@@ -124,34 +124,34 @@ class StateDirectory:
             )
 
     def unlock_task(self, task_id: TaskId, owner: object) -> None:
-        """Give a task's directory up if ``owner`` has it."""
+        """Unlock a task's directory if ``owner`` has locked it."""
         with self._guard:
             if self._owners.get(task_id) is owner:
                 del self._owners[task_id]
 
     def is_task_locked(self, task_id: TaskId) -> bool:
-        """Tell whether anyone in this instance holds the task's directory."""
+        """Return whether an owner in this instance has locked the task's directory."""
         return task_id in self._owners
 
     def note_position(self, task_id: TaskId, position: int) -> None:
-        """Note how far a task's closed state is: a hint for where the task had better run, no more."""
+        """Store the position of a task's closed state, a hint for task assignment."""
         (self.task_path(task_id) / _POSITION_FILE).write_text(f"{position}\n")
 
     def noted_position(self, task_id: TaskId) -> int:
-        """Return the noted position, 0 without one."""
+        """Return the stored position of a task, 0 without one."""
         try:
             return int((self.path / str(task_id) / _POSITION_FILE).read_text())
         except (OSError, ValueError):
             return 0
 
     def task_path(self, task_id: TaskId) -> Path:
-        """Return a task's directory, making it if it is not there."""
+        """Return a task's directory, creating it if missing."""
         path = self.path / str(task_id)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 
     def store_path(self, task_id: TaskId, store: str) -> Path:
-        """Return the directory of a task's store; the store makes it."""
+        """Return the directory of a task's store, which the store creates."""
         return self.task_path(task_id) / store
 
     def tasks(self) -> Iterator[TaskId]:
@@ -164,7 +164,7 @@ class StateDirectory:
                 yield TaskId(int(sub_topology), int(partition))
 
     def stores(self, task_id: TaskId) -> list[str]:
-        """Return the stores of a task that have a folder here."""
+        """Return the stores of a task that have a directory here."""
         found = (self.path / str(task_id)).iterdir()
         return sorted(path.name for path in found if path.is_dir() and not path.name.startswith("."))
 
@@ -172,16 +172,16 @@ class StateDirectory:
         """Delete a task's state.
 
         Raises:
-            StateLockedError: another process or thread holds the task.
+            StateLockedError: another process or thread has locked the task.
         """
         if self.is_task_locked(task_id):
             raise StateLockedError(f"state of task {task_id} in {self.path} is in use; close the task first")
         shutil.rmtree(self.path / str(task_id), ignore_errors=True)
 
     def delete_store(self, task_id: TaskId, store: str) -> None:
-        """Delete the state of one closed store, of a damaged one for instance.
+        """Delete the state of one closed store, for example a damaged one.
 
-        It goes at once: half of it is never found under the store's name.
+        The deletion is atomic: a partial store is never found under its name.
         """
         folder = self.path / str(task_id) / store
         doomed = folder.with_name(f".{store}.deleted")

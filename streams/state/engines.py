@@ -1,8 +1,8 @@
-"""The engine under every store: a sorted map of bytes, divided in numbered namespaces.
+"""The engine interface of stores: a sorted map of bytes, divided into numbered namespaces.
 
-Between the staged writes of a store (above) and memory or RocksDB (below).  A namespace is
-a segment of time for the windowed kinds and 0 for the others.  An engine is written only
-at commit, by one atomic batch that also holds the positions (KIP-1035).  Imports nothing of ours.
+Implemented in memory and by RocksDB.  A namespace is a time segment for the windowed kinds and 0 for
+the others.  An engine is written only at commit, by one atomic batch that also has the positions
+(KIP-1035).  Imports no other module of the package.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from attrs import define, field
 
 @define(eq=False)
 class EngineBatch:
-    """Writes that take effect together or not at all.
+    """An atomic batch of writes.
 
     Applied in this order: ``dropped`` namespaces are emptied, then ``writes`` are made
     (None deletes), then ``metadata`` is merged into what the engine holds.
@@ -36,23 +36,23 @@ class Engine(Protocol):
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield (key, value) with ``low <= key < high`` in byte order; None is an open end.
 
-        The engine may be written to meanwhile: what was read already stays as it was.
+        The engine may be written to during the scan; entries already read are unaffected.
         """
         ...
 
     def apply(self, batch: EngineBatch) -> None:
-        """Make all writes of ``batch`` in one atomic step."""
+        """Apply all writes of ``batch`` atomically."""
         ...
 
     def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> int | None:
-        """Take writes that the next ``apply`` makes before its own, and that no read sees until then.
+        """Queue writes that the next ``apply`` makes before its own; they are invisible to reads until then.
 
-        Return about how many bytes they take; None if it has no way for them that is faster than ``apply``.
+        Return their estimated size in bytes, None if the engine has no faster path than ``apply``.
         """
         ...
 
     def metadata(self) -> dict[str, bytes]:
-        """Return the metadata of the last batch that survived, merged over all batches."""
+        """Return the metadata merged over all durable batches."""
         ...
 
     def namespaces(self) -> list[int]:
@@ -60,23 +60,23 @@ class Engine(Protocol):
         ...
 
     def approximate_count(self) -> int:
-        """Return about how many entries there are; exact for the memory engine."""
+        """Return the estimated number of entries, exact for the memory engine."""
         ...
 
     def memory_bytes(self) -> int:
-        """Return about how much memory the engine uses."""
+        """Return the estimated memory of the engine in bytes."""
         ...
 
     def set_bulk(self, is_bulk: bool) -> None:
-        """Prepare for many writes and hardly a read, or for both again; what was applied stays.
+        """Enter or leave bulk mode, for many writes and few reads; applied writes are kept.
 
         Raises:
-            StoreError: the engine cannot be opened again.
+            StoreError: the engine cannot be reopened.
         """
         ...
 
     def close(self) -> None:
-        """Give up all resources; what was applied is kept if the engine is persistent."""
+        """Release all resources; a persistent engine keeps applied writes."""
         ...
 
 

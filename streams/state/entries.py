@@ -1,7 +1,6 @@
-"""What an entry of a store is: a value, or a value with the time of its last change.
+"""The entries of a store: a value, or a value with the time of its last change.
 
-In the engine the time is 8 bytes before the value; in the changelog it is the timestamp of the record (KIP-258).
-Between the forms of values and the layouts.
+In the engine the time is 8 bytes before the value; in the changelog it is the record's timestamp (KIP-258).
 """
 
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
 
 @define(eq=False)
 class PlainEntries:
-    """An entry is the held form of a value."""
+    """Entries that are the held form of a value."""
 
     values: ValueForm
 
@@ -41,11 +40,11 @@ class PlainEntries:
         return self.values.from_bytes(data)
 
     def read(self, data: bytes) -> Any:
-        """Return what a user gets for an engine value."""
+        """Return the user object of an engine value."""
         return self.values.read(data)
 
     def shown(self, entry: Any) -> Any:
-        """Return what a user gets for a held entry."""
+        """Return the user object of a held entry."""
         return self.values.to_value(entry)
 
     def value_of(self, entry: Any) -> Any:
@@ -70,7 +69,7 @@ class PlainEntries:
 
 @define(eq=False)
 class TimedEntries:
-    """An entry is a pair (held form of a value, timestamp_ms); a pair with the value None is deleted."""
+    """Entries that are a pair (held form of a value, timestamp_ms); a pair with the value None is deleted."""
 
     values: ValueForm
 
@@ -79,11 +78,11 @@ class TimedEntries:
         return self.values.from_bytes(data[_TIME_BYTES:]), _time.unpack_from(data)[0]
 
     def read(self, data: bytes) -> Any:
-        """Return what a user gets for an engine value."""
+        """Return the user object of an engine value."""
         return ValueAndTimestamp(self.values.read(data[_TIME_BYTES:]), _time.unpack_from(data)[0])
 
     def shown(self, entry: Any) -> Any:
-        """Return what a user gets for a held entry."""
+        """Return the user object of a held entry."""
         return ValueAndTimestamp(self.values.to_value(entry[0]), entry[1])
 
     def value_of(self, entry: Any) -> Any:
@@ -108,14 +107,14 @@ class TimedEntries:
         return [value[_TIME_BYTES:] for value in data], [unpack(value)[0] for value in data]
 
 
-#: How entries are held, read and written.
+#: The two forms of entries.
 EntryForm: TypeAlias = PlainEntries | TimedEntries
 
 
 def keyed(
     keys: Sequence[bytes | None], values: Sequence[bytes | None]
 ) -> tuple[Sequence[bytes], Sequence[bytes | None]]:
-    """Leave out records without a key, which a changelog should not have."""
+    """Drop records without a key, which a changelog should not have."""
     if None not in keys:
         return keys, values  # type: ignore[return-value]
     rows = [(key, value) for key, value in zip(keys, values, strict=True) if key is not None]

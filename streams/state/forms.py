@@ -1,9 +1,9 @@
-"""In which form the hot state holds keys and values, and how they become bytes.
+"""The form of keys and values in the hot state, and their conversion to bytes.
 
-A key is held as itself where its serde knows only one exact, hashable type, else as its bytes
-(a dict merges 1, True and 1.0, their bytes differ).  A value is held as itself where its serde
-calls it immutable, else as its bytes, so that every read makes a new object.  The types live in the
-hot state; a form sets them.  Imports core and state.hot.
+A key is held as an object if its serde has one exact, hashable type, else as its bytes
+(a dict merges 1, True and 1.0, whose bytes differ).  A value is held as an object if its serde
+declares it immutable, else as its bytes, so that every read returns a new object.  A form sets the
+types in the hot state.  Imports core and state.hot.
 """
 
 import uuid
@@ -16,22 +16,22 @@ from streams.core.errors import StoreError
 from streams.core.serdes import BOOLEAN, BYTES, DOUBLE, INT32, LONG, STRING, UUID, PinnedSerde, Serde
 from streams.state.hot import HotState
 
-#: Types of keys that are dict keys as they are, by serde.
+#: Types of keys that are dict keys without conversion, by serde.
 _KEY_TYPES: dict[Serde[Any], type] = {STRING: str, LONG: int, INT32: int, BYTES: bytes}
 #: Types of values that need no conversion, by serde.
 _VALUE_TYPES: dict[Serde[Any], type] = {**_KEY_TYPES, DOUBLE: float, BOOLEAN: bool, UUID: uuid.UUID}
-#: The same serdes by the name that a pinned one gives its type.
+#: The same serdes by the type name of a pinned serde.
 _PRIMITIVES: dict[str, Serde[Any]] = {serde.name: serde for serde in _VALUE_TYPES}
 
 
 def pinned_name(serde: Serde[Any]) -> str | None:
-    """Return the type name that a serde was pinned to, None if it is not of that sort or not yet."""
+    """Return the type name that a serde is pinned to, None if it is not pinned (yet)."""
     return serde.type_name if isinstance(serde, PinnedSerde) else None
 
 
 @define(eq=False)
 class KeyForm:
-    """How one store holds its keys."""
+    """The key form of one store."""
 
     store: str
     serde: Serde[Any]
@@ -42,7 +42,7 @@ class KeyForm:
         self.resolve()
 
     def resolve(self) -> None:
-        """Set the key type in the hot state; that of a pinned serde is known with its first object."""
+        """Set the key type in the hot state; a pinned serde's is known after its first object."""
         if isinstance(self.serde, PinnedSerde) and pinned_name(self.serde) is None:
             return
         self._is_resolved = True
@@ -88,7 +88,7 @@ class KeyForm:
         return data if self.hot.key_type is None else self.serde.deserialize(data)
 
     def to_key(self, slot: Any) -> Any:
-        """Return the object a user gets for a held key."""
+        """Return the user object of a held key."""
         return self.serde.deserialize(slot) if self.hot.key_type is None else slot
 
     def read(self, data: bytes) -> Any:
@@ -102,7 +102,7 @@ class KeyForm:
 
 @define(eq=False)
 class ValueForm:
-    """How one store holds its values."""
+    """The value form of one store."""
 
     store: str
     serde: Serde[Any]
@@ -113,7 +113,7 @@ class ValueForm:
         self.resolve()
 
     def resolve(self) -> None:
-        """Set the value form in the hot state; that of a pinned serde is known with its first object."""
+        """Set the value form in the hot state; a pinned serde's is known after its first object."""
         if isinstance(self.serde, PinnedSerde) and pinned_name(self.serde) is None:
             return
         self._is_resolved = True
@@ -128,7 +128,7 @@ class ValueForm:
         """
         if value is None or type(value) is self.hot.value_type:
             return value
-        # Writing it now makes a wrong type fail here, not at the commit.
+        # Serialize now, so that a wrong type fails here and not at the commit.
         data = self.serde.serialize(value)
         if not self._is_resolved:
             self.resolve()
@@ -139,11 +139,11 @@ class ValueForm:
         return self.serde.deserialize(data)
 
     def to_value(self, held: Any) -> Any:
-        """Return the object a user gets for a held value."""
+        """Return the user object of a held value."""
         return held if self.hot.holds_objects else self.serde.deserialize(held)
 
     def read(self, data: bytes) -> Any:
-        """Return the object a user gets for bytes, a new one."""
+        """Return a new object for bytes."""
         return self.serde.deserialize(data)
 
     def from_bytes(self, data: bytes | None) -> Any:
@@ -156,5 +156,5 @@ class ValueForm:
 
 
 def _actual(serde: Serde[Any]) -> Serde[Any]:
-    """Return the primitive serde that a pinned one stands for by now, any other serde as it is."""
+    """Return the primitive serde that a pinned one has resolved to, or the serde itself."""
     return _PRIMITIVES.get(pinned_name(serde) or "", serde)

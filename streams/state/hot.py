@@ -1,7 +1,7 @@
-"""The hot state of a store: what a point read or write needs, each field in one place.
+"""The hot state of a store: the fields for point reads and writes.
 
-``dirty`` has the entries that the staged writes do not have yet, in the order of each slot's last
-change; ``clean`` is a bounded read cache of two generations.  Views and inlined operators read the
+``dirty`` has the entries that are not staged yet, in the order of each slot's last change;
+``clean`` is a bounded read cache of two generations.  Views and inlined operators read the
 fields directly; only the methods below, the forms and the views of this package write them.
 Imports core only.
 """
@@ -17,39 +17,39 @@ class Absent:
     """The type of ``ABSENT``."""
 
 
-#: What ``HotState.cached`` answers for a slot without a clean entry; None is a deleted entry.
+#: Result of ``HotState.cached`` for a slot without a clean entry; None is a deleted entry.
 ABSENT = Absent()
 
 
 @define(eq=False)
 class HotState:
-    """Entries by slot (the held form of a key), and the types that are held without a conversion.
+    """Entries by slot (the held form of a key), and the types that are held without conversion.
 
-    A point read or write costs one dict: a key of exactly ``key_type`` is its own slot, a value of exactly
-    ``value_type`` its own held form.  Inlined code that makes no call may replace an entry that is in ``dirty``, to
+    A point read or write costs one dict operation: a key of exactly ``key_type`` is its own slot, a value of exactly
+    ``value_type`` its own held form.  Inlined code without calls may replace an entry in ``dirty``, moving it to
     the end of the dict, if its key is exactly of ``in_place_type``, its new value exactly of ``value_type``, and its
-    window starts at ``TimeBounds.visible_from_ms`` or later.  Everything else is for the methods of the view.
+    window starts at ``TimeBounds.visible_from_ms`` or later.  Anything else goes through the methods of the view.
     """
 
-    #: Most entries of a generation of the read cache; 0 caches nothing.
+    #: Maximum entries of one generation of the read cache; 0 disables it.
     max_clean: int
-    #: Cleared when its entries are staged, replaced only when the store is closed.
+    #: Cleared when its entries are staged; replaced only when the store is closed.
     dirty: dict[Any, Any] = field(factory=dict)
     clean: dict[Any, Any] = field(factory=dict)
-    #: Keys of exactly this type are held as they are, all others as their bytes; None: all as bytes.
+    #: Keys of exactly this type are held as objects, all others as bytes; None: all as bytes.
     key_type: type | None = None
-    #: Values of exactly this type are held as they are; None: each value is converted.
+    #: Values of exactly this type are held without conversion; None: each value is converted.
     value_type: type | None = None
     #: Whether objects are held (and returned without a copy), else bytes.
     holds_objects: bool = False
     #: ``key_type`` while entries may be replaced without a call, else None.
     in_place_type: type | None = None
-    #: Whether something derived from the entries has to be updated with each write (chains, time index).
+    #: Whether derived data (chains, time index) is updated with each write.
     is_followed: bool = False
     _older: dict[Any, Any] = field(factory=dict)
 
     def set_key_type(self, key_type: type | None) -> None:
-        """Set the type of keys that are held as they are."""
+        """Set the type of keys that are held as objects."""
         self.key_type = key_type
         self._update_in_place_type()
 
@@ -59,7 +59,7 @@ class HotState:
         self._update_in_place_type()
 
     def set_followed(self, is_followed: bool) -> None:
-        """Set whether something derived from the entries has to be updated with each write."""
+        """Set whether derived data is updated with each write."""
         self.is_followed = is_followed
         self._update_in_place_type()
 
@@ -76,7 +76,7 @@ class HotState:
         return entry
 
     def remember(self, slot: Any, entry: Any) -> None:
-        """Cache an entry that the staged writes or the engine have."""
+        """Cache an entry of the staged writes or the engine."""
         if not self.max_clean:
             return
         clean = self.clean
@@ -91,7 +91,7 @@ class HotState:
         self.clean = {}
 
     def take_dirty(self) -> tuple[list[Any], list[Any]]:
-        """Return slots and held forms of all dirty entries, which are clean from now on."""
+        """Return slots and held forms of all dirty entries and mark them clean."""
         dirty = self.dirty
         slots, entries = list(dirty), list(dirty.values())
         if not self.max_clean:

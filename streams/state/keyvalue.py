@@ -29,9 +29,9 @@ _SPACE = 0
 
 
 class KeyReads(Generic[K, R]):
-    """Reads over many keys (ReadOnlyKeyValueStore); ``R`` is what a user gets for one.
+    """Range reads (ReadOnlyKeyValueStore); ``R`` is the type of a returned value.
 
-    A view says how it scans; everything else follows.
+    A view implements ``_scan``.
     """
 
     __slots__ = ()
@@ -41,7 +41,7 @@ class KeyReads(Generic[K, R]):
         return self._scan(*self._bounds_of(low, high), reverse=False)
 
     def reverse_range(self, low: K | None, high: K | None) -> Iterator[tuple[K, R]]:
-        """Yield what ``range`` does, backwards."""
+        """Yield the entries of ``range`` in reverse order."""
         return self._scan(*self._bounds_of(low, high), reverse=True)
 
     def all(self) -> Iterator[tuple[K, R]]:
@@ -49,13 +49,13 @@ class KeyReads(Generic[K, R]):
         return self._scan(None, None, reverse=False)
 
     def reverse_all(self) -> Iterator[tuple[K, R]]:
-        """Yield what ``all`` does, backwards."""
+        """Yield all entries in reverse order of the key bytes."""
         return self._scan(None, None, reverse=True)
 
     def prefix_scan(self, prefix: Any, serde: Serde[Any] | None = None) -> Iterator[tuple[K, R]]:
-        """Yield the entries whose key bytes start with ``prefix``: bytes, or an object written by ``serde``.
+        """Yield the entries whose key bytes start with ``prefix``: bytes, or an object serialized by ``serde``.
 
-        Without a ``serde`` the store's key serde writes it.
+        ``serde`` defaults to the store's key serde.
         """
         if serde is None and isinstance(prefix, bytes):
             start: bytes = prefix
@@ -95,7 +95,7 @@ class KeyLayout:
         return entry
 
     def scan(self, low: bytes | None, high: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
-        """Yield key and value of staged entries as a user gets them."""
+        """Yield key and value of staged entries as user objects."""
         if low is not None and high is not None and low >= high:
             return
         to_key, read = self.keys.read, self.entries.read
@@ -127,22 +127,22 @@ class KeyLayout:
         return self.entries.value_of(entry)
 
     def metadata(self) -> dict[str, bytes]:
-        """Nothing is kept in addition to the entries."""
+        """Return no metadata in addition to the entries."""
         return {}
 
     def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
-        """Nothing is kept in addition to the entries."""
+        """Do nothing: there is no metadata in addition to the entries."""
 
     def resize(self, entries: int) -> int:
         """Leave all clean entries to the hot state."""
         return entries
 
     def forget(self) -> None:
-        """Nothing is derived from the entries."""
+        """Do nothing: no data is derived from the entries."""
 
 
 class KeyValueStore(StoreLifecycle, KeyReads[K, V]):
-    """A map from keys to values."""
+    """A store of values by key."""
 
     __slots__ = ()
 
@@ -190,7 +190,7 @@ class KeyValueStore(StoreLifecycle, KeyReads[K, V]):
         return old
 
     def approximate_num_entries(self) -> int:
-        """Return about how many entries there are; exact in memory."""
+        """Return the estimated number of entries, exact in memory."""
         self._push()
         return self._staged.count()
 
@@ -204,7 +204,7 @@ class KeyValueStore(StoreLifecycle, KeyReads[K, V]):
 
 
 class TimestampedKeyValueStore(StoreLifecycle, KeyReads[K, ValueAndTimestamp[V]]):
-    """A map from keys to values with the time of their last change.
+    """A store of values by key, with the time of their last change.
 
     ``get_pair`` and ``put_pair`` are what operators use: plain tuples ``(value, timestamp_ms)``.
     """
@@ -271,7 +271,7 @@ class TimestampedKeyValueStore(StoreLifecycle, KeyReads[K, ValueAndTimestamp[V]]
         return old
 
     def approximate_num_entries(self) -> int:
-        """Return about how many entries there are; exact in memory."""
+        """Return the estimated number of entries, exact in memory."""
         self._push()
         return self._staged.count()
 

@@ -1,4 +1,4 @@
-"""The built-in kinds of stores, and the one that a name in a snapshot stands for."""
+"""The built-in kinds of stores, and their look-up by name."""
 
 from typing import Final
 
@@ -29,7 +29,7 @@ def built_in_kind(name: str) -> StoreKind:
     """Return the built-in kind of a name.
 
     Raises:
-        StoreError: there is none.
+        StoreError: there is no such kind.
     """
     for kind in BUILT_IN:
         if kind.name == name:

@@ -1,8 +1,8 @@
-"""What every store does for its task, whatever its view: restore, log, commit, close.
+"""The lifecycle of all stores: restore, log, commit, close.
 
-A view composes a key layout, the hot state and a staged engine; this module holds the parts
-together and owns what is the same for all kinds.  The only inheritance of the package: the
-hooks below are all that differs.  Knows nothing of topics or tasks.
+A view composes a key layout, the hot state and a staged engine; this module connects them and
+implements what all kinds share.  The only inheritance of the package: views override the hooks
+below.  Independent of topics and tasks.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,26 +26,26 @@ KEY_TYPE = "key_type"
 VALUE_TYPE = "value_type"
 #: Metadata entry of a store's observed stream time, 8 bytes.
 STREAM_TIME = "observed_stream_time_ms"
-#: Metadata entry that says what the store's bytes mean.
+#: Metadata entry of the store's format.
 NOTE = "note"
 
-#: Most rows in one block of a snapshot, rows in its first one, and about how many bytes of values a block has.
+#: Maximum rows of a snapshot block, rows of its first one, and target bytes of values per block.
 SNAPSHOT_ROWS = 10_000
 _FIRST_SNAPSHOT_ROWS = 1_000
 _SNAPSHOT_BYTES = 4 * 1024 * 1024
-#: Bytes that a dirty entry is taken to need in addition to its value, and that it and its copies for the engine
-#: and the changelog do.
+#: Estimated overhead of a dirty entry in bytes in addition to its value: alone, and with its copies for the engine
+#: and the changelog.
 _HELD_ENTRY_BYTES = 350
 _WAITING_ENTRY_BYTES = 650
-#: How often a value's bytes are in memory: held, and on the way to the engine and the changelog as well.
+#: Copies of a value's bytes in memory: held, and for the engine and the changelog.
 _HELD_BYTES, _WAITING_BYTES = 1, 3
-#: The same of values that are held as objects.
+#: The same for values that are held as objects.
 _HELD_OBJECTS, _WAITING_OBJECTS = 3, 5
-#: Bytes of a change that waits for the changelog, in addition to its key and value.
+#: Estimated overhead of an undrained change in bytes, in addition to its key and value.
 CHANGE_BYTES = 200
-#: So many changes need not be looked through for those that others have replaced.
+#: Below this number of changes, superseded ones are not removed.
 _FEW_CHANGES = 10_000
-#: A value is weighed each time that 2 to the power of this many entries have been written.
+#: Value sizes are sampled once in 2 ** this many written entries.
 _WEIGHED_EACH = 8
 
 #: One changelog record: key, value, timestamp_ms.
@@ -53,18 +53,18 @@ ChangelogRow = tuple[bytes, bytes | None, int]
 
 
 class Store(Protocol):
-    """A store as its task sees it; each kind adds the methods of its view."""
+    """The interface of a store to its task; each kind adds the methods of its view."""
 
     spec: StoreSpec
-    #: Time given to changelog records of values that carry none; set by the task if it cares.
+    #: Timestamp of changelog records for values without one; optionally set by the task.
     time_ms: int
-    #: Records refused as too old, since the store was opened.
+    #: Number of records refused as too old since the store was opened.
     expired: int
     #: Called for each refused record, in addition to the count in ``expired``; None calls nothing.
     on_expired: Callable[[], None] | None
-    #: What the bytes mean that were there when the store was opened, None if there was no note.
+    #: Stored format that was found when the store was opened, None without one.
     noted: StoreNote | None
-    #: What processors and queries get: the store itself, or the view that its kind makes of it.
+    #: The store for processors and queries: the store itself, or its kind's view of it.
     view: Any
 
     def restore(self, block: Block) -> None:
@@ -72,7 +72,7 @@ class Store(Protocol):
         ...
 
     def set_restoring(self, is_restoring: bool) -> None:
-        """Prepare for a long restore, in which reads are slow, or for work; what is not committed stays."""
+        """Enter or leave restore mode, in which reads are slow; uncommitted writes are kept."""
         ...
 
     def drain_changes(self) -> Block | None:
@@ -88,7 +88,7 @@ class Store(Protocol):
         ...
 
     def note(self) -> StoreNote:
-        """Return what the bytes mean by the spec, as each commit notes it."""
+        """Return the format of the store by its spec, which each commit stores."""
         ...
 
     @property
@@ -98,32 +98,32 @@ class Store(Protocol):
 
     @property
     def approximate_uncommitted_bytes(self) -> int:
-        """About how many bytes wait for the next commit."""
+        """Estimated bytes of uncommitted writes."""
         ...
 
     def snapshot_blocks(self) -> Iterator[Block]:
         """Yield the whole content as changelog records, sorted by raw key, versions of a key by time.
 
-        What was not committed yet is there too.  The content is read as it is asked for: the store
-        must not be written meanwhile.
+        Includes uncommitted writes.  The content is read lazily: the store
+        must not be written during the iteration.
         """
         ...
 
     def carried(self) -> dict[str, bytes]:
-        """Return what a snapshot must keep in addition to its blocks: pinned types, stream time, order of use."""
+        """Return the metadata of a snapshot: pinned types, stream time, order of use."""
         ...
 
     def restore_carried(self, carried: Mapping[str, bytes]) -> None:
-        """Take what ``carried`` gave, after the blocks of the same snapshot; the next commit writes it."""
+        """Apply the result of ``carried`` after the blocks of the same snapshot; the next commit writes it."""
         ...
 
     def close(self) -> None:
-        """Give up the engine; what was not committed is lost."""
+        """Close the engine; uncommitted writes are lost."""
         ...
 
 
 class Layout(Protocol):
-    """Where entries are in the staged engine, and how they are written."""
+    """The mapping of entries to the staged engine."""
 
     def write(self, slots: Sequence[Any], entries: Sequence[Any], time_ms: int) -> Columns:
         """Stage dirty entries; return them as changelog records, at ``time_ms`` if they have no time."""
@@ -146,24 +146,24 @@ class Layout(Protocol):
         ...
 
     def metadata(self) -> dict[str, bytes]:
-        """Return what is kept in addition to the entries, in the engine and in snapshots."""
+        """Return the metadata of engine and snapshots in addition to the entries."""
         ...
 
     def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
-        """Take what ``metadata`` gave."""
+        """Apply the result of ``metadata``."""
         ...
 
     def resize(self, entries: int) -> int:
-        """Take a part of the clean entries that may be cached for caches of its own; return what is left."""
+        """Reserve a part of the read-cache entries for the layout's own caches; return the rest."""
         ...
 
     def forget(self) -> None:
-        """Drop what is derived from the entries."""
+        """Drop data derived from the entries."""
         ...
 
 
 class StoreLifecycle:
-    """The parts of a store and what they do together."""
+    """The common base of all stores, composed of layout, hot state and staged engine."""
 
     __slots__ = (
         "_change_count",
@@ -188,7 +188,7 @@ class StoreLifecycle:
         "time_ms",
     )
 
-    #: Set by the views that have one.
+    #: Set by views with a layout.
     _layout: Layout
 
     def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
@@ -198,31 +198,31 @@ class StoreLifecycle:
         self.expired = 0
         self.on_expired: Callable[[], None] | None = None
         self._staged = staged
-        # Entries that are never replaced are not read one by one either: joins read chains of them.
+        # Retained duplicates are not read one by one: joins read chains.
         self.hot = HotState(0 if spec.retain_duplicates else memory.read_entries(2 * _HELD_ENTRY_BYTES))
         self._memory = memory
-        #: About how many bytes a value has, and how many entries waited when that was looked at.
+        #: Estimated size of a value in bytes, and the number of waiting entries when it was sampled.
         self._value_bytes = 0
         self._weighed_at = 0
         self._metadata = staged.engine.metadata()
         self.noted = StoreNote.read(self._metadata.get(NOTE))
-        # What was written while there was no changelog never gets into it.
+        # Writes without a changelog are never logged later.
         is_whole = self.noted is None or self.noted.is_logged or not staged.has_entries()
         self._is_logged = spec.has_changelog and is_whole
         self._is_closed = False
-        #: Changes for the changelog, push by push: a later one of a key takes the place of those before.
+        #: Changes for the changelog by push: a later change of a key supersedes earlier ones.
         self._changes: list[Columns] = []
         self._change_count = 0
-        #: As many there were when those that others have replaced were last left out.
+        #: Number of changes when superseded ones were last removed.
         self._distinct_count = 0
         self._pin(self._metadata.get(KEY_TYPE), self._metadata.get(VALUE_TYPE))
         self._keys = KeyForm(spec.name, spec.key_serde, self.hot)
         self._values = ValueForm(spec.name, spec.value_serde, self.hot)
 
-    # Hooks: a view sets ``_layout``, or does by itself what is asked of it.
+    # Hooks: a view sets ``_layout`` or overrides these.
 
     def _push(self) -> None:
-        """Move dirty entries to the staged writes and note them as changes."""
+        """Stage dirty entries and add them to the changes."""
         if not self.hot.dirty:
             return
         slots, entries = self.hot.take_dirty()
@@ -251,11 +251,11 @@ class StoreLifecycle:
         return 0 if data is None else len(data)
 
     def _own_metadata(self) -> dict[str, bytes]:
-        """Return what the kind keeps in addition to its entries."""
+        """Return the metadata of the kind in addition to its entries."""
         return self._layout.metadata()
 
     def _restore_own(self, carried: Mapping[str, bytes]) -> None:
-        """Take what ``_own_metadata`` gave."""
+        """Apply the result of ``_own_metadata``."""
         self._layout.restore_metadata(carried)
 
     def _set_cache_entries(self, entries: int) -> None:
@@ -265,10 +265,10 @@ class StoreLifecycle:
             self.hot.max_clean = left
 
     def _forget(self) -> None:
-        """Drop what is derived from the entries."""
+        """Drop data derived from the entries."""
         self._layout.forget()
 
-    # What is the same for all.
+    # Common to all kinds.
 
     def _refuse(self) -> None:
         """Count a record that is too old."""
@@ -278,7 +278,7 @@ class StoreLifecycle:
 
     @property
     def view(self) -> Any:
-        """What processors and queries get: the store itself, or the view that its kind makes of it."""
+        """The store for processors and queries: the store itself, or its kind's view of it."""
         return self if self._view is None else self._view
 
     @view.setter
@@ -286,11 +286,11 @@ class StoreLifecycle:
         self._view = view
 
     def slot_of(self, key: Any) -> Any:
-        """Return a hashable stand-in for ``key``, equal only for keys of equal bytes."""
+        """Return the slot of ``key``: a hashable value, equal only for keys of equal bytes."""
         return self._keys.slot(key)
 
     def key_of(self, slot: Any) -> Any:
-        """Return the key of a stand-in."""
+        """Return the key of a slot."""
         return self._keys.to_key(slot)
 
     def restore(self, block: Block) -> None:
@@ -303,7 +303,7 @@ class StoreLifecycle:
         self._restore_rows(block)
 
     def set_restoring(self, is_restoring: bool) -> None:
-        """Prepare for a long restore, in which reads are slow, or for work; what is not committed stays."""
+        """Enter or leave restore mode, in which reads are slow; uncommitted writes are kept."""
         self._staged.engine.set_bulk(is_restoring)
 
     def drain_changes(self) -> Block | None:
@@ -315,18 +315,18 @@ class StoreLifecycle:
         return self._block(columns)
 
     def _take_changes(self) -> Columns:
-        """Hand over what is noted: keys, values and times."""
+        """Return and clear the changes: keys, values and times."""
         changes, self._changes = self._changes, []
         self._change_count = self._distinct_count = 0
         if not changes:
             return (), (), ()
         if len(changes) == 1:
             return changes[0]
-        # Of retained duplicates none replaces another.
+        # Retained duplicates do not supersede each other.
         return _joined(changes) if self.spec.retain_duplicates else _latest(changes)
 
     def _note(self, keys: Sequence[bytes], values: Sequence[bytes | None], times: Sequence[int]) -> None:
-        """Remember changes of different keys for the changelog, after all earlier ones."""
+        """Append changes of distinct keys for the changelog."""
         if not self.spec.has_changelog:
             return
         self._changes.append((keys, values, times))
@@ -353,7 +353,7 @@ class StoreLifecycle:
         return dict(self._metadata)
 
     def note(self) -> StoreNote:
-        """Return what the bytes mean by the spec, as each commit notes it."""
+        """Return the format of the store by its spec, which each commit stores."""
         return StoreNote.of(self.spec, is_logged=self._is_logged)
 
     @property
@@ -364,7 +364,7 @@ class StoreLifecycle:
 
     @property
     def approximate_uncommitted_bytes(self) -> int:
-        """About how many bytes wait for the next commit."""
+        """Estimated bytes of uncommitted writes."""
         count = len(self.hot.dirty)
         if count >> _WEIGHED_EACH != self._weighed_at or (count and not self._value_bytes):
             self._weigh(self.hot.dirty)
@@ -374,7 +374,7 @@ class StoreLifecycle:
         return self._staged.staged_bytes() + self._change_count * CHANGE_BYTES + waiting
 
     def memory_bytes(self) -> int:
-        """Return about how much memory the store uses, what it shares with others not counted."""
+        """Return the estimated memory of the store in bytes, without shared memory."""
         read = len(self.hot.clean) * self._held_entry_bytes
         return self._staged.engine.memory_bytes() + self.approximate_uncommitted_bytes + read
 
@@ -384,7 +384,7 @@ class StoreLifecycle:
         return _HELD_ENTRY_BYTES + times * self._value_bytes
 
     def _weigh(self, entries: dict[Any, Any]) -> None:
-        """Look how large the last value is."""
+        """Sample the size of the last value."""
         entry = next(reversed(entries.values()), None)
         if entry is None:
             return
@@ -396,7 +396,7 @@ class StoreLifecycle:
         self._value_bytes = size if not known else known + (size - known) // 4
 
     def _resize_caches(self) -> None:
-        """Take the part of the memory that is the store's now: it has two generations of entries to be read."""
+        """Apply the store's current share of the memory budget to its read cache of two generations."""
         self._set_cache_entries(self._memory.read_entries(2 * self._held_entry_bytes))
 
     def snapshot_blocks(self) -> Iterator[Block]:
@@ -410,18 +410,18 @@ class StoreLifecycle:
             count = max(1, min(SNAPSHOT_ROWS, _SNAPSHOT_BYTES * len(some) // max(size, 1)))
 
     def carried(self) -> dict[str, bytes]:
-        """Return what a snapshot must keep in addition to its blocks."""
+        """Return the metadata of a snapshot."""
         return {**self._pinned(), **self._own_metadata()}
 
     def restore_carried(self, carried: Mapping[str, bytes]) -> None:
-        """Take what ``carried`` gave, after the blocks of the same snapshot; the next commit writes it."""
+        """Apply the result of ``carried`` after the blocks of the same snapshot; the next commit writes it."""
         self._push()
         self._pin(carried.get(KEY_TYPE), carried.get(VALUE_TYPE))
         self._resolve()
         self._restore_own(carried)
 
     def close(self) -> None:
-        """Give up the engine; what was not committed is lost."""
+        """Close the engine; uncommitted writes are lost."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -466,13 +466,13 @@ class StoreLifecycle:
 
 
 def _joined(changes: Sequence[Columns]) -> Columns:
-    """Return all changes as one."""
+    """Return all changes joined."""
     keys, values, times = ([item for column in columns for item in column] for columns in zip(*changes, strict=True))
     return keys, values, times
 
 
 def _latest(changes: Sequence[Columns]) -> Columns:
-    """Return the latest change of each key, in the order of these."""
+    """Return the latest change of each key, in order."""
     latest: dict[bytes, tuple[bytes | None, int]] = {}
     for keys, values, times in changes:
         if latest:

@@ -1,6 +1,6 @@
-"""The LRU view: a key-value store of at most so many entries, the least recently used go first.
+"""The LRU view: a key-value store with a maximum number of entries, which evicts the least recently used.
 
-Always in memory, as in the reference; rebuilt from its changelog, to which evictions are
+Always in memory, as in Kafka Streams, and restored from its changelog, to which evictions are
 written as tombstones.
 """
 
@@ -26,9 +26,9 @@ USE = "use"
 
 
 class LruStore(StoreLifecycle, KeyReads[K, V]):
-    """A map that remembers the ``max_entries`` most recently used entries.
+    """A map of the ``max_entries`` most recently used entries.
 
-    Reads over many keys use none of them.  Changes since the last push are noted separately.
+    Range reads do not count as use.  Changes since the last push are recorded separately.
     """
 
     __slots__ = ("_changed", "_entries")
@@ -46,7 +46,7 @@ class LruStore(StoreLifecycle, KeyReads[K, V]):
         self._changed = {}
 
     def get(self, key: K) -> V | None:
-        """Return the value of ``key``, None if it has none; it counts as used."""
+        """Return the value of ``key``, None if it has none; counts as use."""
         self._check_open()
         slot = self._keys.slot(key)
         entries = self._entries
@@ -56,7 +56,7 @@ class LruStore(StoreLifecycle, KeyReads[K, V]):
         return self._values.to_value(entries[slot])  # type: ignore[no-any-return]
 
     def put(self, key: K, value: V | None) -> None:
-        """Set the value of ``key``; None deletes it; the least recently used entry may go."""
+        """Set the value of ``key``, evicting the least recently used entry if full; None deletes."""
         self._check_open()
         slot, held = self._keys.slot(key), self._values.hold(value)
         self._set(slot, held)
@@ -169,7 +169,7 @@ class LruStore(StoreLifecycle, KeyReads[K, V]):
         return self._keys.all_to_bytes(list(self._entries))
 
     def carried(self) -> dict[str, bytes]:
-        """Return what a snapshot must keep in addition to its blocks: also the order of use, as indexes of keys."""
+        """Return a snapshot's metadata, including the order of use as indexes of keys."""
         keys = self._key_bytes()
         place = {key: number for number, key in enumerate(sorted(keys))}
         return {**super().carried(), USE: Struct(f">{len(keys)}I").pack(*map(place.__getitem__, keys))}
@@ -189,7 +189,7 @@ class LruStore(StoreLifecycle, KeyReads[K, V]):
 
 
 def _by_use(content: Block, carried: Mapping[str, bytes]) -> Sequence[int] | None:
-    """Return the order of use: a store that is restored in it evicts the same entries."""
+    """Return the order of use: a store restored in this order evicts the same entries."""
     data = carried.get(USE)
     return None if data is None else Struct(f">{len(content)}I").unpack(data)
 

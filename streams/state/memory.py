@@ -1,7 +1,7 @@
 """Sorted bytes in memory: the memory engine, and the map that staged writes use too.
 
-Points cost one dict; the order of the keys is made when a scan first asks for it and kept
-from then on.  Dropping a namespace drops one dict.  Imports state.engines only.
+Point reads cost one dict look-up; keys are sorted at the first scan and kept sorted from then
+on.  Dropping a namespace drops one dict.  Imports state.engines only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _RESORT_SHARE = 8
 
 @define(eq=False)
 class SortedBytes(Generic[V]):
-    """A dict of bytes keys whose order is made lazily."""
+    """A dict of bytes keys that are sorted lazily."""
 
     entries: dict[bytes, V] = field(factory=dict)
     _order: "SortedList[bytes] | None" = None
@@ -76,7 +76,7 @@ class SortedBytes(Generic[V]):
 
 @define(eq=False)
 class MemoryEngine:
-    """Keeps everything in this process; a closed or killed one forgets it."""
+    """An engine in the memory of the process, without persistence."""
 
     _namespaces: dict[int, SortedBytes[bytes]] = field(factory=dict)
     _metadata: dict[str, bytes] = field(factory=dict)
@@ -136,14 +136,14 @@ class MemoryEngine:
         return self._bytes
 
     def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> int | None:
-        """There is nothing faster than a dict."""
+        """Return None: there is no faster path."""
         return None
 
     def set_bulk(self, is_bulk: bool) -> None:
-        """Both cost the same here."""
+        """Do nothing: bulk mode has no effect in memory."""
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop all entries."""
         self._namespaces.clear()
         self._metadata.clear()
         self._bytes = 0

@@ -1,9 +1,9 @@
-"""What a store's bytes mean, noted with them, so that no later topology reads them as something else.
+"""The format of a store's bytes, stored with them, so that no later topology misreads them.
 
-A note has two parts.  The content (family, serdes, window size) is what keys and values mean, in
-a folder and in a changelog alike: where it differs the store cannot be used.  The layout (kind,
-length of segments) is how a folder holds them: where only that differs, the changelog can fill the
-folder again.  Between specs and the lifecycle that keeps the note.  Pure; imports core.
+A note has two parts.  The content (family, serdes, window size) is the format of keys and values in
+state directory and changelog: if it differs the store cannot be used.  The layout (kind, segment
+length) is the format of the directory: if only that differs, the store can be restored from the
+changelog.  Pure; imports core.
 """
 
 import json
@@ -47,7 +47,7 @@ def _shortened(name: str) -> str | None:
 
 @frozen
 class Content:
-    """What keys and values mean; a serde of None is not known yet, and fits every other."""
+    """The format of keys and values; a serde of None is not known yet, and matches any."""
 
     family: Family
     key: str | None
@@ -58,13 +58,13 @@ class Content:
 
     @classmethod
     def of(cls, spec: StoreSpec) -> "Content":
-        """Return what a store's entries mean by its spec."""
+        """Return the content of a spec."""
         family = spec.kind.family
         size_ms = spec.window_size_ms if family is Family.WINDOWS and not spec.retain_duplicates else -1
         return cls(family, serde_note(spec.key_serde), serde_note(spec.value_serde), size_ms, spec.retain_duplicates)
 
     def differences(self, wanted: "Content") -> list[str]:
-        """Return what entries of this meaning are taken for by a topology that wants another one; empty if it fits."""
+        """Return the differences to the content that a topology expects, empty if they match."""
         if self.family is not wanted.family:
             return [f"holds {_WORDS[self.family]}, but the topology keeps {_WORDS[wanted.family]}"]
         found = []
@@ -82,13 +82,13 @@ class Content:
         return found
 
     def to_json(self) -> list[Any]:
-        """Return the fields as values that JSON knows."""
+        """Return the fields as JSON values."""
         row = [self.family.value, self.key, self.value, self.window_size_ms, self.holds_duplicates]
         return row if self.family is Family.WINDOWS else row[:3]
 
     @classmethod
     def from_json(cls, row: Any) -> "Content | None":
-        """Read what ``to_json`` made; None if it is nothing of that sort."""
+        """Read the result of ``to_json``, None if it is invalid."""
         try:
             family, key, value, *rest = row
             return cls(Family(family), key, value, *rest)
@@ -98,7 +98,7 @@ class Content:
 
 @frozen
 class StoreNote:
-    """What is noted in a store: its content, its layout, and whether its changelog has all of it."""
+    """The stored format of a store: its content, its layout, and whether its changelog is complete."""
 
     content: Content
     #: Name of the kind.
@@ -108,12 +108,12 @@ class StoreNote:
 
     @classmethod
     def of(cls, spec: StoreSpec, *, is_logged: bool) -> "StoreNote":
-        """Return the note of a store as its spec wants it."""
+        """Return the note for a spec."""
         return cls(Content.of(spec), spec.kind.name, spec.kind.segment_ms(spec), is_logged)
 
     @classmethod
     def read(cls, data: bytes | None) -> "StoreNote | None":
-        """Read what ``encode`` made; None without a note, or with one of a form that is not known here."""
+        """Read the result of ``encode``, None without a note or for an unknown version."""
         if data is None:
             return None
         read = json.loads(data)
@@ -128,11 +128,11 @@ class StoreNote:
         return _encoded(self)
 
     def has_layout_of(self, wanted: "StoreNote") -> bool:
-        """Whether entries are where a store with the other note looks for them."""
+        """Whether both notes have the same layout."""
         return (self.kind, self.segment_ms) == (wanted.kind, wanted.segment_ms)
 
     def layout_difference(self, wanted: "StoreNote") -> str:
-        """Return why the store of the other note would not find its entries."""
+        """Return the difference in layout to another note."""
         if self.kind != wanted.kind:
             return f"it was of kind {self.kind} and is now {wanted.kind}"
         what = "history" if self.content.family is Family.KEYS else "retention"
@@ -141,7 +141,7 @@ class StoreNote:
 
 @lru_cache(maxsize=1024)
 def _encoded(note: StoreNote) -> bytes:
-    # Every commit asks for it, and a note seldom changes.
+    # Called at every commit, while a note rarely changes.
     row = {
         "format": _FORMAT,
         "content": note.content.to_json(),
@@ -153,7 +153,7 @@ def _encoded(note: StoreNote) -> bytes:
 
 
 def advice(differences: Sequence[str]) -> str:
-    """Return the second half of an error on a store whose content is not what the topology reads."""
+    """Return the advice of an error about a store whose content differs from the topology's."""
     return (
         f"{'; it '.join(differences)}; give the store another name, so that it starts empty, go back to what it was, "
         "or start anew with another application id (or state directory)"

@@ -1,4 +1,4 @@
-"""How a spec becomes an open store: which engine, out of which memory."""
+"""Opening of a store from its spec: choice of engine and memory budget."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -22,12 +22,12 @@ def open_store(
     memory_budget: MemoryBudget | None = None,
     engine: Engine | None = None,
 ) -> Any:
-    """Open one task's instance of a store, which the task restores and commits; its ``view`` is for everyone else.
+    """Open one task's instance of a store; the task restores and commits it, all other code uses its ``view``.
 
-    ``memory_budget`` is shared with other stores; without one the store has one of its own.  An
-    ``engine`` of the caller's is used as it is.  ``directory`` is the store's own, made if needed;
-    without one the store is in memory, as are LRU stores and those declared so (``is_persistent``
-    False, which also gives them the order of the reference's memory stores).
+    ``memory_budget`` is shared with other stores, by default the store has its own.  ``engine`` replaces
+    the default engine.  ``directory`` is the store's own, created if missing; without one the
+    store is in memory, as are LRU stores and those with ``is_persistent`` False, which also have the
+    order of Kafka Streams' memory stores.
 
     Raises:
         StoreError: the spec lacks what its kind needs, or the directory cannot be opened.
@@ -47,7 +47,7 @@ def open_store(
 
 
 def is_on_disk(spec: StoreSpec, default_engine: EngineName) -> bool:
-    """Tell whether the store is kept on disk if it gets a directory."""
+    """Return whether the store is on disk if it has a directory."""
     if spec.kind.is_in_memory:
         return False
     return default_engine == "rocksdb" if spec.is_persistent is None else spec.is_persistent

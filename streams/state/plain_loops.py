@@ -19,7 +19,7 @@ def prefixed(prefix: bytes, keys: Iterable[bytes]) -> list[bytes]:
 
 
 def timed_keys(keys: Sequence[bytes], slots: Sequence[tuple[Any, ...]], second_bytes: int) -> list[bytes]:
-    """Return each key plus the times of its slot, big-endian: 8 bytes, then ``second_bytes``, 4 or 8.
+    """Return each key followed by its slot's times, big-endian: 8 bytes, then ``second_bytes``, 4 or 8.
 
     Slots are (key, time) or (key, time, second); a missing second is 0.
 
@@ -33,7 +33,7 @@ def timed_keys(keys: Sequence[bytes], slots: Sequence[tuple[Any, ...]], second_b
 
 
 def timed_values(values: Sequence[bytes | None], times: Sequence[int]) -> list[bytes | None]:
-    """Return the time, 8 bytes, big-endian, plus each value; None remains None.
+    """Return each value prefixed with its time as 8 bytes, big-endian; None remains None.
 
     Raises:
         ValueError: the lengths differ.

@@ -1,4 +1,4 @@
-"""The RocksDB engine: one database per store directory; the only door to rocksdict.
+"""The RocksDB engine: one database per store directory.  The only module that uses rocksdict.
 
 Batches are written without a write-ahead log (the changelog is the log) into one column
 family, metadata included.  Memtables are flushed whole and in order, so after a crash the
@@ -18,11 +18,11 @@ from streams.core.errors import StoreError
 from streams.state.engines import EngineBatch
 from streams.state.loops import prefixed
 
-#: Runs an iterator to its end, without a frame per item.
+#: Exhausts an iterator without a frame per item.
 _exhaust = deque[Any](maxlen=0).extend
 #: Namespaces are stored as 8 bytes with the sign bit flipped, so that byte order is their order.
 _SIGN = 1 << 63
-#: The highest prefix; no namespace is that high.
+#: Prefix above all namespaces.
 _METADATA_PREFIX = b"\xff" * 8
 _PREFIX_LENGTH = 8
 
@@ -30,26 +30,26 @@ _PREFIX_LENGTH = 8
 _FIRST_CHUNK = 64
 _LATER_CHUNK = 1024
 
-#: Memory of one database that is opened by itself.
+#: Memory of a database that is opened without a shared budget.
 _ALONE_BYTES = 64 * 1024 * 1024
-#: Bounds of what all databases share, and of the memtable of one of them.
+#: Bounds of the shared memory of all databases, and of one database's memtable.
 _LEAST_BYTES = 1024 * 1024
 _LEAST_WRITE_BUFFER_BYTES = 64 * 1024
 _MOST_WRITE_BUFFER_BYTES = 16 * 1024 * 1024
 _BULK_WRITE_BUFFER_BYTES = 4 * 1024 * 1024
-#: Of the shared memory: for the memtables.
+#: Share of the shared memory for memtables.
 _WRITE_BUFFER_SHARE = 3
 _WRITE_BUFFERS = 3
-#: A memtable takes memory by such blocks: there may be a thousand with an entry each.
+#: Allocation unit of a memtable; small, because there may be a thousand memtables with one entry each.
 _ARENA_BLOCK_BYTES = 16 * 1024
 _BLOCK_BYTES = 4096
 
 
 @define(eq=False)
 class RocksMemory:
-    """One block cache for any number of databases; their memtables count as part of it.
+    """One block cache for any number of databases, which also accounts for their memtables.
 
-    Above its share of the memory the memtable that is being written goes to disk.
+    If memtables exceed their share the active one is flushed.
     """
 
     write_buffer_bytes: int
@@ -58,20 +58,20 @@ class RocksMemory:
 
     @classmethod
     def of(cls, max_bytes: int) -> "RocksMemory":
-        """Return memory for databases, of so many bytes but at least one megabyte."""
+        """Return shared memory of this many bytes, at least 1 MiB."""
         import rocksdict
 
         size = max(max_bytes, _LEAST_BYTES)
         cache: Any = rocksdict.Cache(size)
         write_bytes = size // _WRITE_BUFFER_SHARE
-        # It does not stall writers: one would wait for ever for memtables of others, which are never flushed.
+        # Without stalls: a writer would wait forever for other databases' memtables, which are never flushed.
         manager = rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(write_bytes, False, cache)
         of_one = min(max(write_bytes // _WRITE_BUFFERS, _LEAST_WRITE_BUFFER_BYTES), _MOST_WRITE_BUFFER_BYTES)
         return cls(of_one, cache, manager)
 
     @property
     def is_short(self) -> bool:
-        """Whether memtables have more than their share: flushes do not keep up with what is written."""
+        """Whether memtables exceed their share because flushes do not keep up with writes."""
         return bool(self.write_buffer_manager.get_usage() > self.write_buffer_manager.get_buffer_size())
 
 
@@ -83,8 +83,8 @@ def _options(rocksdict: Any, memory: RocksMemory, *, is_bulk: bool) -> Any:
     options.set_write_buffer_manager(memory.write_buffer_manager)
     options.set_arena_block_size(_ARENA_BLOCK_BYTES)
     if is_bulk:
-        # Memtables that are only sorted when they are flushed, by another thread: a quarter of the time for a write.
-        # Small ones, or the last is waited for.
+        # Memtables sorted only at the flush, by another thread: a write takes a quarter of the time.
+        # Small ones, to shorten the wait for the last flush.
         options.set_write_buffer_size(min(memory.write_buffer_bytes, _BULK_WRITE_BUFFER_BYTES))
         options.set_memtable_factory(rocksdict.MemtableFactory.vector())
         options.set_allow_concurrent_memtable_write(False)
@@ -93,8 +93,8 @@ def _options(rocksdict: Any, memory: RocksMemory, *, is_bulk: bool) -> Any:
     options.set_keep_log_file_num(1)
     options.set_max_open_files(256)
     options.set_manifest_preallocation_size(64 * 1024)
-    # A thousand databases are opened at a start, each within milliseconds: no threads for the files of one, and no
-    # statistics written in between.
+    # A start may open a thousand databases, each in milliseconds: no threads to open files, and no
+    # persisted statistics.
     options.set_max_file_opening_threads(1)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
@@ -102,8 +102,8 @@ def _options(rocksdict: Any, memory: RocksMemory, *, is_bulk: bool) -> Any:
     table.set_block_size(_BLOCK_BYTES)
     table.set_bloom_filter(10, False)
     table.set_block_cache(memory.cache)
-    # Indexes and filters count as part of the cache.  They are in parts: the filter of a large file as a whole
-    # is larger than a shard of the cache, and would be read again for each key.
+    # Indexes and filters are in the cache, partitioned: the whole filter of a large file exceeds
+    # a shard of the cache and would be read again for each key.
     table.set_cache_index_and_filter_blocks(True)
     table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
     table.set_partition_filters(True)
@@ -117,7 +117,7 @@ def _opened(rocksdict: Any, path: Path, memory: RocksMemory, *, is_bulk: bool) -
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         options = _options(rocksdict, memory, is_bulk=is_bulk)
-        # Said of the column family too: else one that is there already has the options of the day it was made, with
+        # Set for the column family too: otherwise an existing one keeps the options of its creation, with
         # a cache of its own.
         return rocksdict.Rdict(str(path), options=options, column_families={"default": options})
     except Exception as error:  # rocksdict raises plain Exception
@@ -133,7 +133,7 @@ def _prefix(namespace: int) -> bytes:
 
 @define(eq=False)
 class RocksEngine:
-    """A sorted map of bytes on disk."""
+    """An engine on disk, with one RocksDB database."""
 
     path: Path
     _rocksdict: Any
@@ -142,15 +142,15 @@ class RocksEngine:
     _memory: RocksMemory
     _is_bulk: bool = False
     _namespaces: set[int] = field(factory=set)
-    #: A write batch with what was loaded since the last ``apply``, None if nothing was.
+    #: Write batch of the ``load`` calls since the last ``apply``, None without any.
     _loaded: Any = None
 
     @classmethod
     def open(cls, path: Path, memory: RocksMemory | None = None) -> "RocksEngine":
-        """Open the database at ``path``, making it if it is not there.
+        """Open the database at ``path``, creating it if missing.
 
         Raises:
-            StoreError: the directory is corrupted, locked or cannot be made.
+            StoreError: the directory is corrupted or locked, or cannot be created.
         """
         import rocksdict
 
@@ -186,9 +186,9 @@ class RocksEngine:
     def scan(
         self, namespace: int, low: bytes | None, high: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the entries of a range, read by chunks, the first one at the call.
+        """Yield the entries of a range, read in chunks, the first one at the call.
 
-        No database iterator outlives a chunk: one left open would keep the directory locked.
+        No database iterator stays open between chunks: it would keep the directory locked.
         """
         if namespace not in self._namespaces:
             return iter(())
@@ -251,7 +251,7 @@ class RocksEngine:
             raise self._failed("write", error) from error
 
     def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> int | None:
-        """Put writes into the next batch at once, while there are many: no dict holds them before."""
+        """Add writes directly to the next batch in bulk mode, without staging them in a dict."""
         if not self._is_bulk:
             return None
         if self._loaded is None:
@@ -273,7 +273,7 @@ class RocksEngine:
                 put(key, value)
 
     def metadata(self) -> dict[str, bytes]:
-        """Return the metadata of the last batch that survived."""
+        """Return the metadata of the last durable batch."""
         try:
             rows = list(self._db.items(from_key=_METADATA_PREFIX))
         except Exception as error:
@@ -285,24 +285,24 @@ class RocksEngine:
         return sorted(self._namespaces)
 
     def approximate_count(self) -> int:
-        """Return RocksDB's estimate, metadata not counted."""
+        """Return RocksDB's estimate without metadata."""
         estimate = int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
         return max(0, estimate - len(self.metadata()))
 
     def memory_bytes(self) -> int:
-        """Return what memtables, table readers and block cache use."""
+        """Return the memory of memtables, table readers and block cache in bytes."""
         names = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem", "rocksdb.block-cache-usage")
         return sum(int(self._db.property_int_value(name) or 0) for name in names)
 
     def set_bulk(self, is_bulk: bool) -> None:
-        """Open the database again, with other memtables: reads go through all of them."""
+        """Reopen the database with other memtables, which are slow to read in bulk mode."""
         if is_bulk is not self._is_bulk:
             self.close()
             self._db = _opened(self._rocksdict, self.path, self._memory, is_bulk=is_bulk)
             self._is_bulk = is_bulk
 
     def flush(self) -> None:
-        """Make everything applied so far survive a crash."""
+        """Make all applied writes durable."""
         self._db.flush()
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""Segments of time: which namespaces of a windowed store exist, are searched, and expire.
+"""Time segments: the namespaces of a windowed store, their selection and expiry.
 
-A store keeps entries in segments of equal length and forgets whole segments.  Persistent
-stores of the reference use long segments (half the retention, at least a minute), in which
-entries are sorted by key; its memory stores order by time first, which is a segment per millisecond.
-Pure: imports nothing of ours.
+A store keeps entries in segments of equal length and drops whole segments.  Kafka Streams' persistent
+stores use long segments (half the retention, at least a minute), in which entries are sorted by
+key; its memory stores order by time first, which equals a segment per millisecond.
+Pure: imports no other module of the package.
 """
 
 from collections.abc import Iterable
@@ -12,14 +12,14 @@ from attrs import define, field
 
 NO_TIME = -1
 MIN_SEGMENT_MS = 60_000
-#: One day: what Kafka Streams keeps of a windowed changelog beyond its store's retention.
+#: Retention of a windowed changelog in addition to its store's, one day as in Kafka Streams.
 _CHANGELOG_ADDITIONAL_MS = 86_400_000
-#: Kafka's longest time.
+#: Maximum duration in Kafka.
 _LONGEST_MS = (1 << 63) - 1
 
 
 def topic_retention_ms(kept_ms: int) -> str:
-    """Return for how long a changelog topic keeps records of a store that keeps them ``kept_ms``, as its setting."""
+    """Return the ``retention.ms`` setting of the changelog of a store that keeps records for ``kept_ms``."""
     return str(min(kept_ms + _CHANGELOG_ADDITIONAL_MS, _LONGEST_MS))
 
 
@@ -29,7 +29,7 @@ def segment_interval_ms(retention_ms: int) -> int:
 
 
 def versioned_segment_interval_ms(history_ms: int) -> int:
-    """Return the length of segments of a versioned store: the longer the history, the more of them."""
+    """Return the length of segments of a versioned store; their number grows with the history."""
     if history_ms <= 60_000:
         return max(history_ms // 3, 2_000)
     if history_ms <= 300_000:
@@ -41,7 +41,7 @@ def versioned_segment_interval_ms(history_ms: int) -> int:
 
 @define(eq=False)
 class TimeBounds:
-    """What a store's observed stream time lets in, lets out and throws away.
+    """The bounds that observed stream time sets on reads, writes and expiry.
 
     ``observed_ms`` is the highest window start (session end) put so far, -1 at first.
     """
@@ -57,7 +57,7 @@ class TimeBounds:
     accepted_from_ms: int = field(init=False)
     #: Segments below are dropped.
     first_live: int = field(init=False)
-    #: The observed time at which the next segment is.
+    #: The observed time at which the next segment begins.
     _next_death_ms: int = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -72,7 +72,7 @@ class TimeBounds:
         self.accepted_from_ms = self.first_live * self.interval_ms if self.first_live > 0 else NO_TIME
 
     def observe(self, time_ms: int) -> bool:
-        """Move the observed stream time forward; return whether segments expire by that."""
+        """Advance the observed stream time; return whether segments expire."""
         if time_ms <= self.observed_ms:
             return False
         self.observed_ms = time_ms

@@ -1,7 +1,7 @@
 """The session view: aggregates by key, session start and session end, both inclusive.
 
-Persistent stores go segment (of the end) by segment, within one by key bytes, end, start;
-stores declared in memory go by end, then key, and then by start from the latest on.
+Order: persistent stores by segment of the end, then key bytes, end, start; stores declared in
+memory by end, key, then descending start.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,17 +23,17 @@ from streams.state.windowed_keys import MAX_TIME, SESSION_SUFFIX
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Sessions of one key that are looked through one by one; of more the place is searched.
+#: Up to this number of sessions of a key a linear scan is used, above it a binary search.
 _FEW = 8
 #: Above every (end, start).
 _END_OF_TIME = (MAX_TIME + 1,)
 
 
 class SessionStore(StoreLifecycle, Generic[K, V]):
-    """Aggregates by key and session."""
+    """A store of aggregates by key and session."""
 
-    #: Dirty sessions that neither staged writes nor engine have.  A session that grows is a new one each time: what
-    #: comes and goes between two commits leaves no trace in staged writes, engine and changelog.
+    #: Dirty sessions that neither staged writes nor engine have.  A session that grows is a new one each time:
+    #: one that is added and removed between two commits is never staged or logged.
     __slots__ = ("_chains", "_unborn", "_windows", "bounds")
 
     def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
@@ -62,7 +62,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         self.remove_at(session[0], start_ms, end_ms)
 
     def put_at(self, key: K, start_ms: int, end_ms: int, value: V | None) -> None:
-        """Do what ``put`` does, for operators: no objects."""
+        """Put a session given as plain values, for operators."""
         hot, bounds = self.hot, self.bounds
         key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
         held = value if type(value) is hot.value_type else self._values.hold(value)
@@ -84,7 +84,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         ):
             self._set(slot, held)
             return
-        # The usual case: the last session of a key that is known.
+        # Fast path: the last session of a cached key.
         dirty = hot.dirty
         if slot in dirty:
             del dirty[slot]
@@ -98,10 +98,10 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
             chains.make_room()
 
     def remove_at(self, key: K, start_ms: int, end_ms: int) -> None:
-        """Do what ``remove`` does, for operators: no objects."""
+        """Remove a session given as plain values, for operators."""
         hot, bounds = self.hot, self.bounds
         key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
-        # The reference's memory store does not take the time of a removal.
+        # Kafka Streams' memory store does not advance stream time for a removal.
         if end_ms > bounds.observed_ms and not bounds.is_exact:
             self._windows.observe(end_ms)
         if end_ms < bounds.accepted_from_ms:
@@ -112,7 +112,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         if chain is None or not is_last or slot not in self._unborn or self._windows.index is not None:
             self._set(slot, None)
             return
-        # The usual case: a session that has come since the last commit, and is the last of its key.
+        # Fast path: a session added since the last commit that is the last of its key.
         self._unborn.discard(slot)
         del hot.dirty[slot]
         chain.times.pop()
@@ -120,7 +120,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         self._chains.room += 1
 
     def sessions_of(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[int, int, V]]:
-        """Do what ``find_sessions`` does, for operators: (start, end, value) by end, then start."""
+        """Return the sessions of ``find_sessions`` for operators: (start, end, value) by end, then start."""
         hot = self.hot
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
         chain = self._chains.chains.get(slot) or self._windows.chain(slot)
@@ -153,7 +153,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         return self.find_sessions(key, 0, MAX_TIME)
 
     def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield what ``fetch`` does, backwards."""
+        """Yield the sessions of ``fetch`` in reverse order."""
         self._refuse_backward("backward_fetch")
 
     def fetch_keys(self, low: K | None, high: K | None) -> Iterator[tuple[Windowed[K], V]]:
@@ -161,37 +161,37 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         return self._of_many(low, high, 0, MAX_TIME)
 
     def backward_fetch_keys(self, low: K | None, high: K | None) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield what ``fetch_keys`` does, backwards."""
+        """Yield the sessions of ``fetch_keys`` in reverse order."""
         self._refuse_backward("backward_fetch_keys")
 
     def find_sessions(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield the key's sessions that end at or after the one and start at or before the other time."""
+        """Yield the key's sessions that end at or after the first time and start at or before the second."""
         return self._of_key(key, earliest_end_ms, latest_start_ms)
 
     def backward_find_sessions(
         self, key: K, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield what ``find_sessions`` does, backwards."""
+        """Yield the sessions of ``find_sessions`` in reverse order."""
         self._refuse_backward("backward_find_sessions")
 
     def find_sessions_of_keys(
         self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield what ``find_sessions`` does for the keys from ``low`` to ``high``, both included; None is open."""
+        """Yield the sessions of ``find_sessions`` for keys from ``low`` to ``high``, both included; None is open."""
         return self._of_many(low, high, earliest_end_ms, latest_start_ms)
 
     def backward_find_sessions_of_keys(
         self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield what ``find_sessions_of_keys`` does, backwards."""
+        """Yield the sessions of ``find_sessions_of_keys`` in reverse order."""
         self._refuse_backward("backward_find_sessions_of_keys")
 
     def sessions_between(self, from_end_ms: int, to_end_ms: int) -> Iterator[tuple[Windowed[K], V]]:
         """Yield (windowed key, value) of all sessions that end in the range, by end, start, key bytes.
 
-        For emission on close: calls should go forward in time, each then costs what it yields.
-        Also of those that other reads do not see any more, as long as their segment lives: with
-        the usual retention one is still open when it gets out of sight.
+        For emission on close: with calls in order of time the cost is proportional to the result.
+        Includes sessions past the retention whose segment has not expired: with the default retention
+        a session may be past it while still open.
         """
         keys, to_value = self._keys, self._values.to_value
         for end_ms, slots in self._windows.between(max(from_end_ms, self.bounds.accepted_from_ms), to_end_ms):
@@ -222,7 +222,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
             dirty[slot] = held
         if self.hot.is_followed:
             grown = self._chains.set(key_slot, (end_ms, start_ms), held)
-            # A chain has all that can be seen of its key: what makes it longer was not there.
+            # A chain has all visible sessions of its key, so one that makes it longer is new.
             if grown > 0 and not was_dirty and end_ms >= self.bounds.visible_from_ms:
                 self._unborn.add(slot)
             if self._windows.index is not None:
@@ -263,7 +263,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         )
 
     def _refuse_backward(self, method: str) -> NoReturn:
-        # The session stores that Kafka Streams gives to processors have no backward reads.
+        # Kafka Streams' session stores for processors have no backward reads.
         raise StoreError(
             f"store {self.spec.name!r}: {method}() is not offered by session stores, as in Kafka Streams; "
             "read forwards and reverse the result"

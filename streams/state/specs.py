@@ -1,8 +1,8 @@
-"""What a state store is, before any task opens it: its kind and its spec.
+"""The declaration of a state store: its kind and its spec.
 
-A kind is one value that says all that differs between stores of different kinds; the module of a view
-ends with it, and every other part of the library asks it.  A spec is a value in the topology; each task
-opens its own instance of the store from it.  Imports core and the other pure values of this package only.
+A kind is one value with all differences between kinds of stores, defined in the module of its view.
+A spec is a value in the topology, from which each task opens its own instance of the store.
+Imports core and the other pure values of this package only.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ Row = tuple[Any, int]
 
 
 class Family(Enum):
-    """The key layout of entries, in an engine and in a changelog alike; stores of one family read each other's."""
+    """The key layout of entries in engine and changelog; stores of one family can read each other's entries."""
 
     #: Serialized keys.
     KEYS = "keys"
@@ -32,16 +32,16 @@ class Family(Enum):
 
     @property
     def has_windowed_keys(self) -> bool:
-        """Whether a table kept in such a store has ``Windowed`` keys."""
+        """Whether a table in such a store has ``Windowed`` keys."""
         return self is not Family.KEYS
 
 
 @frozen
 class TableReads:
-    """How the operators of a table read and write its rows: each field takes an open store.
+    """Factories of a table's read and write functions; each takes an open store.
 
-    ``put`` makes ``put(key, value, timestamp_ms)``, which returns whether the row is now the latest of its key, None
-    if it was too old to be stored.  ``get_as_of`` makes ``get(key, timestamp_ms)``; None keeps no history.
+    ``put`` returns ``put(key, value, timestamp_ms)``, which returns whether the row is now the latest of its key, None
+    if it was too old to be stored.  ``get_as_of`` returns ``get(key, timestamp_ms)``; None without history.
     """
 
     get: Callable[[Any], Callable[[Any], Row | None]]
@@ -63,35 +63,35 @@ def _no_segments(_: "StoreSpec") -> int:
 
 @frozen
 class StoreKind:
-    """All that differs between stores of different kinds.
+    """A kind of store: all differences between stores of different kinds.
 
-    Kinds are equal if their names are: these are noted in state folders and snapshots.  Functions take the spec or
-    an open store.  A kind of one's own is a view over a store of a built-in kind: ``viewed``.
+    Kinds are equal if their names are, which are stored in state directories and snapshots.  Functions take the spec
+    or an open store.  A custom kind is a view over a store of a built-in kind: ``viewed``.
     """
 
     name: str
     family: Family = field(eq=False)
-    #: Makes the open store, a ``lifecycle.Store``, from spec, staged engine and memory budget.
+    #: Opens the store, a ``lifecycle.Store``, from spec, staged engine and memory budget.
     open: Callable[..., Any] = field(eq=False)
     #: Names of the methods that interactive queries may call on the view.
     queries: frozenset[str] = field(eq=False, converter=_names)
-    #: Makes what processors and queries get from the open store; None is the store itself.
+    #: Returns the view for processors and queries from the open store; None is the store itself.
     view: Callable[[Any], Any] | None = field(eq=False, default=None)
-    #: Name of the built-in kind under a view, else ``name``: it says how contents are laid out.
+    #: Name of the built-in kind under a view, else ``name``; it determines the layout.
     base: str = field()
-    #: Durations of the spec that must be given, by their fields.
+    #: Field names of the spec's required durations.
     needs: tuple[str, ...] = field(eq=False, default=())
-    #: Length of the segments that hold entries, -1 without segments; and the duration it depends on.
+    #: Length of segments, -1 without segments, and the duration it depends on.
     segment_ms: Callable[["StoreSpec"], int] = field(eq=False, default=_no_segments)
-    #: Settings of the changelog topic beyond compaction.
+    #: Settings of the changelog topic in addition to compaction.
     topic_config: Callable[["StoreSpec"], dict[str, str]] = field(eq=False, default=_nothing_more)
-    #: Whether such a store is in memory whatever the default engine is.
+    #: Whether the store is in memory regardless of the default engine.
     is_in_memory: bool = field(eq=False, default=False)
-    #: Whether each changelog record is a version that does not replace those before.
+    #: Whether each changelog record is a version that does not supersede earlier ones.
     has_versions: bool = field(eq=False, default=False)
     #: Whether several values of one key and time may be retained.
     can_retain_duplicates: bool = field(eq=False, default=False)
-    #: How a table is kept in such a store; None keeps none.
+    #: Access of tables to such a store; None if it cannot back a table.
     table: TableReads | None = field(eq=False, default=None)
     #: Yields key and value of the whole content.
     contents: Callable[[Any], Iterator[tuple[Any, Any]]] = field(eq=False, default=methodcaller("all"))
@@ -105,11 +105,11 @@ class StoreKind:
 
     @property
     def shown(self) -> str:
-        """The name in words."""
+        """The name for messages."""
         return self.name.replace("_", " ")
 
     def viewed(self, name: str, view: Callable[[Any], Any], queries: Sequence[str] = ()) -> "StoreKind":
-        """Return a kind of another name whose users get ``view(store)``, ``store`` being of this kind.
+        """Return a kind with another name whose users get ``view(store)`` of a store of this kind.
 
         Everything else is as in this kind: serdes, changelog, restore, snapshots.  ``queries`` names the methods of
         the view that interactive queries may call; they run on the stream thread and must not write.
@@ -126,10 +126,10 @@ class StoreKind:
         return evolve(self, name=name, view=view, queries=queries, base=self.base)
 
     def check(self, spec: "StoreSpec") -> None:
-        """Check that a spec has what stores of this kind need.
+        """Check that a spec has the required options of this kind.
 
         Raises:
-            StoreError: it has not.
+            StoreError: an option is missing or not supported.
         """
         if any(getattr(spec, need) < 0 for need in self.needs):
             bound = "both at least 0" if len(self.needs) > 1 else "at least 0"
@@ -140,11 +140,11 @@ class StoreKind:
 
 @frozen
 class StoreSpec:
-    """A store's name, kind, serdes and options.
+    """The name, kind, serdes and options of a store.
 
     ``retention_ms`` and ``window_size_ms`` belong to window stores (retention to session
     stores too), ``history_ms`` to versioned ones, ``max_entries`` to LRU ones.  ``is_persistent``
-    False keeps the store in memory whatever the default engine is; None takes the default.
+    False keeps the store in memory regardless of the default engine; None takes the default.
     """
 
     name: str

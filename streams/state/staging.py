@@ -1,6 +1,6 @@
-"""Writes since the last commit, in front of the engine, visible to every read.
+"""Uncommitted writes on top of the engine, visible to every read.
 
-The engine is written only at commit, so a store never runs ahead of the committed
+The engine is written only at commit, so a store is never ahead of the committed
 positions.  Imports state.engines, state.memory and loops only.
 """
 
@@ -17,7 +17,7 @@ from streams.state.memory import ENTRY_OVERHEAD_BYTES, SortedBytes
 
 @define(eq=False)
 class StagedEngine:
-    """An engine as it will be after the next commit."""
+    """A view of an engine as of the next commit."""
 
     engine: Engine
     #: Namespaces that may hold entries, staged or committed.
@@ -62,8 +62,8 @@ class StagedEngine:
         self._bytes += bytes_in(keys) + bytes_in(values) + len(keys) * ENTRY_OVERHEAD_BYTES
 
     def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """Take writes of a restore, in order; until the next commit reads may not see them."""
-        # What is staged already comes first.
+        """Apply writes of a restore, in order; reads may not see them until the next commit."""
+        # Writes staged earlier come first.
         size = None if self._staged else self.engine.load(namespace, keys, values)
         if size is None:
             self.put_all(namespace, keys, values)
@@ -74,7 +74,7 @@ class StagedEngine:
         self._bytes += size
 
     def drop(self, namespace: int) -> None:
-        """Stage that ``namespace`` is emptied."""
+        """Stage the removal of all entries of ``namespace``."""
         self._staged.pop(namespace, None)
         self._dropped.add(namespace)
         self.namespaces.discard(namespace)
@@ -105,7 +105,7 @@ class StagedEngine:
         return bool(self._staged or self._dropped or self._has_loaded)
 
     def count(self) -> int:
-        """Return about how many entries there are, staged ones included."""
+        """Return the estimated number of entries, including staged ones."""
         count = self.engine.approximate_count()
         for namespace, staged in self._staged.items():
             for key, value in staged.entries.items():
@@ -114,20 +114,20 @@ class StagedEngine:
         return max(count, 0)
 
     def has_entries(self) -> bool:
-        """Tell whether any entry exists."""
+        """Return whether any entry exists."""
         return any(next(self.scan(namespace, None, None), None) is not None for namespace in self.namespaces)
 
     def staged_bytes(self) -> int:
-        """Return about how many bytes wait for the next commit."""
+        """Return the estimated bytes of staged writes."""
         return self._bytes
 
 
 def _overlaid(
     over: list[tuple[bytes, bytes | None]], under: Iterator[tuple[bytes, bytes]], reverse: bool
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Merge two ordered ranges; of equal keys the one of ``over`` counts, and None hides."""
+    """Merge two ordered ranges; entries of ``over`` take precedence, and None hides a key."""
     last: bytes | None = None
-    # Equal keys keep the order of the merged iterables, so the staged one comes first.
+    # The merge is stable, so of equal keys the staged one comes first.
     for key, value in merge(over, under, key=_key, reverse=reverse):
         if key == last:
             continue

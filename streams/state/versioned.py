@@ -1,8 +1,8 @@
 """The versioned view: values by key and time (KIP-889, KIP-914).
 
 The latest value of a key is in a namespace of its own as timestamp and value; older versions
-are in the segment in which they *ended*, so that a segment may expire as a whole.  A version
-may be written up to the history retention late.
+are in the segment in which they *ended*, so that a segment can expire as a whole.  Versions
+later than the history retention are refused.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,20 +32,20 @@ from streams.state.versions import Versions, one_version
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: ``put`` made the latest version of its key: nothing ends it yet.
+#: Result of ``put`` for the latest version of a key, which has no end yet.
 VALID_TO_UNDEFINED = -1
-#: ``put`` refused a record as too old.
+#: Result of ``put`` for a record that is too old.
 NOT_PUT = -(1 << 63)
 
 _LATEST = -1
 _TIME_BYTES = 8
 _MAX_TIME = (1 << 63) - 1
-#: What follows the last version of a key: (valid_from, valid_to, value).
+#: End marker after the last version of a key: (valid_from, valid_to, value).
 _NEVER = (_MAX_TIME, _MAX_TIME, None)
 
 
 class VersionedRecord(NamedTuple, Generic[V]):
-    """A version of a value: from when it was valid, and until when if that is known."""
+    """A version of a value, with the time from which and the time until which it is valid, if known."""
 
     value: V
     timestamp_ms: int
@@ -53,7 +53,7 @@ class VersionedRecord(NamedTuple, Generic[V]):
 
 
 class VersionedStore(StoreLifecycle, Generic[K, V]):
-    """Values by key and time."""
+    """A store of values by key and time."""
 
     __slots__ = ("_bounds", "_history_ms", "_log")
 
@@ -77,7 +77,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
     def put(self, key: K, value: V | None, timestamp_ms: int) -> int:
         """Set the value of ``key`` from ``timestamp_ms`` on; None is a tombstone.
 
-        Return until when it is valid: ``VALID_TO_UNDEFINED`` if it is the latest version,
+        Return the end of its validity: ``VALID_TO_UNDEFINED`` if it is the latest version,
         ``NOT_PUT`` if it is older than the history.
         """
         key_bytes = self._keys.to_bytes(self._keys.slot(key))
@@ -119,7 +119,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return None
 
     def latest(self) -> Iterator[tuple[K, V]]:
-        """Yield each key that has a value now, and this value, in order of the key bytes."""
+        """Yield each key with a current value, and the value, in order of the key bytes."""
         self._push()
         to_key, read = self._keys.read, self._values.read
         for key, data in self._staged.scan(_LATEST, None, None):
@@ -128,7 +128,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
     def _record(self, data: bytes, from_ms: int, to_ms: int | None) -> VersionedRecord[V]:
         return VersionedRecord(self._values.read(data), from_ms, to_ms)
 
-    # Reading and writing of the two sorts of namespaces.
+    # Reads and writes of the two sorts of namespaces.
 
     def _latest(self, key: bytes) -> tuple[int, bytes] | None:
         if self._is_closed:
@@ -161,7 +161,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         segment = self._bounds.segment(time_ms)
         return segment if segment >= self._bounds.first_live else None
 
-    # The reference's algorithm, step by step.
+    # Kafka Streams' algorithm, step by step.
 
     def _put(self, key: bytes, value: bytes | None, time_ms: int) -> int:
         if time_ms < self._bounds.observed_ms - self._history_ms:
@@ -172,7 +172,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return self._place(key, value, time_ms)
 
     def _place(self, key: bytes, value: bytes | None, time_ms: int) -> int:
-        """Store a version where it belongs; return until when it is valid."""
+        """Store a version in its namespace; return the end of its validity."""
         latest = self._latest(key)
         if latest is not None and time_ms >= latest[0]:
             if time_ms > latest[0]:
@@ -222,7 +222,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return to_ms
 
     def _place_latest(self, key: bytes, value: bytes | None, time_ms: int) -> int:
-        """Store a version that no later one ends; a tombstone marks its time in a segment."""
+        """Store the latest version; a tombstone marks its time in a segment."""
         if value is not None:
             self._set_latest(key, time_ms, value)
             return VALID_TO_UNDEFINED
@@ -238,7 +238,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return VALID_TO_UNDEFINED
 
     def _place_before(self, key: bytes, value: bytes | None, time_ms: int, valid_to_ms: int) -> int:
-        """Store a version that ends where a known one begins."""
+        """Store a version that ends at the start of an existing one."""
         segment = self._live(valid_to_ms)
         if segment is None:
             return NOT_PUT
@@ -272,18 +272,18 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
             self.hot.max_clean = entries
 
     def _forget(self) -> None:
-        """Nothing is derived from the entries."""
+        """Do nothing: no data is derived from the entries."""
 
     def _size_of(self, entry: Any) -> int:
         return len(entry[1])
 
     @property
     def approximate_uncommitted_bytes(self) -> int:
-        """About how many bytes wait for the next commit."""
+        """Estimated bytes of uncommitted writes."""
         return super().approximate_uncommitted_bytes + len(self._log) * CHANGE_BYTES
 
     def _push(self) -> None:
-        # Versions are staged as they are put; this only makes a closed store say so.
+        # Versions are staged at once; this only makes a closed store raise.
         self.hot.dirty.items()
 
     def _take_changes(self) -> Columns:
@@ -297,11 +297,11 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
             self._log.clear()
 
     def set_restoring(self, is_restoring: bool) -> None:
-        """Nothing to prepare: each version that is restored reads what is there."""
+        """Do nothing: each restored version reads the existing ones."""
 
     def _restore_rows(self, block: Block) -> None:
         for key, value, time_ms in zip(block.keys, block.values, block.timestamps, strict=True):
-            # In time it was when it was put.  Here others may come first: snapshots go by key.
+            # It was in time when it was put.  In a snapshot later versions may come first, as it is ordered by key.
             if key is not None:
                 self._observe(time_ms)
                 self._place(key, value, time_ms)
@@ -309,7 +309,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
     def _snapshot_rows(self) -> Iterator[ChangelogRow]:
         """Yield all versions by key, those of a key from old to new, with the tombstones between them.
 
-        A tombstone before the first value that has left the history is left out: it changes nothing.
+        A tombstone before the first value in the history is omitted, because it has no effect.
         """
         horizon_ms = self._bounds.observed_ms - self._history_ms
         segments = [self._numbered(segment) for segment in self._staged.namespaces]
@@ -328,16 +328,16 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return keys, values, times
 
     def approximate_num_entries(self) -> int:
-        """Return about how many keys and segments of keys there are."""
+        """Return the estimated number of keys and segments of keys."""
         self._push()
         return self._staged.count()
 
 
 def _with_gaps(history: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (valid_from, value) of a key's history, None where a gap begins and where it ends.
+    """Yield (valid_from, value) of a key's history, with None at the start and the end of a gap.
 
-    The latest version can go without a trace.  Then a tombstone that marks its time, or that ends
-    there, counts again, so it is yielded before.
+    If the latest version expires, a tombstone that marks its time or ends there is effective again,
+    so it is yielded before.
     """
     rows = list(history)
     for index, (from_ms, to_ms, value) in enumerate(rows):
@@ -405,7 +405,7 @@ def _topic_config(spec: StoreSpec) -> dict[str, str]:
 
 
 def _by_time(content: Block, _: Mapping[str, bytes]) -> Sequence[int]:
-    """Return the order of times: a version that is restored after later ones could be refused."""
+    """Return the order by time: a version that is restored after later ones could be refused."""
     return sorted(range(len(content)), key=content.timestamps.__getitem__)
 
 

@@ -1,9 +1,9 @@
-"""Old versions of one key within one segment of a versioned store, and their bytes.
+"""The old versions of one key in one segment of a versioned store, and their serialization.
 
-The layout is that of the reference (KIP-889): next timestamp, min timestamp, then from the
-newest version down its timestamp and the size of its value (-1 for a tombstone), then the
-values, oldest first.  A segment whose two timestamps are equal holds one tombstone only
-("degenerate").  Pure: imports nothing of ours.
+The layout is Kafka Streams' (KIP-889): next timestamp, min timestamp, then for each version, newest
+first, its timestamp and the size of its value (-1 for a tombstone), then the values, oldest first.
+A segment whose two timestamps are equal holds one tombstone only ("degenerate").  Pure: imports no
+other module of the package.
 """
 
 from struct import Struct
@@ -16,7 +16,7 @@ _entry = Struct(">qi")
 
 @define(eq=False)
 class Versions:
-    """Versions from newest to oldest, each valid until the next newer one; the newest until ``next_ms``."""
+    """Versions, newest first, each valid until the next newer one; the newest until ``next_ms``."""
 
     next_ms: int
     #: [valid_from_ms, value], newest first; never empty.
@@ -24,12 +24,12 @@ class Versions:
 
     @property
     def min_ms(self) -> int:
-        """From when the oldest version is valid."""
+        """The start of the oldest version's validity."""
         return self.rows[-1][0]
 
     @property
     def is_degenerate(self) -> bool:
-        """Whether there is nothing but a tombstone that marks a time."""
+        """Whether the segment has only a tombstone that marks a time."""
         return self.next_ms == self.rows[-1][0]
 
     @classmethod
@@ -68,7 +68,7 @@ class Versions:
     def insert_as_latest(self, from_ms: int, to_ms: int, value: bytes | None) -> None:
         """Add the newest version; a gap before it becomes a tombstone."""
         if from_ms < self.next_ms:
-            # Left by a write that a crash cut short.
+            # Left by a write that a crash interrupted.
             self._truncate(from_ms)
         if self.next_ms == from_ms:
             if self.is_degenerate:
@@ -82,7 +82,7 @@ class Versions:
         self.next_ms = to_ms
 
     def insert_as_earliest(self, from_ms: int, value: bytes | None) -> None:
-        """Add the oldest version, valid until the one that was oldest."""
+        """Add a version before the oldest, valid until that one."""
         if self.is_degenerate:
             self.rows = [(from_ms, value)]
         else:

@@ -1,7 +1,7 @@
 """Window views: values by key and window start, plain or with the time of their last change.
 
-Ranges are inclusive on the window start.  Over several keys persistent stores go segment by
-segment, within one by key bytes and start; stores declared in memory go by start, then key.
+Ranges are inclusive on the window start.  Over several keys the order of persistent stores is by
+segment, key bytes and start, that of stores declared in memory by start, then key.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class WindowReads(Generic[K, R]):
-    """Reads over many windows (ReadOnlyWindowStore); ``R`` is what a user gets for one."""
+    """Range reads (ReadOnlyWindowStore); ``R`` is the type of a returned value."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ class WindowReads(Generic[K, R]):
         return self._of_key(key, from_ms, to_ms, reverse=False)
 
     def backward_fetch_range(self, key: K, from_ms: int, to_ms: int) -> Iterator[tuple[int, R]]:
-        """Yield what ``fetch_range`` does, backwards."""
+        """Yield the windows of ``fetch_range`` in reverse order."""
         return self._of_key(key, from_ms, to_ms, reverse=True)
 
     def fetch_keys(self, low: K | None, high: K | None, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], R]]:
@@ -49,7 +49,7 @@ class WindowReads(Generic[K, R]):
     def backward_fetch_keys(
         self, low: K | None, high: K | None, from_ms: int, to_ms: int
     ) -> Iterator[tuple[Windowed[K], R]]:
-        """Yield what ``fetch_keys`` does, backwards."""
+        """Yield the windows of ``fetch_keys`` in reverse order."""
         return self._of_many(low, high, from_ms, to_ms, reverse=True)
 
     def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], R]]:
@@ -57,7 +57,7 @@ class WindowReads(Generic[K, R]):
         return self._of_many(None, None, from_ms, to_ms, reverse=False)
 
     def backward_fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], R]]:
-        """Yield what ``fetch_all`` does, backwards."""
+        """Yield the windows of ``fetch_all`` in reverse order."""
         return self._of_many(None, None, from_ms, to_ms, reverse=True)
 
     def all(self) -> Iterator[tuple[Windowed[K], R]]:
@@ -65,7 +65,7 @@ class WindowReads(Generic[K, R]):
         return self._of_many(None, None, 0, MAX_TIME, reverse=False)
 
     def backward_all(self) -> Iterator[tuple[Windowed[K], R]]:
-        """Yield what ``all`` does, backwards."""
+        """Yield all windows in reverse order."""
         return self._of_many(None, None, 0, MAX_TIME, reverse=True)
 
     def _of_key(self, key: K, from_ms: int, to_ms: int, *, reverse: bool) -> Iterator[tuple[int, R]]:
@@ -103,7 +103,7 @@ class WindowReads(Generic[K, R]):
         """Yield (start, key, entry) of all windows that start in the range, by start, then key bytes.
 
         ``entry`` is the value, or (value, timestamp_ms) in a timestamped store.  For emission
-        on close: calls should go forward in time, each then costs what it yields.
+        on close: with calls in order of time the cost is proportional to the result.
         """
         keys = self._windows.keys
         for start, slots in self._windows.between(max(from_ms, self._windows.bounds.visible_from_ms), to_ms):
@@ -113,12 +113,12 @@ class WindowReads(Generic[K, R]):
                     yield start, keys.to_key(slot[0]), entry
 
     def _entry_at(self, key_slot: Any, start_ms: int, sequence: int) -> Any:
-        """Return value, or pair, of a slot of the time index."""
+        """Return the value or pair at a slot of the time index."""
         raise NotImplementedError
 
 
 class WindowStore(StoreLifecycle, WindowReads[K, V]):
-    """Values by key and window start; with ``retain_duplicates`` several of each."""
+    """A store of values by key and window start; with ``retain_duplicates`` several per window."""
 
     __slots__ = ("_chains", "_retains", "_windows", "bounds")
 
@@ -140,7 +140,7 @@ class WindowStore(StoreLifecycle, WindowReads[K, V]):
     def fetch(self, key: K, start_ms: int) -> V | None:
         """Return the value of the window that starts at ``start_ms``, None if there is none.
 
-        Where duplicates are retained only the one put last in the store can be found so, and none in memory.
+        With retained duplicates only the value put last in the store is found, and none in memory.
         """
         if start_ms < self.bounds.visible_from_ms or (self._retains and self.bounds.is_exact):
             return None
@@ -153,14 +153,14 @@ class WindowStore(StoreLifecycle, WindowReads[K, V]):
         return held if hot.holds_objects else self._values.read(held)  # type: ignore[no-any-return]
 
     def put(self, key: K, value: V | None, start_ms: int) -> None:
-        """Set the value of a window; None deletes it, or does nothing where duplicates are retained."""
+        """Set the value of a window; None deletes it, or does nothing with retained duplicates."""
         hot = self.hot
         key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
         held = value if type(value) is hot.value_type else self._values.hold(value)
         self._windows.put(key_slot, start_ms, held, value is None)
 
     def append(self, key: K, value: V | None, start_ms: int) -> None:
-        """Do what ``put`` does, for joins: fast where duplicates are retained and the entries of the key are known."""
+        """Put a value for joins: fast if duplicates are retained and the key's chain is cached."""
         hot, bounds, windows, chains = self.hot, self.bounds, self._windows, self._chains
         chain = chains.chains.get(key) if type(key) is hot.key_type else None
         if chain is None or type(value) is not hot.value_type or not self._retains or windows.index is not None:
@@ -184,7 +184,7 @@ class WindowStore(StoreLifecycle, WindowReads[K, V]):
             chains.make_room()
 
     def rows_in_range(self, key: K, from_ms: int, to_ms: int) -> Sequence[tuple[int, V]]:
-        """Do what ``fetch_range`` does, for operators: (start, value) in a sequence."""
+        """Return the windows of ``fetch_range`` as a sequence of (start, value), for operators."""
         hot, chains = self.hot, self._chains
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
         chain = chains.chains.get(slot)
@@ -198,7 +198,7 @@ class WindowStore(StoreLifecycle, WindowReads[K, V]):
         first_ms = times[0]
         is_whole = first_ms >= from_ms and first_ms >= self.bounds.visible_from_ms and times[-1] <= to_ms
         if is_whole and not self._is_closed:
-            # The usual case of a join: all that is known of the key.
+            # Fast path of joins: the whole chain of the key.
             entries = chain.entries
             rows = [(first_ms, entries[0])] if len(times) == 1 else list(zip(times, entries, strict=True))
         else:
@@ -217,7 +217,7 @@ class WindowStore(StoreLifecycle, WindowReads[K, V]):
 
 
 class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]]):
-    """Values with the time of their last change, by key and window start.
+    """A store of values with the time of their last change, by key and window start.
 
     ``fetch_pair`` and ``put_pair`` are what operators use: plain tuples ``(value, timestamp_ms)``.
     """
@@ -257,7 +257,7 @@ class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]
         slot = (key if type(key) is hot.key_type else self._keys.slot(key), start_ms)
         held = value if type(value) is hot.value_type else self._values.hold(value)
         dirty = hot.dirty
-        # The usual case: a dirty slot was accepted when it was put, and is still unless time has moved on since.
+        # Fast path: a dirty slot was accepted when it was put, and still is unless stream time has advanced.
         if slot in dirty and start_ms >= self.bounds.accepted_from_ms and not hot.is_followed:
             del dirty[slot]
             dirty[slot] = (held, timestamp_ms)

@@ -1,8 +1,8 @@
-"""What window and session stores share: segments under staged writes, chains, time index.
+"""The common layout of window and session stores: segments, chains, time index.
 
 An entry has a key, a *segment time* (window start, session end) and a suffix of times after its
-key bytes.  Reads are restricted by the observed stream time less the retention, writes to dead
-segments are refused, and whole segments expire; nothing is ever scanned to be deleted.
+key bytes.  Reads are restricted to the retention before observed stream time, writes to expired
+segments are refused, and segments expire as a whole, without scans for deletion.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
 from streams.state.windowed_keys import MAX_SEQUENCE, Suffix, key_range
 
-#: A store of at most so many entries has all of them in chains from its first range read on.
+#: Up to this number of entries, chains are complete from the first range read on.
 _SMALL = 10_000
 
 #: A raw entry: key bytes, its two times (start, sequence | end, start), engine value.
@@ -34,22 +34,22 @@ RawRow = tuple[bytes, int, int, bytes]
 
 def windowed_segment_ms(spec: StoreSpec) -> int:
     """Return the length of the segments of a window or session store."""
-    # The reference's memory stores order and expire by time, its persistent ones by segment.
+    # Kafka Streams' memory stores order and expire by time, its persistent ones by segment.
     return 1 if spec.is_persistent is False else segment_interval_ms(spec.retention_ms)
 
 
 def windowed_topic_config(spec: StoreSpec) -> dict[str, str]:
-    """Return the settings of the changelog of a window or session store: also deleted by age."""
+    """Return the changelog settings of a window or session store, which add deletion by age."""
     return {"cleanup.policy": "compact,delete", "retention.ms": topic_retention_ms(spec.retention_ms)}
 
 
-#: Metadata entry of the last sequence number of a store that retains duplicates.
+#: Metadata entry of the last sequence number of a store with retained duplicates.
 SEQUENCE = "sequence"
 
 
 @define(eq=False)
 class WindowedLayout:
-    """Entries by key and times, in segments that expire; a ``lifecycle.Layout``.
+    """A ``lifecycle.Layout`` of entries by key and times, in segments that expire.
 
     ``push`` stages the dirty entries of the store, ``refuse`` counts a record that is too old.
     """
@@ -64,12 +64,12 @@ class WindowedLayout:
     refuse: Callable[[], None]
     #: Metadata of the last commit.
     known: Mapping[str, bytes]
-    #: What is visible and accepted at the observed stream time.
+    #: Bounds of visible and accepted times at the observed stream time.
     bounds: TimeBounds = field(init=False)
-    #: Chains and index are updated with each write after the first read that uses them: ``hot.is_followed``.
+    #: Chains and index are updated with each write after the first read of them: ``hot.is_followed``.
     chains: ChainCache = field(init=False)
     index: TimeIndex | None = None
-    #: Of a store that retains duplicates: the last number given to an entry.
+    #: Last sequence number of an entry, with retained duplicates.
     sequence: int = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -99,18 +99,18 @@ class WindowedLayout:
         return own
 
     def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
-        """Take what ``metadata`` gave."""
+        """Apply the result of ``metadata``."""
         observed = carried.get(STREAM_TIME)
         if observed is not None:
             self.observe(time_of(observed))
             self.forget()
         if SEQUENCE in carried:
-            # Not the highest of the entries: after the highest number it starts again from 0.
+            # Not the maximum of the entries: sequence numbers wrap to 0.
             self.sequence = int.from_bytes(carried[SEQUENCE], "big")
 
     def resize(self, entries: int) -> int:
-        """Take a part of the clean entries for chains."""
-        # The readers of a store use either the one or the other; with both each has half of the memory.
+        """Reserve a part of the read-cache entries for chains; return the rest."""
+        # Readers use either cache; each has half of the memory.
         chains = entries if not self.hot.max_clean else entries // 2
         self.chains.resize(2 * chains)
         return entries - chains
@@ -119,7 +119,7 @@ class WindowedLayout:
         """Return the held value of an entry, None if it is deleted."""
         return self.entries.value_of(entry)
 
-    # Points.
+    # Point reads.
 
     def load(self, slot: Any) -> Any:
         """Return the entry of (key, time, other) that is not dirty, None if there is none."""
@@ -134,10 +134,10 @@ class WindowedLayout:
     # Writes.
 
     def put(self, key_slot: Any, start_ms: int, entry: Any, is_delete: bool) -> None:
-        """Put an entry of a window store where time moves, duplicates are retained, or chains or index follow."""
+        """Put an entry of a window store on the slow path: time advances, duplicates are retained, or caches follow."""
         retains, bounds, hot = self.spec.retain_duplicates, self.bounds, self.hot
         has_no_effect = is_delete and retains
-        # But for its time, which the reference's memory store takes.
+        # Except its time, which advances Kafka Streams' memory store.
         if has_no_effect and not bounds.is_exact:
             return
         if start_ms > bounds.observed_ms:
@@ -181,7 +181,7 @@ class WindowedLayout:
             self.staged.scan(segment, first, last, reverse) for segment in self._segments(first_ms, last_ms, reverse)
         ]
         if self.bounds.is_exact:
-            # By key, then times: the bytes of both together go otherwise where a key is the beginning of another.
+            # By key, then times: their joined bytes sort differently if one key is a prefix of another.
             rank = self.suffix.rank
             scans = [sorted(scan, key=lambda row: rank(row[0]), reverse=reverse) for scan in scans]
         return self._of_keys(chain.from_iterable(scans), low, high)
@@ -210,7 +210,7 @@ class WindowedLayout:
         return known
 
     def _follow(self) -> None:
-        """Update chains with each write from now on; those of a small store are complete at once."""
+        """Start to update chains with each write; load all entries of a small store."""
         first_ms = max(self.bounds.visible_from_ms, 0)
         small = min(_SMALL, self.chains.max_entries)
         rows = list(islice(self.raw(None, None, first_ms, max(first_ms, self.bounds.observed_ms), False), small + 1))
@@ -240,9 +240,9 @@ class WindowedLayout:
         return rows
 
     def between(self, first_ms: int, last_ms: int) -> Iterator[tuple[int, list[Any]]]:
-        """Yield (time, slots) of entries, in order of time; the index is made at the first call.
+        """Yield (time, slots) of entries in order of time; the first call builds the index.
 
-        It forgets what is before ``first_ms``; a later call that goes back makes another one.
+        The index drops times before ``first_ms``; a later call for an earlier time rebuilds it.
         """
         index = self.index
         if index is None or first_ms < index.floor_ms:
@@ -274,7 +274,7 @@ class WindowedLayout:
         times: Sequence[int],
         write: Callable[[int, Sequence[bytes], Sequence[bytes | None]], None],
     ) -> None:
-        """Write entries to the segments of their times, those of dead segments left out."""
+        """Stage entries in the segments of their times, without those of expired segments."""
         bounds = self.bounds
         lowest = bounds.segment(min(times))
         if lowest >= bounds.first_live and lowest == bounds.segment(max(times)):
@@ -298,7 +298,7 @@ class WindowedLayout:
         self.forget()
 
     def forget(self) -> None:
-        """Forget chains and index, until a read wants them again."""
+        """Drop chains and index until the next read of them."""
         self.chains.forget()
         self.index = None
         self.hot.set_followed(False)
@@ -307,7 +307,7 @@ class WindowedLayout:
         """Yield key and engine value of all staged entries, sorted by key."""
         segments = [self.staged.scan(number, None, None) for number in self.staged.namespaces]
         if self.bounds.is_exact:
-            # A segment for each millisecond; all of them are in memory.
+            # One segment per millisecond, all in memory.
             return iter(sorted(chain.from_iterable(segments)))
         return merge(*segments)
 

@@ -1,7 +1,7 @@
-"""Key layouts of windowed stores, as bytes of Kafka Streams' changelogs.
+"""Key layouts of windowed stores, byte for byte those of Kafka Streams' changelogs.
 
 Window: key, start as 8 bytes, sequence as 4.  Session: key, end, start, 8 bytes each.
-Pure: imports nothing of ours.
+Pure: imports no other module of the package.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def session_parts(data: bytes) -> tuple[bytes, int, int]:
 
 
 def latest_start_first(data: bytes) -> tuple[bytes, int, int]:
-    """Return what orders the sessions of one end in memory: the key, and of its sessions the latest start first."""
+    """Return the sort key of sessions with equal end in memory: by key, then descending start."""
     key, end, start = session_parts(data)
     return key, end, -start
 
@@ -74,12 +74,12 @@ def _any_start(end_ms: int) -> tuple[int]:
 class Suffix:
     """The two times after the key in a windowed store's key: (start, sequence), or (end, start) of a session."""
 
-    #: Bytes of both.
+    #: Number of bytes of both.
     size: int
-    #: Makes the bytes of both, and splits the bytes of a whole key into (key, first, second).
+    #: Serializes both, and splits the bytes of a whole key into (key, first, second).
     pack: Callable[[int, int], bytes]
     parts: Callable[[bytes], tuple[bytes, int, int]]
-    #: What orders the keys of a segment in a store declared in memory.
+    #: Sort key of a segment in a store declared in memory.
     rank: Callable[[bytes], tuple[bytes, int, int]]
     #: The time by which a chain orders an entry, and the lowest one at a first time.
     chain_time: Callable[[int, int], Any]

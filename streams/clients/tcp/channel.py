@@ -1,4 +1,4 @@
-"""One connection to one broker: which requests are in flight, and when it counts as lost.
+"""One connection to one broker: its in-flight requests and timeouts.
 
 A channel keeps requests until its link is open, sends them in order, takes the responses in the same order, and ends
 as a whole: every request in flight then fails, its outcome unknown.  It does no I/O.  The link below it does: a
@@ -40,18 +40,18 @@ class BrokerAddress(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "BrokerAddress":
-        """Return the address that ``str`` has made a text of."""
+        """Parse the result of ``str``."""
         host, _, port = text.rpartition(":")
         return cls(host.strip("[]"), int(port))
 
 
-#: What comes of a request.
+#: The outcome of a request.
 Outcome: TypeAlias = Response | Exception
 
 
 @define(eq=False)
 class Item:
-    """A request to be sent; ``number`` is its correlation id, below 0 for requests of the connection's own."""
+    """A request to send; ``number`` is its correlation id, negative for internal requests."""
 
     number: int
     node_id: int
@@ -80,7 +80,7 @@ class ChannelConfig:
 
 
 class Link(Protocol):
-    """What carries a channel's requests: a socket or a simulated one.
+    """The transport of a channel: a socket or a simulated one.
 
     It reports by the channel's ``on_open``, ``on_response``, ``on_retire`` and ``on_broken``, always from within
     ``begin`` or ``Links.wait``, so in the thread of the connection.
@@ -88,7 +88,7 @@ class Link(Protocol):
 
     @property
     def phase(self) -> str:
-        """How far the connection has been established, for messages."""
+        """The phase of the handshake, for messages."""
         ...
 
     def begin(self) -> None:
@@ -96,7 +96,7 @@ class Link(Protocol):
         ...
 
     def write(self, item: Item) -> int:
-        """Take a request to be sent; return its size in bytes.
+        """Queue a request; return its size in bytes.
 
         Raises:
             StreamsError, ValueError: it cannot be encoded in a version that the broker supports.
@@ -104,7 +104,7 @@ class Link(Protocol):
         ...
 
     def flush(self) -> None:
-        """Send what was taken, as far as possible now."""
+        """Send queued bytes as far as possible without blocking."""
         ...
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class Links(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what they share."""
+        """Release shared resources."""
         ...
 
 
@@ -149,16 +149,16 @@ class _State(Enum):
 
 @define(eq=False)
 class Channel:
-    """A connection to an address; ``on_outcome`` gets what comes, ``on_end`` is called once when it ends."""
+    """A connection to an address; calls ``on_outcome`` for each outcome, and ``on_end`` once when it ends."""
 
     address: BrokerAddress
     config: ChannelConfig
     links: Links
     on_outcome: Callable[[Item, Outcome], None]
     on_end: "Callable[[Channel, StreamsError], None]"
-    #: Requests that are not sent yet.
+    #: Queued requests.
     queue: deque[Item] = field(factory=deque)
-    #: Whether it was ready for requests at any time.
+    #: Whether it was ever ready for requests.
     was_ready: bool = False
     _state: _State = _State.OPENING
     _link: Link = field(init=False)
@@ -168,7 +168,7 @@ class Channel:
     #: When the last response came, or the first request of those in flight was sent.
     _used_ms: int = 0
     _retire_ms: int | None = None
-    #: Whether it was the broker that closed it.
+    #: Whether the broker closed it.
     _was_closed: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -177,7 +177,7 @@ class Channel:
     # --- lifecycle --------------------------------------------------------------------
 
     def begin(self, now_ms: int) -> None:
-        """Start to connect; what goes wrong is reported to ``on_end``."""
+        """Start to connect; ``on_end`` reports failures."""
         self.deadline_ms = now_ms + self.config.connect_timeout_ms
         self._used_ms = now_ms
         self._link.begin()
@@ -194,7 +194,7 @@ class Channel:
 
     @property
     def load(self) -> int:
-        """How many requests are in flight or queued."""
+        """Number of requests in flight or queued."""
         return len(self._in_flight) + len(self.queue)
 
     def is_worn(self, now_ms: int) -> bool:
@@ -204,7 +204,7 @@ class Channel:
         return not self.load and now_ms - self._used_ms > self.config.max_idle_ms
 
     def check(self, now_ms: int) -> None:
-        """End it when it could not be opened, or a response has not come, in time."""
+        """End the channel after a connect or response timeout."""
         if self.is_closed or self.deadline_ms is None or now_ms < self.deadline_ms:
             return
         if self.is_ready:
@@ -227,11 +227,11 @@ class Channel:
             self._link.close()
 
     def unanswered(self, error: StreamsError) -> list[tuple[Item, StreamsError]]:
-        """Return the requests in flight, each with what the end of the channel means for it."""
+        """Return the requests in flight, each with its error."""
         return [(sent.item, self._meaning(sent, error)) for sent in self._in_flight]
 
     def _meaning(self, sent: _Sent, error: StreamsError) -> StreamsError:
-        """Tell a request that is too large for the broker, which just closes, from others that were in flight."""
+        """Return the error of a lost request: too large, as brokers close on those, or just disconnected."""
         limit = self.config.max_request_bytes
         if not (self._was_closed and sent.size > limit):
             return error
@@ -244,7 +244,7 @@ class Channel:
         return too_large
 
     def fail(self, reason: str, cause: BaseException | None = None) -> None:
-        """End it because of a lost or impossible connection."""
+        """End the channel because the connection failed."""
         error = DisconnectedError(f"broker at {self.address}: {reason}")
         error.__cause__ = cause
         self.end(error)
@@ -280,10 +280,10 @@ class Channel:
         if len(self._in_flight) == 1:
             self._begin_waiting(now_ms)
 
-    # --- what the link reports --------------------------------------------------------
+    # --- events of the link -----------------------------------------------------------
 
     def on_open(self, now_ms: int) -> None:
-        """Requests can be sent from now on."""
+        """Send the queued requests."""
         self._state = _State.READY
         self.was_ready = True
         self.deadline_ms = None
@@ -308,7 +308,7 @@ class Channel:
 
 
 def _wait_at_broker_ms(item: Item) -> int:
-    """Return how long the broker may hold a request before it answers."""
+    """Return how long the broker may hold a request before it responds, in milliseconds."""
     request = item.request
     if isinstance(request, Fetch):
         return request.max_wait_ms
@@ -317,6 +317,6 @@ def _wait_at_broker_ms(item: Item) -> int:
         and request.takes_member_id
         and not (request.member_id or request.group_instance_id)
     ):
-        # It is answered at once, with a member id to join with.
+        # The response comes at once, with a member id to join with.
         return 0
     return request.rebalance_timeout_ms if isinstance(request, (JoinGroup, SyncGroup)) else 0

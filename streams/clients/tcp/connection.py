@@ -39,12 +39,12 @@ from streams.protocol.wire.mapping import key_of
 
 log = logging.getLogger(__name__)
 
-#: Channels to one broker on which fetches may wait.
+#: Number of channels to one broker for fetches.
 _FETCH_CHANNELS: Final = 4
 _REQUESTS, _REBALANCES = "requests", "rebalances"
-#: Asks who the brokers are, and for no topic.
+#: Metadata request for the brokers and no topics.
 _BROKERS: Final = Metadata((), allow_auto_topic_creation=False)
-#: Failures of an address are logged at most once in so many milliseconds.
+#: Shortest interval in milliseconds between log messages about an address.
 _LOG_INTERVAL_MS: Final = 10_000
 #: Only the controller performs these; brokers of KRaft clusters forward them.
 _OF_THE_CONTROLLER: Final = (CreateTopics, CreatePartitions, DeleteTopics)
@@ -54,7 +54,7 @@ _OF_THE_CONTROLLER: Final = (CreateTopics, CreatePartitions, DeleteTopics)
 class ConnectionConfig:
     """Settings of a connection; times in milliseconds.
 
-    ``hold_ms``: how long a request that any broker may answer waits for one that can be reached.
+    ``hold_ms``: how long a request to any broker waits until one can be reached.
     """
 
     client_id: str
@@ -76,7 +76,7 @@ class _Outage:
 
 @define(eq=False)
 class ClusterConnection:
-    """An implementation of ``protocol.transport.Connection`` over TCP."""
+    """An implementation of ``protocol.transport.Connection`` for a cluster of brokers."""
 
     config: ConnectionConfig
     _links: Links
@@ -84,7 +84,7 @@ class ClusterConnection:
     _rng: Random
     traits: Traits = SEVERAL_BROKERS
     _channels: dict[tuple[BrokerAddress, str], Channel] = field(factory=dict)
-    #: Replaced by others, but with responses to come.
+    #: Replaced channels that still wait for responses.
     _worn: list[Channel] = field(factory=list)
     _addresses: dict[int, BrokerAddress] = field(factory=dict)
     _controller: int | None = None
@@ -93,7 +93,7 @@ class ClusterConnection:
     _waiting: deque[Item] = field(factory=deque)
     _arrived: list[tuple[int, Any]] = field(factory=list)
     _numbers: "count[int]" = field(factory=count)
-    #: How many requests have no outcome yet, own ones included.
+    #: Number of requests without an outcome, including internal ones.
     _open: int = 0
     _asks_brokers: bool = False
     _has_brokers: bool = False
@@ -169,7 +169,7 @@ class ClusterConnection:
     # --- routing ----------------------------------------------------------------------
 
     def _dispatch(self, item: Item, now: int) -> None:
-        """Hand a request to a channel, or keep it until the channel is known."""
+        """Pass a request to a channel, or keep it until the channel is known."""
         node_id = item.node_id
         if node_id == ANY_NODE and isinstance(item.request, _OF_THE_CONTROLLER):
             if self._controller is None:
@@ -289,7 +289,7 @@ class ClusterConnection:
             self._asks_brokers = False
 
     def _on_end(self, lane: str, channel: Channel, error: StreamsError) -> None:
-        """A channel has ended: requests in flight fail, queued ones fail or go to another channel."""
+        """Handle the end of a channel: fail requests in flight, fail or reroute queued ones."""
         if channel in self._worn:
             self._worn.remove(channel)
         else:
@@ -297,7 +297,7 @@ class ClusterConnection:
         now = self._clock.monotonic_ms()
         outage = self._outages.setdefault(channel.address, _Outage())
         if channel.was_ready:
-            # It worked: the backoff begins at its shortest.
+            # It was connected: restart the backoff.
             outage.failures = 0
         outage.failures += 1
         if outage.logged_ms is None or now - outage.logged_ms > _LOG_INTERVAL_MS:
@@ -361,7 +361,7 @@ class ClusterConnection:
             channel.close()
 
     def _dispatch_waiting(self, now: int) -> None:
-        """Try again to send the requests that wait."""
+        """Retry the requests that wait for a channel."""
         waiting, self._waiting = self._waiting, deque()
         for item in waiting:
             if now - item.since_ms >= self.config.hold_ms:
@@ -385,7 +385,7 @@ class ClusterConnection:
 
 
 def _is_elsewhere(response: object) -> bool:
-    """Whether the broker that was asked is not the controller any more."""
+    """Whether the request went to a broker that is no longer the controller."""
     errors = getattr(response, "errors", {})
     codes = (found[0] if isinstance(found, tuple) else found for found in errors.values())
     return any(code is ErrorCode.NOT_CONTROLLER for code in codes)
