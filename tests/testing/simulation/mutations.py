@@ -13,7 +13,6 @@ from streams.clients import fetcher
 from streams.clients.accumulator import Accumulator
 from streams.clients.errors import DisconnectedError
 from streams.clients.network import Backoff, Network
-from streams.clients.producer import Producer
 from streams.clients.sender import Sender
 from streams.clients.tcp.channel import Channel
 from streams.clients.transactor import Transactor
@@ -57,6 +56,8 @@ def offsets_before_outputs():
     def commit(self, tasks):
         for task in tasks:
             task.flush_caches()
+            # Their changelog ends are those of the last commit.
+            self._changes.setdefault(task.task_id, {})
         if tasks and not self.is_exactly_once:
             self._consumer.commit_sync(self._offsets_of(tasks))
         original(self, tasks)
@@ -140,9 +141,9 @@ def aborted_records_are_read():
     """A read_committed consumer hands out what was aborted."""
 
     def everything(blocks, aborted):
-        for block in blocks:
+        for block, end in blocks:
             stamp = block.producer
-            yield block, stamp is None or not stamp.is_control
+            yield block, end, bool(len(block)) and (stamp is None or not stamp.is_control)
 
     return _replaced(fetcher, "_marked", everything)
 
@@ -183,8 +184,8 @@ def half_done_work_goes_on():
 
 
 def flush_does_not_wait():
-    """The producer's flush returns at once."""
-    return _replaced(Producer, "flush", lambda self, timeout_ms=None: None)
+    """Offsets are committed without waiting for what was sent."""
+    return _replaced(Committer, "flush", lambda self: None)
 
 
 # --- connections: what follows from a lost one ------------------------------------------------
@@ -408,28 +409,31 @@ ALL: dict[str, Callable[[], Any]] = {
     )
 }
 
-#: World, guarantee and seed with which each is found.
+#: World, guarantee and seed with which each is found; worlds without faults do not show it.  Those of ``ALL`` that are
+#: missing here are listed as not found in docs/guide/simulation.md.
 FOUND: dict[str, tuple[str, str, int]] = {
     "commits_of_anybody": ("word count", "exactly_once_v2", 0),
-    "offsets_before_outputs": ("word count", "at_least_once", 0),
-    "position_moves_on_fetch": ("windowed join", "at_least_once", 112),
-    "changelog_outside_of_the_transaction": ("word count", "exactly_once_v2", 0),
-    "restore_from_the_middle": ("word count", "exactly_once_v2", 16),
-    "zombies_write_on": ("word count", "exactly_once_v2", 29),
+    "offsets_before_outputs": ("windowed join", "at_least_once", 0),
+    "changelog_outside_of_the_transaction": ("word count", "exactly_once_v2", 1),
+    "restore_from_the_middle": ("word count", "exactly_once_v2", 0),
+    "zombies_write_on": ("two tables", "exactly_once_v2", 3),
     "repetitions_are_appended": ("word count", "at_least_once", 0),
-    "state_before_commit": ("word count", "exactly_once_v2", 2),
-    "two_owners": ("word count", "exactly_once_v2", 4),
+    "state_before_commit": ("word count", "exactly_once_v2", 3),
+    "two_owners": ("two tables", "exactly_once_v2", 13),
     "aborted_records_are_read": ("word count", "exactly_once_v2", 0),
     "offsets_are_forgotten": ("word count", "exactly_once_v2", 2),
-    "uncommitted_state_becomes_a_copy": ("word count", "exactly_once_v2", 2),
-    "flush_does_not_wait": ("word count", "at_least_once", 0),
+    "uncommitted_state_becomes_a_copy": ("word count", "exactly_once_v2", 3),
+    "flush_does_not_wait": ("two tables", "at_least_once", 5),
     "member_waits_for_a_lost_join": ("word count", "exactly_once_v2", 1),
     "heartbeats_end_with_their_connection": ("word count", "exactly_once_v2", 0),
     "partitions_of_a_removed_member_are_kept": ("windowed join", "at_least_once", 8),
+    "rejoins_with_a_wrong_member_id": ("word count", "exactly_once_v2", 0),
     "unanswered_records_count_as_written": ("word count", "exactly_once_v2", 0),
     "retried_with_a_new_sequence": ("word count", "exactly_once_v2", 1),
+    "half_of_a_large_request_is_dropped": ("word count", "exactly_once_v2", 5),
+    "transaction_ends_without_an_answer": ("word count", "exactly_once_v2", 7),
     "lost_fetch_stays_in_flight": ("word count", "exactly_once_v2", 0),
     "lost_fetch_moves_the_position": ("word count", "exactly_once_v2", 0),
-    "response_for_an_earlier_position_is_taken": ("word count", "exactly_once_v2", 0),
     "lost_address_is_not_tried_again": ("word count", "at_least_once", 0),
+    "requests_in_flight_are_forgotten": ("word count", "exactly_once_v2", 0),
 }

@@ -3,6 +3,7 @@
 `make test` tries a hundred worlds, `make test-all` two thousand.
 """
 
+import importlib
 import os
 import random
 import subprocess
@@ -122,14 +123,20 @@ def test_failing_seed_fails_again_with_the_same_story():
 
 
 @pytest.mark.parametrize("name", mutations.FOUND)
-def test_deliberate_bug_is_found(name):
-    """By the seed that is known, or where the code has changed since by another of the first ones."""
+def test_deliberate_bug_is_found(name, monkeypatch):
+    """By the seed that is known, or where the code has changed since by another of the first ones.
+
+    Worlds without faults do not show it: what failed there would say nothing about the storm.
+    """
     world, guarantee, known = mutations.FOUND[name]
     topology, inputs = WORLDS[world]
+    # Which faults are needed is of no interest here, and takes up to forty more worlds.
+    monkeypatch.setattr(importlib.import_module("streams.testing.simulation.simulate"), "_SHRINK_RUNS", 0)
 
-    with mutations.ALL[name](), pytest.raises(SimulationError):
-        for seed in (known, *range(ENOUGH)):
-            simulate(topology, inputs, seeds=[seed], processing_guarantee=guarantee)
+    with mutations.ALL[name](), pytest.raises(SimulationError) as caught:
+        simulate(topology, inputs, seeds=[known, *range(ENOUGH)], processing_guarantee=guarantee)
+
+    assert caught.value.seed >= 0, str(caught.value)
 
 
 DIGEST = """
