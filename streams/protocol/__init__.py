@@ -1,1 +1,1 @@
-"""The words between client and broker: messages, record batches, transport."""
+"""The protocol between client and broker: messages, record batches, transport."""

@@ -1,7 +1,7 @@
-"""Requests and responses of sessions and of administration: versions, SASL, settings, offsets of groups.
+"""Requests and responses of sessions and administration: versions, SASL, settings, group offsets.
 
 Names and meanings are those of Kafka's protocol guide.  ``error`` and ``message`` are ``error_code`` and
-``error_message`` there; an empty ``message`` is none.  Imports core only.
+``error_message`` there; an empty ``message`` means none.  Imports core only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class SaslAuthenticate:
 
 @frozen
 class SaslAuthenticateResponse:
-    """The broker's token.  ``session_lifetime_ms``: authenticate again within that; 0 = never (KIP-368)."""
+    """The broker's token.  ``session_lifetime_ms``: reauthenticate within this time; 0 = never (KIP-368)."""
 
     error: ErrorCode
     message: str | None = None
@@ -73,7 +73,7 @@ class SaslAuthenticateResponse:
 
 # --- the cluster --------------------------------------------------------------------------
 
-#: Authorized operations that were not asked for (KIP-430).
+#: Value of authorized operations that were not requested (KIP-430).
 NO_OPERATIONS = -(2**31)
 
 
@@ -86,7 +86,7 @@ class DescribeCluster:
 
 @frozen
 class DescribedBroker:
-    """One broker; without an address in process."""
+    """One broker; in process it has no address."""
 
     broker_id: int
     host: str = ""
@@ -96,7 +96,7 @@ class DescribedBroker:
 
 @frozen
 class DescribeClusterResponse:
-    """``cluster_authorized_operations`` is a set of bits, one for each of Kafka's ``AclOperation``."""
+    """The brokers of the cluster; ``cluster_authorized_operations`` has one bit per ``AclOperation`` of Kafka."""
 
     error: ErrorCode
     cluster_id: str
@@ -120,7 +120,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where the value of a setting comes from (``DescribeConfigsResponse.ConfigSource``)."""
+    """Source of a setting's value (``DescribeConfigsResponse.ConfigSource``)."""
 
     TOPIC = 1
     BROKER = 4
@@ -138,7 +138,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """What an incremental change does (``AlterConfigOp.OpType``)."""
+    """Operation of an incremental change (``AlterConfigOp.OpType``)."""
 
     SET = 0
     DELETE = 1
@@ -148,7 +148,7 @@ class ConfigOperation(IntEnum):
 
 @frozen
 class ConfigResource:
-    """A resource whose settings are asked for; ``configuration_keys`` None = all."""
+    """A requested resource; ``configuration_keys`` None = all settings."""
 
     resource_type: int
     resource_name: str
@@ -165,7 +165,7 @@ class DescribeConfigs:
 
 @frozen
 class ConfigSynonym:
-    """A setting under which the value may also be set."""
+    """Another setting that can provide the value."""
 
     name: str
     value: str | None
@@ -174,7 +174,7 @@ class ConfigSynonym:
 
 @frozen
 class DescribedConfig:
-    """One setting in effect."""
+    """An effective setting of a resource."""
 
     name: str
     value: str | None
@@ -212,7 +212,7 @@ class ConfigValue:
 
 @frozen
 class ReplacedConfigs:
-    """All settings that a resource shall have; the others get their defaults."""
+    """The complete new settings of a resource; absent ones get their defaults."""
 
     resource_type: int
     resource_name: str
@@ -221,7 +221,7 @@ class ReplacedConfigs:
 
 @frozen
 class AlterConfigs:
-    """Replace all settings of resources; ``validate_only``: check, and change nothing."""
+    """Replace all settings of resources; ``validate_only``: check only."""
 
     resources: Sequence[ReplacedConfigs]
     validate_only: bool = False
@@ -255,7 +255,7 @@ class ConfigChange:
 
 @frozen
 class ChangedConfigs:
-    """Changes of single settings of a resource; the others stay."""
+    """Changes of single settings of a resource; others stay."""
 
     resource_type: int
     resource_name: str
@@ -264,7 +264,7 @@ class ChangedConfigs:
 
 @frozen
 class IncrementalAlterConfigs:
-    """Change single settings of resources (KIP-339); ``validate_only``: check, and change nothing."""
+    """Change single settings of resources (KIP-339); ``validate_only``: check only."""
 
     resources: Sequence[ChangedConfigs]
     validate_only: bool = False
@@ -294,7 +294,7 @@ class ListedResource:
 
 @frozen
 class ListConfigResourcesResponse:
-    """Resources in the order of the types asked for."""
+    """Resources in the order of the requested types."""
 
     error: ErrorCode
     config_resources: Sequence[ListedResource] = ()
@@ -313,7 +313,7 @@ class OffsetDelete:
 
 @frozen
 class OffsetDeleteResponse:
-    """Error of the group, or one per partition."""
+    """The error of the group, or one per partition."""
 
     error: ErrorCode
     errors: Mapping[TopicPartition, ErrorCode] = field(factory=dict)
@@ -321,7 +321,7 @@ class OffsetDeleteResponse:
 
 @frozen
 class AskedEpoch:
-    """The leader epoch whose end is asked for; ``current_leader_epoch`` -1 = not known."""
+    """A requested leader epoch; ``current_leader_epoch`` -1 = not known."""
 
     leader_epoch: int
     current_leader_epoch: int = -1
@@ -329,14 +329,14 @@ class AskedEpoch:
 
 @frozen
 class OffsetForLeaderEpoch:
-    """Ask at which offsets leader epochs end (KIP-101, KIP-320)."""
+    """Ask for the end offsets of leader epochs (KIP-101, KIP-320)."""
 
     partitions: Mapping[TopicPartition, AskedEpoch]
 
 
 @frozen
 class EpochEnd:
-    """The end offset of an epoch; -1 where it is not known."""
+    """The end offset of an epoch; -1 if not known."""
 
     error: ErrorCode
     leader_epoch: int = -1

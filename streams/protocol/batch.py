@@ -1,8 +1,8 @@
-"""Record batch v2: blocks to Kafka's bytes and back.
+"""Encoding and decoding of record batches v2.
 
-Used by whatever leaves the process or goes to disk; in process, blocks travel as they
-are.  The records behind the header are compressed where the batch's attributes say so
-(``compression``).  Layout as in Kafka's protocol guide ("Record Batch").  Imports core only.
+Used for records that leave the process or go to disk; in process, blocks are passed
+as objects.  The records after the header are compressed if the batch's attributes say so
+(``compression``).  Layout: Kafka's protocol guide ("Record Batch").  Imports core only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from streams.protocol.compression import CODECS, MAX_BYTES, CompressionError, De
 from streams.protocol.messages import ErrorCode
 from streams.protocol.record_codec import check_records, decode_records, encode_records, record_size
 
-#: Attribute bits of a batch.
+#: Bits of the attributes of a batch.
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
@@ -29,7 +29,7 @@ DELETE_HORIZON = 0x40
 
 #: Bytes of a batch before its first record.
 HEADER_SIZE = 61
-#: Bytes that the length field does not count: base offset and the length itself.
+#: Bytes not included in the length field: base offset and the length itself.
 LENGTH_PREFIX = 12
 
 _MAGIC = 2
@@ -43,25 +43,25 @@ _INT32_MAX = 2**31 - 1
 
 
 class CorruptBatchError(BrokerError):
-    """Bytes that are no record batch, or whose checksum does not fit."""
+    """Bytes that are not a record batch, or whose checksum does not match."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.CORRUPT_MESSAGE)
 
 
 class IncompleteBatchError(CorruptBatchError):
-    """A batch that ends before its announced length."""
+    """A batch that is shorter than its length field says."""
 
 
 class InvalidBatchError(BrokerError):
-    """A sound batch, but not one that a producer may send."""
+    """A valid batch that a producer may not send."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.INVALID_RECORD)
 
 
 class BatchHeader(NamedTuple):
-    """The fixed part of a batch; ``size`` counts all its bytes."""
+    """The fixed part of a batch; ``size`` is the whole batch in bytes."""
 
     base_offset: int
     size: int
@@ -78,7 +78,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Offset after the last record, counting records that compaction took away."""
+        """Offset after the last record, including records removed by compaction."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -89,22 +89,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """True for transaction markers."""
+        """Whether this is a control batch, such as a transaction marker."""
         return bool(self.attributes & CONTROL)
 
     @property
     def is_gap(self) -> bool:
-        """True for what stands for records that are gone (``markers.gap``)."""
+        """Whether the batch replaces removed records (``markers.gap``)."""
         return self.producer_id < 0 and bool(self.attributes & CONTROL)
 
     @property
     def is_transactional(self) -> bool:
-        """True where the records belong to a transaction."""
+        """Whether the records belong to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def stamp(self) -> ProducerStamp:
-        """Who wrote the batch; producer id -1 is nobody in particular."""
+        """The producer's stamp; producer id -1 means no idempotent producer."""
         return ProducerStamp(
             self.producer_id, self.producer_epoch, self.base_sequence, self.is_transactional, self.is_control
         )
@@ -121,16 +121,16 @@ def encode(
     leader_epoch: int = 0,
     next_offset: int | None = None,
 ) -> bytes:
-    """Return the block as one record batch that starts at ``base_offset``.
+    """Encode a block as one record batch that starts at ``base_offset``.
 
-    Holes between the block's offsets (left by compaction) are kept, and so is its producer's stamp.
-    With ``next_offset`` the batch reaches from ``base_offset`` up to it, and the block's offsets lie
-    between: where it begins or ends with a hole, compaction has taken away what was there.
-    ``attributes`` are the batch's bits; its compression bits say how the records are compressed, if
-    they are not larger than anybody would decompress.
+    Offset gaps within the block (left by compaction) are kept, and so is its producer's stamp.
+    With ``next_offset`` the batch spans ``base_offset`` to ``next_offset``, and the block's offsets are
+    within: compaction may have removed records at either end.
+    ``attributes`` are the batch's bits; its compression bits choose the codec, unless the records
+    exceed the limit of decompression.
 
     Raises:
-        CompressionError: ``attributes`` ask for a compression that Kafka does not have.
+        CompressionError: ``attributes`` have an unknown compression.
         ValueError: the block is empty, or above 2 GiB.
     """
     count = len(block)
@@ -141,7 +141,7 @@ def encode(
     records = encode_records(block, base_timestamp, deltas)
     if attributes & COMPRESSION_MASK:
         if len(records) > MAX_BYTES:
-            # Nobody would decompress it: it stays as it is.
+            # No reader would decompress it: send it uncompressed.
             attributes &= ~COMPRESSION_MASK
         else:
             records = compression.compress(attributes & COMPRESSION_MASK, records)
@@ -173,7 +173,7 @@ def _offset_deltas(block: Block) -> Sequence[int]:
 
 
 def batch_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """Return the bytes of a batch that holds this record alone."""
+    """Return the size in bytes of a batch with only this record."""
     return HEADER_SIZE + record_size(key, value, headers)
 
 
@@ -181,11 +181,11 @@ def batch_size(key: bytes | None, value: bytes | None, headers: Headers = ()) ->
 
 
 def read_header(data: bytes, position: int = 0) -> BatchHeader:
-    """Read the header of the batch at ``position``; its records may lie beyond ``data``.
+    """Read the header of the batch at ``position``; its records may be cut off.
 
     Raises:
         IncompleteBatchError: fewer bytes than a header has.
-        CorruptBatchError: no record batch v2.
+        CorruptBatchError: not a record batch v2.
     """
     if len(data) - position < HEADER_SIZE:
         raise IncompleteBatchError(
@@ -216,13 +216,13 @@ def headers(data: bytes, position: int = 0) -> Iterator[tuple[int, BatchHeader]]
 
 
 def check(data: bytes, position: int = 0, header: BatchHeader | None = None) -> BatchHeader:
-    """Return the header of the whole batch at ``position``, its checksum verified.
+    """Verify the checksum of the whole batch at ``position``, and return its header.
 
     ``header`` saves reading it again.
 
     Raises:
         IncompleteBatchError: the batch ends beyond ``data``.
-        CorruptBatchError: no batch, or a checksum that does not fit.
+        CorruptBatchError: not a batch, or a wrong checksum.
     """
     if header is None:
         header = read_header(data, position)
@@ -243,35 +243,35 @@ def check(data: bytes, position: int = 0, header: BatchHeader | None = None) -> 
 
 
 def check_produced(data: bytes) -> BatchHeader:
-    """Return the header of the one batch that a producer has sent, its checksum and counts verified.
+    """Verify the checksum and counts of the one batch from a producer, and return its header.
 
-    Records are not looked at (``check_inside``).  The base offset that producers write, 0 as a rule, means nothing.
+    Records are not checked (see ``check_inside``).  The base offset, usually 0, is ignored.
 
     Raises:
         CorruptBatchError: the bytes are damaged, or cut short.
-        InvalidBatchError: none or several batches, a control batch, or a count that does not fit.
+        InvalidBatchError: no or several batches, a control batch, or a wrong count.
     """
     if not data:
-        raise InvalidBatchError("no record batch: a produce request has one for each partition")
+        raise InvalidBatchError("not a record batch: a produce request has one for each partition")
     header = check(data)
     if header.size != len(data):
-        raise InvalidBatchError(f"{len(data) - header.size} bytes behind the record batch: only one may be sent")
+        raise InvalidBatchError(f"{len(data) - header.size} bytes after the record batch: only one may be sent")
     if header.is_control:
         raise InvalidBatchError("a control batch: only brokers write these")
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
         raise InvalidBatchError(
-            f"{header.record_count} records with offsets 0 to {header.last_offset_delta}: they must count through"
+            f"{header.record_count} records with offsets 0 to {header.last_offset_delta}: they must be consecutive"
         )
     return header
 
 
 def check_inside(data: bytes, header: BatchHeader, most_bytes: int = MAX_BYTES) -> None:
-    """See that the records of a batch can be read, without making anything of them.
+    """Check that the records of a batch can be decoded.
 
-    Compressed ones are decompressed, as Kafka does it when they come, and forgotten again.
+    Compressed records are decompressed for the check, as in Kafka.
 
     Raises:
-        InvalidBatchError: no reader can read them, their offsets do not count through, or they stand for more than
+        InvalidBatchError: they cannot be read, their offsets are not consecutive, or decompressed they exceed
             ``most_bytes``.
     """
     codec = header.attributes & COMPRESSION_MASK
@@ -286,7 +286,7 @@ def check_inside(data: bytes, header: BatchHeader, most_bytes: int = MAX_BYTES) 
 
 
 def moved(data: bytes, base_offset: int, leader_epoch: int = 0) -> bytes:
-    """Return the batch with another base offset and leader epoch; its checksum does not cover them."""
+    """Return the batch with another base offset and leader epoch, which its checksum does not cover."""
     return b"".join((_OFFSET.pack(base_offset), data[8:12], _EPOCH.pack(leader_epoch), data[16:]))
 
 
@@ -298,15 +298,15 @@ def decode(
     verify: bool = True,
     most_bytes: int = MAX_BYTES,
 ) -> Block:
-    """Return the batch at ``position`` as a block with its offsets.
+    """Decode the batch at ``position`` to a block with offsets.
 
     ``header`` saves reading it again; ``verify`` False skips the checksum, for bytes that
-    were verified before.  ``most_bytes`` bounds what compressed records may stand for.
+    were verified before.  ``most_bytes`` bounds the decompressed size.
 
     Raises:
         IncompleteBatchError: the batch ends beyond ``data``.
         CorruptBatchError: damaged bytes.
-        InvalidBatchError: decompressed it would be larger than ``most_bytes``.
+        InvalidBatchError: its decompressed size exceeds ``most_bytes``.
     """
     if verify:
         header = check(data, position, header)
@@ -354,13 +354,13 @@ def decode_all(data: bytes, *, verify: bool = True) -> list[Block]:
 def _absolute_offsets(header: BatchHeader, deltas: list[int] | None) -> Sequence[int]:
     base, count = header.base_offset, header.record_count
     if deltas is None:
-        # They count through from the first.
+        # The offsets are consecutive.
         if count > header.last_offset_delta + 1:
-            raise CorruptBatchError(f"record batch at offset {base}: a record lies behind its last offset")
+            raise CorruptBatchError(f"record batch at offset {base}: a record is after its last offset")
         return range(base, base + count)
-    # Steps below one would be offsets that do not ascend.
+    # Steps below one mean offsets that do not ascend.
     if deltas[0] < 0 or any(map((1).__gt__, map(sub, deltas[1:], deltas))):
         raise CorruptBatchError(f"record batch at offset {base}: the offsets of its records do not ascend")
     if deltas[-1] > header.last_offset_delta:
-        raise CorruptBatchError(f"record batch at offset {base}: a record lies behind its last offset")
+        raise CorruptBatchError(f"record batch at offset {base}: a record is after its last offset")
     return [base + delta for delta in deltas]

@@ -1,9 +1,9 @@
 """Compression of record batches, as Kafka's clients write and read it.
 
-gzip and zstd are plain streams; snappy is framed as by xerial's library, which is what Kafka's
-Java clients read and write; lz4 is the frame format with independent blocks, the only kind that
-they read.  The codecs are those of ``cramjam``, imported here and nowhere else.  What comes out is
-bounded: a few bytes from a stranger may stand for any number.
+gzip and zstd are plain streams; snappy uses the framing of xerial's library, which Kafka's
+Java clients read and write; lz4 is the frame format with independent blocks, the only one that
+they read.  The codecs are from ``cramjam``, imported only here.  The decompressed size is
+bounded, because a few bytes can expand to any size.
 Layout of batches: ``batch``.  Imports core only.
 """
 
@@ -21,11 +21,11 @@ F = TypeVar("F", bound=Callable[..., bytes])
 #: Names of the codecs by their number in a batch's attributes.
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-#: Most bytes that are decompressed at once: as many as a whole request may have (Kafka's ``socket.request.max.bytes``).
+#: Default limit of decompressed bytes: the size limit of a request (Kafka's ``socket.request.max.bytes``).
 MAX_BYTES: Final = 104_857_600
 
 _NUMBERS: Final = {name: number for number, name in enumerate(CODECS)}
-# Kafka's defaults: each library's own.
+# Compression levels: Kafka's defaults, which are those of the libraries.
 _ZSTD_LEVEL: Final = 3
 _GZIP_LEVEL: Final = 6
 
@@ -34,22 +34,22 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _XERIAL_SIZE: Final = Struct(">i")
 
-# Bytes that are made room for first, by those that there are; most batches are no larger.
+# First output buffer per input byte; enough for most batches.
 _USUAL_RATIO: Final = 8
 _LEAST_ROOM: Final = 4_096
-#: What the codecs say where the room is too small.
+#: Messages of the codecs for an output buffer that is too small.
 _NO_ROOM: Final = "failed to write whole buffer"
 
 
 class CompressionError(BrokerError):
-    """Bytes that their codec cannot read, or a codec that does not exist."""
+    """Bytes that cannot be decompressed, or an unknown codec."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.CORRUPT_MESSAGE)
 
 
 class DecompressedSizeError(CompressionError):
-    """Bytes that stand for more than is taken."""
+    """Bytes whose decompressed size exceeds the limit."""
 
     def __init__(self, codec: str, size: int, limit: int) -> None:
         super().__init__(
@@ -71,7 +71,7 @@ def codec_number(name: str) -> int:
 
 
 def compress(number: int, data: bytes) -> bytes:
-    """Return the data, compressed by the codec with this number.
+    """Compress data with the codec of this number.
 
     Raises:
         CompressionError: there is no such codec.
@@ -80,10 +80,10 @@ def compress(number: int, data: bytes) -> bytes:
 
 
 def decompress(number: int, data: bytes, limit: int = MAX_BYTES) -> bytes:
-    """Return what ``compress``, or a client of Kafka's, has compressed.
+    """Decompress data from ``compress`` or a Kafka client.
 
     Raises:
-        DecompressedSizeError: it would be more than ``limit`` bytes; no more than that is made of them.
+        DecompressedSizeError: the result would exceed ``limit`` bytes; no more than that is allocated.
         CompressionError: there is no such codec, or the bytes are damaged.
     """
     try:
@@ -103,7 +103,7 @@ def _plain(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    # The module's own function links the blocks, which Java's clients refuse.
+    # The module's function writes linked blocks, which Java clients refuse.
     compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
     compressor.compress(data)
     return bytes(compressor.finish())
@@ -118,7 +118,7 @@ def _xerial(data: bytes) -> bytes:
 
 
 def _bounded(codec: Any, name: str) -> Callable[[bytes, int], bytes]:
-    """Return the decompression of a stream, into room that grows up to the limit."""
+    """Decompress a stream into a buffer that grows up to the limit."""
 
     def decompressed(data: bytes, limit: int) -> bytes:
         room = min(limit, max(_LEAST_ROOM, _USUAL_RATIO * len(data)))
@@ -139,9 +139,9 @@ def _bounded(codec: Any, name: str) -> Callable[[bytes, int], bytes]:
 
 
 def _from_xerial(data: bytes, limit: int) -> bytes:
-    # Clients without the framing send one raw block, as librdkafka once did.
+    # Some clients send one raw block without framing, as old librdkafka versions did.
     blocks = list(_xerial_blocks(data)) if data.startswith(_XERIAL_MAGIC) else [data]
-    # Each block says first how long it will be.
+    # Each block begins with its decompressed length.
     if sum(map(cramjam.snappy.decompress_raw_len, blocks)) > limit:
         raise DecompressedSizeError("snappy", len(data), limit)
     return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in blocks)
@@ -154,7 +154,7 @@ def _xerial_blocks(data: bytes) -> Iterator[bytes]:
         size = _XERIAL_SIZE.unpack_from(data, position)[0] if start <= end else -1
         position = start + size
         if size < 0 or position > end:
-            raise CompressionError(f"snappy cannot decompress {len(data)} bytes: a block's length does not fit")
+            raise CompressionError(f"snappy cannot decompress {len(data)} bytes: a block has a wrong length")
         yield data[start:position]
 
 

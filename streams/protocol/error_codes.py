@@ -1,11 +1,11 @@
-"""Kafka's error codes, which tell a client what to do about a refused request.  Imports nothing of ours."""
+"""Kafka's error codes.  Imports nothing of ours."""
 
 from enum import IntEnum
 from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error codes, as far as its clients may be answered with them."""
+    """Kafka's error codes that can appear in a response."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -113,5 +113,5 @@ _BY_NUMBER: Final = {code.value: code for code in ErrorCode}
 
 
 def error_code(number: int) -> ErrorCode:
-    """Return the code with this number; one that is not known here is UNKNOWN_SERVER_ERROR."""
+    """Return the code with this number; UNKNOWN_SERVER_ERROR for an unknown number."""
     return _BY_NUMBER.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,6 +1,6 @@
-"""Requests and responses of groups: Kafka's classic group protocol, and what its administration adds.
+"""Requests and responses of groups: Kafka's classic group protocol and group administration.
 
-Part of ``protocol.messages``, from where they are imported.  Imports core only.
+Part of ``protocol.messages``, which reexports them.  Imports core only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from streams.protocol.error_codes import ErrorCode
 class JoinGroup:
     """Join or rejoin a group; ``protocols`` are (name, metadata) in order of preference.
 
-    ``takes_member_id``: a new member is given its id first and joins with that (version 4 on, KIP-394), so that
+    ``takes_member_id``: a new member first gets its id and then joins with it (version 4 on, KIP-394), so that
     a join that is repeated after a lost connection leaves no dead member.  ``client_host`` is the client's address
     as the broker sees it, "" in process: members without one end with the process of an embedded broker.
     """
@@ -35,7 +35,7 @@ class JoinGroup:
 
 @frozen
 class JoinGroupMember:
-    """A member as the leader sees it."""
+    """A member and its metadata, for the leader."""
 
     member_id: str
     group_instance_id: str | None
@@ -46,7 +46,7 @@ class JoinGroupMember:
 class JoinGroupResponse:
     """``members`` is filled for the leader only.
 
-    ``session_timeout_ms`` is set where the group has a session timeout of its own (``CreateGroup``).
+    ``session_timeout_ms`` is set if the group has its own session timeout (``CreateGroup``).
     """
 
     error: ErrorCode
@@ -61,9 +61,9 @@ class JoinGroupResponse:
 
 @frozen
 class SyncGroup:
-    """Fetch one's assignment; the leader brings everybody's.
+    """Get the member's assignment; the leader sends those of all members.
 
-    Protocol type and name, where given, must be the group's (KIP-559).  ``rebalance_timeout_ms`` is how long the
+    Protocol type and name, if given, must be the group's (KIP-559).  ``rebalance_timeout_ms`` is how long the
     broker may hold it while the leader assigns; it is not sent, but says for the client when the connection is lost.
     """
 
@@ -89,7 +89,7 @@ class SyncGroupResponse:
 
 @frozen
 class Heartbeat:
-    """Keep the session alive; answered REBALANCE_IN_PROGRESS when one must rejoin."""
+    """Keep the session alive; error REBALANCE_IN_PROGRESS when the member must rejoin."""
 
     group_id: str
     generation_id: int
@@ -106,7 +106,7 @@ class HeartbeatResponse:
 
 @frozen
 class LeaveGroup:
-    """Leave at once instead of by session timeout."""
+    """Leave the group at once, without waiting for the session timeout."""
 
     group_id: str
     member_id: str
@@ -122,9 +122,9 @@ class LeaveGroupResponse:
 
 @frozen
 class OffsetAndMetadata:
-    """A committed offset: the next record to read, and the committer's note.
+    """A committed offset (the next record to read) with its metadata text.
 
-    ``leader_epoch`` is that of the last record read, -1 where who committed did not say (KIP-320).
+    ``leader_epoch`` is that of the last record read, -1 if not given (KIP-320).
     """
 
     offset: int
@@ -145,16 +145,16 @@ class OffsetCommit:
 
 @frozen
 class OffsetCommitResponse:
-    """Error per partition."""
+    """An error per partition."""
 
     errors: Mapping[TopicPartition, ErrorCode]
 
 
 @frozen
 class OffsetFetch:
-    """Read committed offsets; None = all of the group.
+    """Get committed offsets; partitions None = all of the group.
 
-    ``require_stable``: answered UNSTABLE_OFFSET_COMMIT while a transaction that commits one of
+    ``require_stable``: error UNSTABLE_OFFSET_COMMIT while a transaction that commits one of
     them is open (KIP-447).
     """
 
@@ -165,19 +165,19 @@ class OffsetFetch:
 
 @frozen
 class OffsetFetchResponse:
-    """Partitions without a committed offset are absent."""
+    """Committed offsets; partitions without one are absent."""
 
     error: ErrorCode
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
 
 
-#: Type of the groups whose members assign partitions; the other type is KIP-848's.
+#: Type of groups with client-side assignment; the other type is KIP-848's.
 CLASSIC_GROUP = "Classic"
 
 
 @frozen
 class ListGroups:
-    """Ask for the broker's groups; filters without entries take all (KIP-518, KIP-848)."""
+    """List groups; empty filters match all (KIP-518, KIP-848)."""
 
     states_filter: Sequence[str] = ()
     types_filter: Sequence[str] = ()
@@ -185,7 +185,7 @@ class ListGroups:
 
 @frozen
 class ListGroupsResponse:
-    """(group id, protocol type, state) of each."""
+    """(group id, protocol type, state) per group."""
 
     groups: Sequence[tuple[str, str, str]]
     error: ErrorCode = ErrorCode.NONE
@@ -193,7 +193,7 @@ class ListGroupsResponse:
 
 @frozen
 class DescribeGroup:
-    """State and members of one group."""
+    """Get state and members of one group."""
 
     group_id: str
     include_authorized_operations: bool = False
@@ -201,7 +201,7 @@ class DescribeGroup:
 
 @frozen
 class DescribedMember:
-    """A member with the bytes it joined with and was assigned."""
+    """A member with the bytes of its metadata and its assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -227,7 +227,7 @@ class DescribeGroupResponse:
 
 @frozen
 class DeleteGroup:
-    """Delete a group; refused with members."""
+    """Delete a group without members."""
 
     group_id: str
 
@@ -241,10 +241,10 @@ class DeleteGroupResponse:
 
 @frozen
 class CreateGroup:
-    """Create a group before its first member comes; Kafka has no such request.
+    """Create a group before its first member joins; not in Kafka.
 
-    An ephemeral group vanishes with its last member, offsets included.  ``session_timeout_ms`` takes the place of
-    what its members ask for.
+    An ephemeral group is deleted with its last member, offsets included.  ``session_timeout_ms`` overrides the
+    timeouts of its members.
     """
 
     group_id: str
@@ -261,7 +261,7 @@ class CreateGroupResponse:
 
 @frozen
 class Shift:
-    """Move the committed offset, within the bounds given; without one it begins at ``lowest``."""
+    """Shift of a committed offset within bounds; without a committed offset it starts at ``lowest``."""
 
     by: int
     lowest: int
@@ -270,10 +270,10 @@ class Shift:
 
 @frozen
 class ResetOffsets:
-    """Set committed offsets of a group, whatever its members are at; Kafka has no such request.
+    """Set committed offsets of a group, even one with members; not in Kafka.
 
-    Members that have one of the partitions are put out of the group in the same step: what they commit late is
-    refused, and when they notice they join again and go on from the new offsets.  ``nonce`` makes it happen once.
+    Members with one of the partitions are removed from the group in the same step: their late commits are
+    refused, and they rejoin and continue from the new offsets.  ``nonce`` makes the request idempotent.
     """
 
     group_id: str
@@ -283,7 +283,7 @@ class ResetOffsets:
 
 @frozen
 class ResetOffsetsResponse:
-    """The offsets from which the group goes on."""
+    """The new committed offsets of the group."""
 
     error: ErrorCode
     offsets: Mapping[TopicPartition, int] = field(factory=dict)

@@ -1,4 +1,4 @@
-"""Control records: those that end a transaction (Kafka's protocol guide), and those that stand for a gap.
+"""Control records: transaction markers (Kafka's protocol guide), and gaps in place of removed records.
 
 Readers skip both.
 """
@@ -13,13 +13,13 @@ _VALUE = struct.Struct(">hi")
 _VERSION = 0
 _ABORT, _COMMIT = 0, 1
 
-# A control record of a type that no reader knows and each therefore skips (``ControlRecordType.UNKNOWN``).
+# A control record of an unknown type, which every reader skips (``ControlRecordType.UNKNOWN``).
 _GAP_KEY: Final = b"\x00\x00\x7f\xff"
 _NOBODY: Final = ProducerStamp(-1, -1, is_control=True)
 
 
 def marker(producer_id: int, epoch: int, *, is_commit: bool, timestamp_ms: int, coordinator_epoch: int = 0) -> Block:
-    """Return the block that ends a producer's transaction."""
+    """Return the control block that ends a producer's transaction."""
     return Block(
         [_KEY.pack(_VERSION, _COMMIT if is_commit else _ABORT)],
         [_VALUE.pack(_VERSION, coordinator_epoch)],
@@ -31,11 +31,11 @@ def marker(producer_id: int, epoch: int, *, is_commit: bool, timestamp_ms: int, 
 
 
 def is_commit_marker(block: Block) -> bool:
-    """Whether a control block says that its transaction counts."""
+    """Whether a control block commits its transaction."""
     key = block.keys[0]
     return key is not None and len(key) >= _KEY.size and _KEY.unpack_from(key)[1] == _COMMIT
 
 
 def gap(last_offset: int, timestamp_ms: int = NO_TIMESTAMP) -> Block:
-    """Return the control block that takes readers past ``last_offset`` where the records up to it are not there."""
+    """Return the control block in place of removed records up to ``last_offset``, so that readers get past it."""
     return Block([_GAP_KEY], [None], [timestamp_ms], None, range(last_offset, last_offset + 1), _NOBODY)

@@ -1,7 +1,7 @@
-"""Requests and responses between client and broker, as values.
+"""Requests and responses between client and broker.
 
-Names, fields and meanings are those of Kafka's protocol guide (classic group protocol).  In process they are
-handed over as they are, and records travel as blocks; over TCP ``protocol.wire`` encodes them.  Those of
+Names, fields and meanings are those of Kafka's protocol guide (classic group protocol).  In process they
+are passed as objects, with records as blocks; over TCP ``protocol.wire`` encodes them.  Those of
 administration are in ``admin_messages`` and ``operations_messages``.  Imports core only.
 """
 
@@ -129,7 +129,7 @@ __all__ = [
     "TxnOffsetCommitResponse",
 ]
 
-#: Timeout of requests that take the broker some time, in milliseconds; Kafka's default.
+#: Default timeout of administrative requests, in milliseconds, as in Kafka.
 REQUEST_TIMEOUT_MS = 30_000
 
 # --- topics ---------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class TopicSpec:
 
 @frozen
 class CreateTopics:
-    """Create topics; each has a result of its own.  ``is_trial``: validate only.  Timeout in milliseconds."""
+    """Create topics; each has its own result.  ``is_trial``: validate only.  Timeout in milliseconds."""
 
     topics: Sequence[TopicSpec]
     is_trial: bool = False
@@ -156,7 +156,7 @@ class CreateTopics:
 
 @frozen
 class CreateTopicsResponse:
-    """Result per topic name; ``made`` describes the topics that were created, or would be."""
+    """Result per topic name; ``made`` describes the created topics, or with ``is_trial`` the valid ones."""
 
     errors: Mapping[str, tuple[ErrorCode, str]]
     made: Mapping[str, "TopicMetadata"] = field(factory=dict)
@@ -189,7 +189,7 @@ class DeleteTopics:
 
 @frozen
 class DeleteTopicsResponse:
-    """Error per topic name; of those that were asked for by id, error and name (empty where there is none)."""
+    """Error per topic name; for topics requested by id, error and name ("" if unknown)."""
 
     errors: Mapping[str, ErrorCode]
     by_id: Mapping[bytes, tuple[ErrorCode, str]] = field(factory=dict)
@@ -219,10 +219,10 @@ class DeleteRecordsResponse:
 
 @frozen
 class Metadata:
-    """Ask for topics; None = all.
+    """Get topic metadata; None = all topics.
 
-    Unknown ones are created where the broker's configuration and this request allow it.  ``topic_ids`` asks for more
-    of them, by their ids (KIP-516).  Authorized operations are sets of bits (KIP-430).
+    Unknown topics are created if the broker's configuration and this request allow it.  ``topic_ids`` requests more
+    topics by id (KIP-516).  Authorized operations are bit sets (KIP-430).
     """
 
     topics: Sequence[str] | None = None
@@ -232,7 +232,7 @@ class Metadata:
     include_topic_authorized_operations: bool = False
 
 
-#: Id of a topic that has none, or is not known.
+#: Id of a topic without an id, or of an unknown topic.
 NO_TOPIC_ID = bytes(16)
 
 
@@ -240,8 +240,8 @@ NO_TOPIC_ID = bytes(16)
 class TopicMetadata:
     """Partitions, leaders (node id per partition) and configuration of a topic.
 
-    ``partitioner`` is the user's function of a topic with that strategy, known in process only.  ``topic_id`` tells a
-    topic from another one that had its name before (KIP-516).
+    ``partitioner`` is the function of a topic with a custom strategy, in process only.  ``topic_id`` distinguishes a
+    topic from earlier ones of the same name (KIP-516).
     """
 
     name: str
@@ -267,9 +267,9 @@ class MetadataResponse:
 
 @frozen
 class Produce:
-    """Append blocks; offsets of a block are given by the broker.
+    """Append blocks; the broker assigns offsets.
 
-    Blocks of an idempotent producer carry its stamp; ``transactional_id`` is set where they
+    Blocks of an idempotent producer carry its stamp; ``transactional_id`` is set if they
     belong to its transaction.
     """
 
@@ -279,7 +279,7 @@ class Produce:
 
 
 class Produced(NamedTuple):
-    """The result for one partition; -1 where it is not known.
+    """The result for one partition; -1 = not known.
 
     ``log_append_time_ms`` is set for topics with ``message.timestamp.type=LogAppendTime``.
     """
@@ -304,15 +304,15 @@ READ_COMMITTED = 1
 
 @frozen
 class Fetch:
-    """Read from offsets: ``positions`` is partition -> next offset.
+    """Read records; ``positions`` is partition -> next offset.
 
-    The response waits up to ``max_wait_ms`` for something to read.  With READ_COMMITTED nothing at or above the
-    last stable offset is returned, and the response names the aborted transactions, whose records the consumer
-    leaves out.
+    The response waits up to ``max_wait_ms`` for records.  With READ_COMMITTED nothing at or above the
+    last stable offset is returned, and the response lists the aborted transactions, whose records the consumer
+    skips.
 
-    ``max_records`` bounds each partition's blocks in process, whatever the size of stored batches.  Over TCP
-    (``as_bytes``) batches are answered as they are stored: the response waits for ``min_bytes``, ``max_bytes`` bounds
-    all of it and ``partition_max_bytes``, or ``limits``, each partition's; the first batch comes whatever its size
+    ``max_records`` bounds each partition's blocks in process.  Over TCP
+    (``as_bytes``) stored batches are returned unchanged: the response waits for ``min_bytes``, ``max_bytes`` bounds
+    all of it, and ``partition_max_bytes`` or ``limits`` each partition; the first batch may exceed them
     (KIP-74).
     """
 
@@ -329,7 +329,7 @@ class Fetch:
 
 @frozen
 class AbortedTransaction:
-    """An aborted transaction: records of the producer from this offset to its next abort marker do not count."""
+    """An aborted transaction: records of the producer from this offset to its next abort marker are skipped."""
 
     producer_id: int
     first_offset: int
@@ -340,7 +340,7 @@ class FetchedPartition(NamedTuple):
 
     ``last_stable_offset`` is the first offset of the oldest open transaction, or the high
     watermark; ``aborted`` is filled with READ_COMMITTED only, by first offset.  ``chunks`` are the encoded
-    batches where the fetch asked for bytes.
+    batches if the fetch has ``as_bytes``.
     """
 
     error: ErrorCode
@@ -354,9 +354,9 @@ class FetchedPartition(NamedTuple):
 
 @frozen
 class FetchResponse:
-    """What was read, per partition.
+    """The records per partition.
 
-    In process a partition may be missing: its log ends at the position that was asked for.
+    In process, partitions without new records are absent.
     """
 
     partitions: Mapping[TopicPartition, FetchedPartition]
@@ -371,7 +371,7 @@ LATEST_TIERED_TIMESTAMP = -5
 
 @frozen
 class ListOffsets:
-    """Offset of the first record at or after a time, or -2 earliest, -1 latest.
+    """Get the offset of the first record at or after a time; -2 = earliest, -1 = latest.
 
     With READ_COMMITTED the latest is the last stable offset.
     """
@@ -381,7 +381,7 @@ class ListOffsets:
 
 
 class ListedOffset(NamedTuple):
-    """The record that was asked for: timestamp in milliseconds, offset and leader epoch; -1 where there is none."""
+    """The record found: timestamp in milliseconds, offset and leader epoch; -1 if there is none."""
 
     error: ErrorCode
     timestamp: int = -1
@@ -405,7 +405,7 @@ COORDINATOR_TRANSACTION = 1
 
 @frozen
 class FindCoordinator:
-    """Which node coordinates this group, or the transactions of this transactional id."""
+    """Get the coordinator of a group or of a transactional id."""
 
     key: str
     key_type: int = COORDINATOR_GROUP
@@ -424,7 +424,7 @@ class FindCoordinatorResponse:
 
 @frozen
 class InitProducerId:
-    """Get a producer id and epoch; with a transactional id, fence its earlier owner and end what it left open."""
+    """Get a producer id and epoch; with a transactional id, fence its earlier owner and end its open transaction."""
 
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
@@ -443,7 +443,7 @@ class InitProducerIdResponse:
 
 @frozen
 class AddPartitionsToTxn:
-    """Announce partitions before the transaction's first record goes there."""
+    """Add partitions to the transaction, before its first record is sent there."""
 
     transactional_id: str
     producer_id: int
@@ -460,7 +460,7 @@ class AddPartitionsToTxnResponse:
 
 @frozen
 class AddOffsetsToTxn:
-    """Announce that the transaction commits offsets of a group."""
+    """Add a group, whose offsets will be committed, to the transaction."""
 
     transactional_id: str
     producer_id: int
@@ -477,7 +477,7 @@ class AddOffsetsToTxnResponse:
 
 @frozen
 class TxnOffsetCommit:
-    """Commit offsets of a group as part of a transaction: they count from its commit marker on."""
+    """Commit offsets of a group as part of a transaction; they are valid once it is committed."""
 
     transactional_id: str
     group_id: str
@@ -498,9 +498,9 @@ class TxnOffsetCommitResponse:
 
 @frozen
 class EndTxn:
-    """Commit or abort: markers go to all partitions of the transaction.
+    """Commit or abort a transaction: markers are written to all its partitions.
 
-    ``bumps_epoch``: the producer goes on under the identity of the answer (KIP-890); older ones keep theirs.
+    ``bumps_epoch``: the producer continues with the identity in the response (KIP-890); older clients keep theirs.
     """
 
     transactional_id: str
@@ -512,9 +512,9 @@ class EndTxn:
 
 @frozen
 class EndTxnResponse:
-    """With KIP-890 the identity for the producer's next transaction, so that what is late of this one is refused.
+    """With KIP-890 the producer's identity for its next transaction, so that late requests of this one are refused.
 
-    -1 where the producer keeps the one it has.
+    -1 if the producer keeps its identity.
     """
 
     error: ErrorCode

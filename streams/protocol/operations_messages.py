@@ -1,7 +1,7 @@
 """Requests and responses of operators' tools: log directories, reassignments, transactions, ACLs, quotas.
 
 Names and meanings are those of Kafka's protocol guide.  ``error`` and ``message`` are ``error_code`` and
-``error_message`` there; an empty ``message`` is none.  Imports core only.
+``error_message`` there; an empty ``message`` means none.  Imports core only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from streams.protocol.error_codes import ErrorCode
 
 
 class ErrorWithMessage(NamedTuple):
-    """The result of one of many operations."""
+    """The result of one operation of a bulk request."""
 
     error: ErrorCode
     message: str = ""
@@ -25,7 +25,7 @@ class ErrorWithMessage(NamedTuple):
 
 @frozen
 class DescribeLogDirs:
-    """Ask for the sizes of partitions on disk (KIP-113); None = all."""
+    """Get the sizes of partitions on disk (KIP-113); None = all."""
 
     partitions: Sequence[TopicPartition] | None = None
 
@@ -41,7 +41,7 @@ class LogSize:
 
 @frozen
 class LogDir:
-    """A directory of logs, and the partitions in it."""
+    """A log directory and the partitions in it."""
 
     error: ErrorCode
     log_dir: str
@@ -58,7 +58,7 @@ class DescribeLogDirsResponse:
 
 @frozen
 class ElectLeaders:
-    """Elect leaders of partitions (KIP-183, KIP-460); None = of all."""
+    """Elect leaders of partitions (KIP-183, KIP-460); None = all."""
 
     partitions: Sequence[TopicPartition] | None = None
     election_type: int = 0
@@ -132,7 +132,7 @@ class TxnMarker:
 
 @frozen
 class WriteTxnMarkers:
-    """End transactions in partitions, whatever their coordinator knows of them."""
+    """Write transaction markers to partitions, regardless of the coordinator's state."""
 
     markers: Sequence[TxnMarker]
 
@@ -154,7 +154,7 @@ class WriteTxnMarkersResponse:
 
 @frozen
 class DescribeProducers:
-    """Ask which idempotent and transactional producers are active in partitions."""
+    """Get the active idempotent and transactional producers of partitions."""
 
     partitions: Sequence[TopicPartition]
 
@@ -238,7 +238,7 @@ class ListedTransaction:
 
 @frozen
 class ListTransactionsResponse:
-    """``unknown_state_filters`` are those that no state has."""
+    """Transactional ids; ``unknown_state_filters`` are filters that are not states."""
 
     error: ErrorCode
     unknown_state_filters: Sequence[str]
@@ -250,7 +250,7 @@ class ListTransactionsResponse:
 
 @frozen
 class AclFilter:
-    """Which ACLs; names None = any.  Numbers are those of Kafka's enumerations."""
+    """A filter for ACLs; names None = any.  Numbers are those of Kafka's enumerations."""
 
     resource_type_filter: int
     resource_name_filter: str | None
@@ -276,7 +276,7 @@ class DescribeAcls:
 
 @frozen
 class Acl:
-    """Who may do what, or may not."""
+    """An access control entry: a principal, a host, an operation, and whether it is allowed."""
 
     principal: str
     host: str
@@ -370,7 +370,7 @@ class DeleteAclsResponse:
 
 @frozen
 class QuotaFilter:
-    """Which entities have to match; ``match`` None = any, or the default (KIP-546)."""
+    """A filter for quota entities; ``match`` None = any, or the default (KIP-546)."""
 
     entity_type: str
     match_type: int
@@ -379,7 +379,7 @@ class QuotaFilter:
 
 @frozen
 class DescribeClientQuotas:
-    """Ask for the quotas of matching entities; ``strict``: of no others."""
+    """Get the quotas of matching entities; ``strict``: exclude entities with further components."""
 
     components: Sequence[QuotaFilter]
     strict: bool

@@ -1,7 +1,7 @@
-"""Records of a batch: columns to the bytes behind a batch's header, and back.
+"""Encoding and decoding of the records of a batch.
 
-The hot loops of the protocol in plain Python.  What ``compiled_codec`` does too must be the same there,
-byte for byte; nothing else knows how a record is laid out.  Layout as in Kafka's protocol guide
+The hot loops of the protocol in plain Python.  ``compiled_codec`` must give the same results,
+byte for byte; no other module knows the layout of a record (Kafka's protocol guide,
 ("Record").  Under ``record_codec``.
 """
 
@@ -12,7 +12,7 @@ from streams.core.records import Block, Headers
 
 
 class Columns(NamedTuple):
-    """What the bytes of records hold; ``offset_deltas`` is None where they count through from 0."""
+    """Decoded columns of records; ``offset_deltas`` is None if they are 0, 1, 2, ..."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -35,7 +35,7 @@ def _zigzag_varint(number: int) -> bytes:
 
 
 class _Varints(dict[int, bytes]):
-    """Zigzag varints by number: a lookup where small, computed where not.
+    """Zigzag varints by number: cached for small numbers, else computed.
 
     A dict and not a list: a negative delta must not index from the end.
     """
@@ -77,14 +77,14 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def encode_records(block: Block, base_timestamp: int, deltas: Sequence[int]) -> bytes:
-    """Return the records of a block one after another; ``deltas`` are their offsets from the batch's first."""
+    """Encode the records of a block; ``deltas`` are their offsets relative to the batch's base offset."""
     if block.headers is None:
         return _encode_plain(block, base_timestamp, deltas)
     return _encode_with_headers(block, base_timestamp, deltas)
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """Return the bytes of a record that is the first of its batch."""
+    """Return the size in bytes of the first record of a batch."""
     length = 3 + _sized_length(key) + _sized_length(value) + len(_VARINTS[len(headers)])
     for name, content in headers:
         length += _sized_length(name.encode()) + _sized_length(content)
@@ -119,7 +119,7 @@ def _encode_plain(block: Block, base_timestamp: int, deltas: Sequence[int]) -> b
 def _encode_with_headers(block: Block, base_timestamp: int, deltas: Sequence[int]) -> bytes:
     assert block.headers is not None
     varints, join = _VARINTS, b"".join
-    # Records of one origin carry the same headers again and again.
+    # Records from one source often have the same headers.
     sections: dict[Headers, bytes] = {(): b"\0"}
     parts: list[bytes] = []
     append = parts.append
@@ -138,7 +138,7 @@ def _encode_with_headers(block: Block, base_timestamp: int, deltas: Sequence[int
             if section is None:
                 section = sections[headers] = encode_headers(headers)
         except TypeError:
-            # Lists and bytearrays do as well, but cannot be remembered.
+            # Lists and bytearrays are valid too, but cannot be cached.
             section = encode_headers(headers)
         body = join(
             (b"\0", varints[timestamp - base_timestamp], varints[delta], key_length, key, value_length, value, section)
@@ -149,7 +149,7 @@ def _encode_with_headers(block: Block, base_timestamp: int, deltas: Sequence[int
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Return a record's headers behind their number."""
+    """Encode a record's headers, with their number first."""
     parts = [_VARINTS[len(headers)]]
     for name, content in headers:
         parts += (_sized(name.encode()), _sized(content))
@@ -164,16 +164,16 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
-    """Return the columns of ``count`` records that take up all of the bytes.
+    """Decode ``count`` records, which must fill the bytes exactly.
 
     Raises:
-        IndexError: a length does not fit, or bytes are left over.
-        ValueError: a number is too long, or a header's name no UTF-8.
+        IndexError: a wrong length, or bytes are left over.
+        ValueError: a number is too long, or a header's name is not UTF-8.
     """
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
     times: list[int] = []
-    # Deltas as they are written, doubled; made only where they do not count through.
+    # Deltas in zigzag form, doubled; collected only if they are not consecutive.
     deltas: list[int] | None = None
     with_headers: dict[int, Headers] = {}
     sections: dict[bytes, Headers] = {}
@@ -185,7 +185,7 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
         if n > 127:
             n, p = _continued(data, p, n & 127)
         end = p + (n >> 1 ^ -(n & 1))
-        # One byte of record attributes is skipped: it has no meaning so far.
+        # The byte of record attributes is skipped: it is unused so far.
         n, p = data[p + 1], p + 2
         if n > 127:
             n, p = _continued(data, p, n & 127)
@@ -214,7 +214,7 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
             start, p = p, p + (n >> 1)
             add_value(data[start:p])
         if data[p]:
-            # What is left of the record; the same as that of others as a rule.
+            # The rest of the record; usually the same bytes as in other records.
             section, p = data[p:end], end
             row = sections.get(section)
             if row is None:
@@ -236,11 +236,11 @@ def decode_records(data: bytes, count: int, base_timestamp: int) -> Columns:
 
 
 def check_records(data: bytes, position: int, count: int) -> None:
-    """See that ``decode_records`` can read the bytes from a position on, and that their offsets count through from 0.
+    """Check that ``decode_records`` can read the bytes from a position on, with offset deltas 0, 1, 2, ...
 
     Raises:
-        IndexError: a length does not fit, or bytes are left over.
-        ValueError: a number is too long, a header's name no UTF-8, or an offset out of turn.
+        IndexError: a wrong length, or bytes are left over.
+        ValueError: a number is too long, a header's name is not UTF-8, or an offset delta is wrong.
     """
     columns = decode_records(data[position:], count, 0)
     if columns.offset_deltas is not None:
@@ -248,7 +248,7 @@ def check_records(data: bytes, position: int, count: int) -> None:
 
 
 def decode_headers(data: bytes) -> Headers:
-    """Return the headers that take up all of the bytes."""
+    """Decode headers, which must fill the bytes exactly."""
     count, position = _varint(data, 0)
     if count < 0:
         raise IndexError(position)

@@ -1,4 +1,4 @@
-"""The seam of the record codec: compiled loops where the installation has them, plain ones elsewhere.
+"""Choice of the record codec: compiled loops if installed, else plain ones.
 
 Both give the same bytes and columns (``tests/protocol/test_record_codec.py``).  Under ``batch``.
 """
@@ -7,7 +7,7 @@ from streams.protocol.plain_codec import record_size
 
 try:
     from streams.protocol.compiled_codec import check_records, decode_records, encode_records
-except ImportError:  # Built where there was no C compiler.
+except ImportError:  # Installed without a C compiler.
     from streams.protocol.plain_codec import check_records, decode_records, encode_records
 
     IS_COMPILED = False

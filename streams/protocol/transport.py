@@ -45,11 +45,11 @@ class Connection(Protocol):
         ...
 
     def poll(self, timeout_ms: int) -> list[tuple[int, Response | Exception]]:
-        """Return what has arrived as (correlation id, response), waiting up to the timeout."""
+        """Return arrived responses as (correlation id, response), waiting up to the timeout for the first."""
         ...
 
     def wakeup(self) -> None:
-        """End a waiting ``poll`` from another thread."""
+        """Interrupt a waiting ``poll`` from another thread."""
         ...
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class Connection(Protocol):
 
 
 class Cluster(Protocol):
-    """What ``broker=`` takes: anything that opens connections (the embedded broker, a network)."""
+    """A cluster, for ``broker=``: anything that opens connections (the embedded broker, a network)."""
 
     def connect(self, client_id: str) -> Connection:
         """Open a connection for one client."""

@@ -1,7 +1,7 @@
-"""Kafka's wire protocol: bytes of requests and responses, and what they are in our words.
+"""Kafka's wire protocol: encoding and decoding of requests and responses.
 
-``framing`` cuts and makes frames, ``codec`` writes and reads messages from the tables, ``mapping``
-translates them, ``encoded`` keeps record batches as bytes until someone looks inside.  Nothing in
+``framing`` splits and builds frames, ``codec`` writes and reads messages by the tables, ``mapping``
+translates them to ours, ``encoded`` keeps record batches as bytes until they are read.  Nothing in
 here does I/O.  Kafka's protocol guide; KIP-482 (flexible versions).
 """
 

@@ -1,6 +1,6 @@
-"""All APIs that can be encoded and decoded, by key, and which of their versions.
+"""All APIs that can be encoded and decoded, by key, with their versions.
 
-Gathers ``tables``.  Imports nothing else of ours.
+Collects the ``tables``.  Imports nothing else of ours.
 """
 
 from typing import Final
@@ -21,12 +21,12 @@ API_VERSIONS: Final = session.API_VERSIONS.key
 
 
 def served_versions() -> dict[int, tuple[int, int]]:
-    """Return lowest and highest version by API key of those that our broker answers."""
+    """Return lowest and highest version by API key of all APIs that our broker serves."""
     return {key: api.served for key, api in APIS.items() if api.served is not None}
 
 
 def all_versions() -> dict[int, tuple[int, int]]:
-    """Return lowest and highest version by API key of all that can be encoded and decoded."""
+    """Return lowest and highest version by API key of all APIs that can be encoded and decoded."""
     return {key: api.versions for key, api in APIS.items()}
 
 
@@ -34,7 +34,7 @@ def api_of(key: int, version: int) -> Api:
     """Return the API of a message.
 
     Raises:
-        UnsupportedVersionError: the API or this version of it is unknown here.
+        UnsupportedVersionError: the API or this version is not supported.
     """
     api = APIS.get(key)
     if api is None:

@@ -1,6 +1,6 @@
-"""Bytes of messages: one pair of functions for each API, version and direction, made on first use.
+"""Codecs of messages: one pair of functions per API, version and direction, generated on first use.
 
-The seam for a compiled codec: whatever else fulfils ``Coder`` can be returned by ``coder``.
+``coder`` may return any other implementation of ``Coder``, such as a compiled one.
 Between ``framing`` and the tables.
 """
 
@@ -25,24 +25,24 @@ class Coder:
 
     name: str
     version: int
-    #: Message to chunks of bytes; raises ``EncodingError``.
+    #: Returns a message as chunks of bytes; raises ``EncodingError``.
     encode: Encode
-    #: Bytes and position to message and next position; raises ``MalformedError``.
+    #: Returns message and next position for bytes and position; raises ``MalformedError``.
     decode: Decode
 
     def to_bytes(self, message: Fields) -> bytes:
         """Return the message in one piece.
 
         Raises:
-            EncodingError: a value is missing, does not fit, or has no place in this version.
+            EncodingError: a value is missing, invalid, or not supported by this version.
         """
         return b"".join(self.encode(message))
 
     def whole(self, data: bytes, position: int = 0) -> Fields:
-        """Return the message that takes up all the rest of the bytes.
+        """Decode a message that must fill the rest of the bytes exactly.
 
         Raises:
-            MalformedError: it does not, or cannot be read.
+            MalformedError: bytes are left over, or cannot be decoded.
         """
         message, end = self.decode(data, position)
         if end != len(data):
@@ -53,13 +53,13 @@ class Coder:
 
 
 def coder(message: Message, version: int, most_text: int | None = None) -> Coder:
-    """Return the functions for one version of a message; ``most_text`` bounds each string that is read."""
+    """Return the functions for one version of a message; ``most_text`` bounds each decoded string, in bytes."""
     return Coder(message.name, version, encoder(message, version), decoder(message, version, most_text))
 
 
 @cache
 def request_coder(api_key: int, version: int) -> Coder:
-    """Return the functions for a request.
+    """Return the functions for a version of a request.
 
     Raises:
         UnsupportedVersionError: this is not spoken here.
@@ -69,7 +69,7 @@ def request_coder(api_key: int, version: int) -> Coder:
 
 @cache
 def response_coder(api_key: int, version: int) -> Coder:
-    """Return the functions for a response.
+    """Return the functions for a version of a response.
 
     Raises:
         UnsupportedVersionError: this is not spoken here.
@@ -79,11 +79,11 @@ def response_coder(api_key: int, version: int) -> Coder:
 
 @cache
 def header_coder(kind: str, version: int) -> Coder:
-    """Return the functions for a header; ``kind`` is "request" (versions 0 to 2) or "response" (0 and 1)."""
+    """Return the functions for a header; ``kind`` is "request" (versions 0 to 2) or "response" (versions 0 and 1)."""
     return coder(_HEADERS[kind], version)
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether the version of an API has flexible headers; False for APIs that are not known."""
+    """Whether the version of an API has flexible headers; False for unknown APIs."""
     api = APIS.get(api_key)
     return api is not None and api.is_flexible(version)

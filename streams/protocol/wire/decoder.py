@@ -1,7 +1,7 @@
-"""Makes of a message's table a function that reads it: straight-line code for one version.
+"""Generates the decoder of a message from its table: straight-line code for one version.
 
-Neighbouring fields of fixed size, and the length that follows them, are read by one ``struct`` call.
-Every length and count is held against the bytes that are left before anything of that size is made.
+Adjacent fields of fixed size, and the length after them, are read by one ``struct`` call.
+Every length and count is checked against the remaining bytes before anything is allocated.
 Under ``codec``.  Imports the table vocabulary only.
 """
 
@@ -16,23 +16,23 @@ from streams.protocol.wire.errors import MalformedError
 from streams.protocol.wire.fields import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
 from streams.protocol.wire.source import FieldPlace, FunctionSource
 
-#: Elements of arrays that a message may have where nobody says: as many as there are bytes for.
+#: Default limit of array elements in a message: bounded by its bytes only.
 UNBOUNDED: Final = 1 << 31
 
 
-#: Bytes that a string of a request may have: names are kept as long as what they name.  Kafka takes no string above
-#: 32,767 bytes; here a note that is too long is still answered.
+#: Maximum bytes of a string in a request, since names are kept in memory.  Kafka refuses strings above
+#: 32,767 bytes; here metadata that is too long still gets a proper error.
 REQUEST_TEXT_BYTES: Final = 131_072
 
 
 class Decode(Protocol):
-    """Reads a message from a position of the bytes; returns it and the position behind it.
+    """Decodes a message at a position of the bytes; returns it and the position after it.
 
-    ``most_items`` bounds the elements of all its arrays together, and its unknown tagged fields with them.
+    ``most_items`` bounds the elements of all its arrays and its unknown tagged fields together.
     """
 
     def __call__(self, data: bytes, position: int, most_items: int = UNBOUNDED, /) -> tuple[Fields, int]:
-        """Read it; raises ``MalformedError``."""
+        """Decode a message; raises ``MalformedError``."""
         ...
 
 
@@ -40,7 +40,7 @@ _LONGEST_VARINT_SHIFT: Final = 28
 
 
 class _Fault(Exception):
-    """A value that cannot be; the place is known by the line that raised it."""
+    """An invalid value; the line that raised it determines the field."""
 
 
 _FAULTS: Final = (_Fault, struct.error, IndexError, UnicodeDecodeError)
@@ -71,7 +71,7 @@ def _wrong_tag(tag: int, expected: int, actual: int) -> NoReturn:
 
 
 def _long_varint(data: bytes, position: int, low: int) -> tuple[int, int]:
-    """Read on an unsigned varint whose first byte was ``low``; return it and the next position."""
+    """Read the rest of an unsigned varint whose first byte was ``low``; return it and the next position."""
     result, shift = low & 127, 7
     while True:
         byte = data[position]
@@ -85,7 +85,7 @@ def _long_varint(data: bytes, position: int, low: int) -> tuple[int, int]:
 
 
 def least_size(type_: Type, version: int, is_flexible: bool, *, is_nullable: bool = False) -> int:
-    """Return how many bytes a value has at least."""
+    """Return the minimum size of a value in bytes."""
     match type_:
         case Fixed(size=size):
             return size
@@ -104,9 +104,9 @@ def least_size(type_: Type, version: int, is_flexible: bool, *, is_nullable: boo
 
 
 def decoder(message: Message, version: int, most_text: int | None = None) -> Decode:
-    """Return the function that reads this version of the message; it raises ``MalformedError``.
+    """Return the function that decodes this version of the message; it raises ``MalformedError``.
 
-    ``most_text`` bounds the bytes of each string, None = as many as there are.
+    ``most_text`` bounds each string, in bytes; None = no limit.
     """
     return _Decoder(message, version, most_text).compiled()
 
@@ -117,7 +117,7 @@ class _Decoder:
     version: int
     most_text: int | None = None
     source: FunctionSource = field(factory=FunctionSource)
-    # Fixed values to be read next: variable, layout letter, size, field.
+    # Pending fixed values: variable, layout letter, size, field.
     pending: list[tuple[str, str, int, str]] = field(factory=list)
 
     @property
@@ -149,7 +149,7 @@ class _Decoder:
 
     def _malformed(self, fault: Exception, position: int, end: int) -> MalformedError:
         place = self.source.place_of(fault.__traceback__)
-        # A position behind the end is that of a value that was said to end there.
+        # A position after the end means that the last value is cut off.
         name, behind = place.at(max(end - position, 0))
         if isinstance(fault, UnicodeDecodeError):
             reason = "no UTF-8"
@@ -164,7 +164,7 @@ class _Decoder:
     # --- values ---------------------------------------------------------------------------
 
     def _struct(self, fields: Sequence[Field], path: str) -> str:
-        """Write the code that reads fields one after another; return the variable that then holds them."""
+        """Generate code that reads fields in order; return the variable with the result."""
         source = self.source
         items: list[str] = []
         tagged: list[Field] = []
@@ -192,7 +192,7 @@ class _Decoder:
         return self._typed(item.type, path, item.is_nullable(self.version))
 
     def _typed(self, type_: Type, path: str, is_nullable: bool) -> str:
-        """Write the code that reads a value; return the variable that holds it, at the latest after a flush."""
+        """Generate code that reads a value; return its variable, which is set after the next flush."""
         match type_:
             case Fixed(code=code, size=size):
                 variable = self.source.fresh("v")
@@ -216,7 +216,7 @@ class _Decoder:
                 return self._nullable_struct(fields, path)
 
     def _length(self, code: str, size: int, path: str, *, is_compact: bool = True) -> str:
-        """Write the code that reads a length or count; its variable is -1 for null."""
+        """Generate code that reads a length or count; its variable is -1 for null."""
         variable = self.source.fresh("k")
         if self.is_flexible and is_compact:
             self._flush()
@@ -233,7 +233,7 @@ class _Decoder:
         source.add(f"if {variable} > 127: {variable}, p = long_varint(d, p, {variable})", place)
 
     def _chunk(self, length: str, path: str, is_nullable: bool, form: str) -> str:
-        """Write the code that reads bytes of a known length."""
+        """Generate code that reads bytes of a known length."""
         source, place = self.source, FieldPlace((path,))
         variable = source.fresh("v")
         if is_nullable:
@@ -284,7 +284,7 @@ class _Decoder:
         self._flush()
         variable, marker = source.fresh("v"), source.fresh("k")
         source.add(f"{marker} = d[p]; p += 1", FieldPlace((path,)))
-        # One signed byte: below zero for null (KIP-893).
+        # One signed byte: negative for null (KIP-893).
         source.open(f"if {marker} > 127:")
         source.add(f"{variable} = None")
         source.close()
@@ -294,7 +294,7 @@ class _Decoder:
         return variable
 
     def _tags(self, tagged: list[Field], path: str) -> tuple[str, list[str]]:
-        """Write the code that reads tagged fields; return the variables of the unknown ones and of each known."""
+        """Generate code that reads tagged fields; return the variables of the unknown ones and of each known one."""
         source = self.source
         place = FieldPlace((f"{path}(tagged fields)",))
         unknown, count = source.fresh("u"), source.fresh("k")
@@ -329,7 +329,7 @@ class _Decoder:
         return unknown, variables
 
     def _flush(self) -> None:
-        """Write the one call that reads all fixed values that wait."""
+        """Generate one call that reads all pending fixed values."""
         if not self.pending:
             return
         layout = Layout(">" + "".join(code for _, code, _, _ in self.pending))

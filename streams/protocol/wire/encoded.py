@@ -1,8 +1,8 @@
-"""Blocks that are still the bytes of a record batch, and the records of Fetch and Produce.
+"""Encoded blocks, and the records of Fetch and Produce.
 
-A batch from elsewhere is decoded only where someone looks inside; a block from memory is encoded
-only where it leaves the process.  Between ``batch`` and ``mapping``; a log may keep what comes
-in as it is.
+A received batch is decoded only when its columns are read; a block in memory is encoded
+only when it leaves the process.  Between ``batch`` and ``mapping``; a log may store received
+batches unchanged.
 """
 
 from collections.abc import Iterable
@@ -22,13 +22,13 @@ _COLUMNS: Final = frozenset({"keys", "values", "timestamps", "headers", "offsets
 
 
 class EncodedBlock(Block):
-    """A block over the bytes of one batch; columns are decoded when the first of them is looked at.
+    """A block over the bytes of one batch; columns are decoded on first access.
 
-    Length, producer, compression, and offsets where they have no holes, are known without.  The bytes
-    are a batch that was checked, or a look at a column may raise ``CorruptBatchError``.
+    Length, producer, compression, and offsets without gaps, are known without decoding.  The bytes
+    must be a checked batch, otherwise access to a column may raise ``CorruptBatchError``.
     """
 
-    # Unset slots of the columns lead to __getattr__, once; set ones cost what those of any block do.
+    # Only the first access to an unset column reaches __getattr__; later ones cost the same as in any block.
     __slots__ = ("data", "header")
 
     data: bytes
@@ -44,7 +44,7 @@ class EncodedBlock(Block):
 
     @classmethod
     def of(cls, block: Block, base_offset: int, leader_epoch: int = 0) -> Self:
-        """Return the block with its bytes, its first record at ``base_offset``; both forms are kept.
+        """Encode a block with its first record at ``base_offset``; columns and bytes are both kept.
 
         Raises:
             ValueError: the block is empty, or above 2 GiB.
@@ -68,21 +68,21 @@ class EncodedBlock(Block):
         return getattr(self, name)
 
     def look_inside(self, most_bytes: int = MAX_BYTES) -> None:
-        """Decode the columns, which may stand for ``most_bytes`` at most.
+        """Decode the columns; ``most_bytes`` bounds their decompressed size.
 
         Raises:
             CorruptBatchError: the bytes are damaged.
-            InvalidBatchError: they stand for more.
+            InvalidBatchError: they are larger decompressed.
         """
         block = batch.decode(self.data, 0, self.header, verify=False, most_bytes=most_bytes)
         self.keys, self.values, self.headers = block.keys, block.values, block.headers
         self.timestamps, self.offsets = block.timestamps, block.offsets
 
     def check_inside(self, most_bytes: int, *, decodes: bool) -> None:
-        """See that the records can be read; ``decodes``: keep them, for who looks at them in a moment.
+        """Check that the records can be decoded; ``decodes``: keep the decoded columns.
 
         Raises:
-            InvalidBatchError: nobody can read them, or they stand for more than ``most_bytes``.
+            InvalidBatchError: they cannot be decoded, or exceed ``most_bytes`` decompressed.
         """
         if not decodes:
             batch.check_inside(self.data, self.header, most_bytes)
@@ -92,28 +92,28 @@ class EncodedBlock(Block):
         except CorruptBatchError as error:
             raise InvalidBatchError(str(error)) from error
         if not isinstance(self.offsets, range):
-            raise InvalidBatchError(f"{len(self)} records whose offsets do not count through")
+            raise InvalidBatchError(f"{len(self)} records whose offsets are not consecutive")
 
     @property
     def next_offset(self) -> int:
-        """Offset after the batch, counting records that compaction took away."""
+        """Offset after the batch, including records removed by compaction."""
         return self.header.next_offset
 
 
 def produced(data: bytes) -> EncodedBlock:
-    """Return the batch that a producer has sent, its checksum and counts verified; records are not decoded.
+    """Verify checksum and counts of a producer's batch and return it as a block; records are not decoded.
 
     Raises:
         CorruptBatchError: the bytes are damaged, or cut short.
-        InvalidBatchError: none or several batches, a control batch, or a count that does not fit.
+        InvalidBatchError: no or several batches, a control batch, or a wrong count.
     """
     return EncodedBlock(data, batch.check_produced(data))
 
 
 def encoded(block: Block, base_offset: int | None = None) -> bytes:
-    """Return a block as one batch; ``base_offset`` None = that of its offsets, 0 where it has none.
+    """Encode a block as one batch; ``base_offset`` None = that of its offsets, 0 if it has none.
 
-    An encoded block gives the bytes that it is made of.
+    An encoded block returns its own bytes.
 
     Raises:
         ValueError: the block is empty, or above 2 GiB.
@@ -127,15 +127,15 @@ def encoded(block: Block, base_offset: int | None = None) -> bytes:
 
 
 def encoded_all(blocks: Iterable[Block]) -> list[bytes]:
-    """Return blocks at their offsets, as chunks to be sent one after another."""
+    """Encode blocks at their offsets, as chunks."""
     return [encoded(block) for block in blocks]
 
 
 def fetched(data: bytes, *, verify: bool = True) -> list[Block]:
-    """Return the batches that a broker has answered with, markers and emptied ones among them.
+    """Return the batches of a fetch response, including markers and empty batches.
 
-    A batch that is cut off at the end is left out, as it is fetched again.  Message sets of the formats
-    0 and 1, which brokers up to 3.x may still have in their logs, are decoded at once.  ``verify`` False
+    A batch that is cut off at the end is left out and will be fetched again.  Message sets of the formats
+    0 and 1, which brokers up to 3.x may still have in their logs, are decoded immediately.  ``verify`` False
     skips the checksums.
 
     Raises:
@@ -168,13 +168,13 @@ def _batch(data: bytes, position: int, *, verify: bool) -> EncodedBlock:
 
 
 def _message_set(data: bytes, position: int, blocks: list[Block], *, verify: bool) -> int:
-    """Decode old messages from the position up to the next batch; return where that begins."""
+    """Decode old messages from the position up to the next batch; return its position."""
     start, end = position, len(data)
     while end - position > _MAGIC_AT and data[position + _MAGIC_AT] < 2:
         (length,) = _LENGTH.unpack_from(data, position + _LENGTH_AT)
         after = position + batch.LENGTH_PREFIX + length
         if length < 0 or after > end:
-            # Damaged or cut off: who goes through the batches will see which.
+            # Damaged or cut off: the loop over the batches finds out which.
             break
         position = after
     blocks += decode_message_set(data[start:position], verify=verify)

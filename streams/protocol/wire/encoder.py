@@ -1,6 +1,6 @@
-"""Makes of a message's table a function that writes it: straight-line code for one version.
+"""Generates the encoder of a message from its table: straight-line code for one version.
 
-The result is a list of chunks, so that record batches need not be copied to be sent.
+The result is a list of chunks, so that record batches are sent without a copy.
 Under ``codec``.  Imports the table vocabulary only.
 """
 
@@ -15,12 +15,12 @@ from streams.protocol.wire.errors import EncodingError
 from streams.protocol.wire.fields import UNKNOWN_TAGS, Array, Bytes, Field, Fields, Fixed, Message, Struct, Text, Type
 from streams.protocol.wire.source import FieldPlace, FunctionSource
 
-#: Writes a message as chunks of bytes.
+#: Encodes a message as chunks of bytes.
 Encode: TypeAlias = Callable[[Fields], list[bytes]]
 
 
 class _Fault(Exception):
-    """A value that cannot be written; the place is known by the line that raised it."""
+    """A value that cannot be encoded; the line that raised it determines the field."""
 
 
 _FAULTS: Final = (_Fault, struct.error, KeyError, TypeError, AttributeError, ValueError, OverflowError)
@@ -36,7 +36,7 @@ def _uvarint(number: int) -> bytes:
 
 
 class _Uvarints(dict[int, bytes]):
-    """Unsigned varints by number: a lookup where small, computed where not."""
+    """Unsigned varints by number: cached for small numbers, else computed."""
 
     def __missing__(self, number: int) -> bytes:
         if number < 0:
@@ -55,9 +55,9 @@ def _null() -> None:
 
 
 def _unknown_to(version: int, since: int, until: int) -> None:
-    """A value for which this version has no place."""
+    """Raise the fault of a value that this version does not support."""
     wanted = f"{since} or later" if version < since else f"{until} or earlier"
-    raise _Fault(f"this version has no place for it: version {wanted} does")
+    raise _Fault(f"not supported by this version, but by version {wanted}")
 
 
 def _chunks(records: Any) -> tuple[int, Sequence[bytes]]:
@@ -70,7 +70,7 @@ def _chunks(records: Any) -> tuple[int, Sequence[bytes]]:
 
 
 def _tagged(known: Sequence[tuple[int, list[bytes]]], unknown: Mapping[int, bytes]) -> bytes:
-    """Return the section of tagged fields, in order of their tags."""
+    """Return the encoded tagged fields, in order of their tags."""
     values = {tag: b"".join(chunks) for tag, chunks in known} | dict(unknown)
     parts = [_UVARINTS[len(values)]]
     for tag in sorted(values):
@@ -79,13 +79,13 @@ def _tagged(known: Sequence[tuple[int, list[bytes]]], unknown: Mapping[int, byte
 
 
 def _differs(expression: str, item: Field) -> str:
-    """Return the condition that a value is not the one that goes without saying."""
-    # An empty array may be a list as well as a tuple.
+    """Return the condition that a value differs from the default."""
+    # An empty array may be a list or a tuple.
     return expression if item.absent == () else f"{expression} != {item.absent!r}"
 
 
 def encoder(message: Message, version: int) -> Encode:
-    """Return the function that writes this version of the message; it raises ``EncodingError``."""
+    """Return the function that encodes this version of the message; it raises ``EncodingError``."""
     return _Encoder(message, version).compiled()
 
 
@@ -94,9 +94,9 @@ class _Encoder:
     message: Message
     version: int
     source: FunctionSource = field(factory=FunctionSource)
-    # Fixed values to be written next: expression, layout letter, size, field.
+    # Pending fixed values: expression, layout letter, size, field.
     pending: list[tuple[str, str, int, str]] = field(factory=list)
-    # Variable of the list that takes the chunks.
+    # Variable of the current list of chunks.
     out: str = "o"
 
     @property
@@ -139,7 +139,7 @@ class _Encoder:
     # --- values ---------------------------------------------------------------------------
 
     def _struct(self, fields: Sequence[Field], holder: str, path: str) -> None:
-        """Write the code that writes fields of the dict in the variable ``holder``, one after another."""
+        """Generate code that writes fields of the dict in the variable ``holder``, in order."""
         tagged: list[Field] = []
         for item in fields:
             if not item.is_in(self.version):
@@ -160,7 +160,7 @@ class _Encoder:
         return f"{holder}.get({item.name!r}, {item.absent!r})"
 
     def _refuse(self, item: Field, holder: str, path: str) -> None:
-        """Write the code that refuses a value for which this version has no place."""
+        """Generate code that refuses a value that this version does not support."""
         if item.is_ignorable:
             return
         value = f"{holder}.get({item.name!r}, {item.absent!r})"
@@ -185,7 +185,7 @@ class _Encoder:
                 self._nested(fields, expression, path, is_nullable)
 
     def _length(self, expression: str, code: str, path: str) -> None:
-        """Write the code that writes a length; ``code`` is "" for a compact one."""
+        """Generate code that writes a length; ``code`` is "" for a compact one."""
         if code:
             self.pending.append((expression, code, 2 if code == "h" else 4, path))
             self._flush()
@@ -283,7 +283,7 @@ class _Encoder:
         source.add(f"{out}.append(tagged({some}, {unknown} or {{}}) if {is_any} else b'\\0')", place)
 
     def _flush(self) -> None:
-        """Write the one call that writes all fixed values that wait."""
+        """Generate one call that writes all pending fixed values."""
         if not self.pending:
             return
         layout = Layout(">" + "".join(code for _, code, _, _ in self.pending))

@@ -1,13 +1,13 @@
-"""What can be wrong with bytes of Kafka's protocol, and with what is to become such bytes.  Imports core only."""
+"""Errors of encoding and decoding Kafka's protocol.  Imports core only."""
 
 from streams.core.errors import StreamsError
 
 
 class MalformedError(StreamsError):
-    """Bytes that are no message of the kind that their header says; whoever sent them is not to be believed further.
+    """Bytes that are not the message their header announces; the connection cannot be used any further.
 
     Fields: ``api`` (name), ``version`` (-1 where not known), ``field`` (dotted, as far as it was reached),
-    ``position`` (byte within the frame, counted after its length).
+    ``position`` (byte offset within the frame, after its length).
     """
 
     def __init__(self, reason: str, *, api: str, version: int = -1, field: str = "", position: int = 0) -> None:
@@ -21,7 +21,7 @@ class MalformedError(StreamsError):
 
 
 class EncodingError(StreamsError):
-    """A message that has no place in this version of its API: a value missing, too large or not known there yet.
+    """A message that cannot be encoded in this version: a value is missing, too large or not supported.
 
     Fields: ``api`` (name), ``version``, ``field`` (dotted; several where the value is one of them).
     """
@@ -35,9 +35,9 @@ class EncodingError(StreamsError):
 
 
 class UnsupportedVersionError(StreamsError):
-    """An API, or a version of it, that is not spoken here.
+    """An API, or a version of it, that is not supported.
 
-    Fields: ``api_key``, ``version``, ``correlation_id`` (None where it could not be read).
+    Fields: ``api_key``, ``version``, ``correlation_id`` (None if it could not be read).
     """
 
     def __init__(self, message: str, *, api_key: int, version: int, correlation_id: int | None = None) -> None:

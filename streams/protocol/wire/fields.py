@@ -1,8 +1,8 @@
-"""The words in which messages of Kafka's protocol are described: types, fields, messages, APIs.
+"""Descriptions of messages of Kafka's protocol: types, fields, messages, APIs.
 
-The tables are in ``tables``; ``compiler`` makes functions of them.  A message is a plain dict from
-field name to value, arrays are lists of such.  Absent from a version, a field has its default: it is
-in every decoded message, so that who reads one need not ask for the version.
+``tables`` contains them; ``encoder`` and ``decoder`` generate functions from them.  A message is a plain dict from
+field name to value, an array is a list.  A field that a version lacks has its default:
+every decoded message has all fields, whatever its version.
 Protocol types and flexible versions: Kafka's protocol guide, KIP-482, KIP-893.  Imports core only.
 """
 
@@ -14,10 +14,10 @@ from attrs import frozen
 #: One message or nested structure: values by field name.
 Fields: TypeAlias = dict[str, Any]
 
-#: Key of tagged fields that this codec does not know: bytes by tag, kept as they came.
+#: Key of unknown tagged fields: their bytes by tag, unchanged.
 UNKNOWN_TAGS: Final = "unknown_tags"
 
-#: First flexible version of what never is flexible.
+#: First flexible version of messages without flexible versions.
 NEVER: Final = 32_767
 _REQUIRED: Final[Any] = object()
 
@@ -34,28 +34,28 @@ class Fixed:
 
 @frozen
 class Text:
-    """UTF-8 with its length; ``is_compact`` False keeps the old length in flexible versions."""
+    """UTF-8 with its length; ``is_compact`` False: a fixed-size length even in flexible versions."""
 
     is_compact: bool = True
 
 
 @frozen
 class Bytes:
-    """Bytes with their length; of ``records``, several chunks may be given that are sent one after another."""
+    """Bytes with their length; ``records`` may be given as several chunks."""
 
     is_records: bool = False
 
 
 @frozen
 class Array:
-    """Values of one type, one after another."""
+    """An array of values of one type."""
 
     of: "Type"
 
 
 @frozen
 class Struct:
-    """Fields one after another."""
+    """A structure of fields."""
 
     fields: Sequence["Field"]
 
@@ -68,7 +68,7 @@ INT32: Final = Fixed("int32", "i", 4)
 INT64: Final = Fixed("int64", "q", 8)
 FLOAT64: Final = Fixed("float64", "d", 8, 0.0)
 BOOLEAN: Final = Fixed("boolean", "?", 1, False)
-#: 16 bytes, as they are.
+#: A UUID as 16 bytes.
 UUID: Final = Fixed("uuid", "16s", 16, bytes(16))
 STRING: Final = Text()
 CLASSIC_STRING: Final = Text(is_compact=False)
@@ -82,11 +82,11 @@ class Field:
 
     - ``since``, ``until``: the versions that have it.
     - ``nullable``: the first version in which it may be None; None = in no version.
-    - ``default``: its value where it is not given, or its version has none; without one it must be given.
-    - ``tag``: its number where it is a tagged field, written only when it differs from the default.
-    - ``is_ignorable``: may be left out silently in versions without it; any other raises ``EncodingError``
-      there unless it has its default.
-    - ``attribute``: the attribute of our message that holds it, where that has another name (``mapping.derived``).
+    - ``default``: its value if it is absent or not in the version; without a default it is required.
+    - ``tag``: the number of a tagged field, which is written only if it differs from the default.
+    - ``is_ignorable``: left out silently in versions without it; otherwise a value other than the default
+      raises ``EncodingError`` there.
+    - ``attribute``: the attribute of our message, if it has another name (``mapping.derived``).
     """
 
     name: str
@@ -109,12 +109,12 @@ class Field:
 
     @property
     def is_required(self) -> bool:
-        """Whether it must be given in versions that have it."""
+        """Whether the field must be given in versions that have it."""
         return self.default is _REQUIRED and self.tag is None
 
     @property
     def absent(self) -> Any:
-        """Value where the field is not there."""
+        """The value of an absent field."""
         if self.default is not _REQUIRED:
             return self.default
         match self.type:
@@ -131,7 +131,7 @@ class Field:
 
 
 def array(name: str, *of: Field | Type, **settings: Any) -> Field:
-    """Return a field of many: of one type, or of structures with these fields."""
+    """Return an array field: of one type, or of structures with these fields."""
     return Field(name, Array(_type_of(of)), **settings)
 
 
@@ -161,12 +161,12 @@ class Message:
 
 @frozen
 class Api:
-    """One API: its key, its versions, and its two messages, as values of ours and as fields on the wire.
+    """One API: its key, versions, messages, and their fields on the wire.
 
     - ``versions``: lowest and highest version that can be encoded and decoded.
     - ``flexible``: first flexible version (KIP-482).
-    - ``request_type``, ``response_type``: our messages; None = none yet, so that only the codec knows the API.
-    - ``served``: lowest and highest version that our broker answers; None = it does not serve the API.
+    - ``request_type``, ``response_type``: our messages; None = none, so that only the codec supports the API.
+    - ``served``: lowest and highest version that our broker serves; None = it does not serve the API.
     """
 
     key: int
@@ -181,16 +181,16 @@ class Api:
 
     @property
     def request(self) -> Message:
-        """What a client sends."""
+        """The fields of the request."""
         return Message(f"{self.name}Request", self.flexible, self.request_fields)
 
     @property
     def response(self) -> Message:
-        """What a broker answers."""
+        """The fields of the response."""
         return Message(f"{self.name}Response", self.flexible, self.response_fields)
 
     def has(self, version: int) -> bool:
-        """Whether the version is spoken here."""
+        """Whether the version is supported."""
         return self.versions[0] <= version <= self.versions[1]
 
     def is_flexible(self, version: int) -> bool:

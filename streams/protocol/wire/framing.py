@@ -1,6 +1,6 @@
-"""Frames: requests and responses as they lie on a connection, each behind its length.
+"""Frames: requests and responses on a connection, each preceded by its length.
 
-Sans I/O: bytes in, frames out, and back.  Between a transport and ``codec``.  Special in the protocol:
+Sans I/O.  Between a transport and ``codec``.  Two special cases of the protocol:
 the header of an ApiVersions response is always version 0, and an ApiVersions request of a version that
 the broker does not know is answered in version 0 with error 35.  Kafka's protocol guide, KIP-511.
 """
@@ -17,7 +17,7 @@ from streams.protocol.wire.codec import header_coder, is_flexible, request_coder
 from streams.protocol.wire.errors import MalformedError
 from streams.protocol.wire.fields import Fields
 
-#: Largest request that is taken by default, in bytes; Kafka's ``socket.request.max.bytes``.
+#: Default maximum size of a request in bytes; Kafka's ``socket.request.max.bytes``.
 MAX_FRAME_BYTES: Final = 104_857_600
 
 _SIZE: Final = Struct(">i")
@@ -26,7 +26,7 @@ _CORRELATION: Final = Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    """What stands before each request."""
+    """The header of a request."""
 
     api_key: int
     api_version: int
@@ -42,23 +42,23 @@ class RequestHeader(NamedTuple):
 
 @define(eq=False)
 class FrameReader:
-    """Cuts the bytes of a connection into frames.
+    """Splits the bytes of a connection into frames.
 
-    What is kept grows with the bytes that arrive, not with the length that a frame promises.
+    Memory grows with the received bytes, not with the announced length of a frame.
     """
 
     max_bytes: int = MAX_FRAME_BYTES
-    #: Why nothing more can be read, behind the frames that were returned; None while that goes on.
+    #: Why no frame can be read after the returned ones; None while there is no fault.
     fault: MalformedError | None = field(default=None, init=False)
     _chunks: list[bytes] = field(factory=list, init=False)
     _size: int = field(default=0, init=False)
-    # Bytes that have to be there before there is anything to do.
+    # Bytes required before the next frame can be read.
     _wanted: int = field(default=_SIZE.size, init=False)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take bytes as they come; return the frames that they complete, without their lengths.
+        """Add received bytes; return the completed frames, without their lengths.
 
-        Behind a length that is negative or above ``max_bytes`` nothing can be read: see ``fault``.
+        After a length that is negative or above ``max_bytes`` nothing can be read: see ``fault``.
         """
         if self.fault is not None:
             return []
@@ -90,9 +90,9 @@ class FrameReader:
         return frames
 
     def _gathered(self, frames: list[bytes]) -> bytes:
-        """Return all bytes in one piece; a frame that they end in the middle of the last is put together at once.
+        """Return all bytes in one piece; a frame that ends within the last chunk is joined directly.
 
-        A large answer comes in many pieces, and so is copied once and not twice.
+        So a large response, which arrives in many chunks, is copied only once.
         """
         first, *middle, last = self._chunks
         behind = self._size - self._wanted
@@ -103,7 +103,7 @@ class FrameReader:
 
 
 def framed(chunks: list[bytes]) -> list[bytes]:
-    """Return the chunks of one message behind their length."""
+    """Return the chunks of one message, preceded by their length."""
     return [_SIZE.pack(sum(map(len, chunks))), *chunks]
 
 
@@ -113,7 +113,7 @@ def framed(chunks: list[bytes]) -> list[bytes]:
 def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, message: Fields
 ) -> list[bytes]:
-    """Return a request as chunks, its length first.
+    """Encode a request as chunks, with its length first.
 
     Raises:
         UnsupportedVersionError: this is not spoken here.
@@ -130,12 +130,12 @@ def encode_request(
 
 
 def read_request_header(frame: bytes) -> tuple[RequestHeader, int]:
-    """Return the header of a request, and where its body begins.
+    """Decode the header of a request; return it and the position of the body.
 
-    The header of an API that is not known is read as not flexible.
+    The header of an unknown API is read as not flexible.
 
     Raises:
-        MalformedError: this is no header.
+        MalformedError: the bytes are not a header.
     """
     if len(frame) < _START.size:
         raise MalformedError("the bytes end here", api="RequestHeader", field="api_key", position=len(frame))
@@ -149,7 +149,7 @@ def read_request(frame: bytes) -> tuple[RequestHeader, Fields]:
 
     Raises:
         MalformedError: the bytes are damaged.
-        UnsupportedVersionError: this is not spoken here; see ``refused_versions`` for ApiVersions.
+        UnsupportedVersionError: the API or version is not supported; see ``refused_versions`` for ApiVersions.
     """
     header, position = read_request_header(frame)
     return header, request_coder(header.api_key, header.api_version).whole(frame, position)
@@ -163,7 +163,7 @@ def _response_header_version(api_key: int, version: int) -> int:
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Fields) -> list[bytes]:
-    """Return the answer to a request of this version as chunks, its length first.
+    """Encode the response to a request of this version as chunks, with its length first.
 
     Raises:
         UnsupportedVersionError: this is not spoken here.
@@ -174,24 +174,24 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: Fi
 
 
 def refused_versions(correlation_id: int, versions: Mapping[int, tuple[int, int]]) -> list[bytes]:
-    """Return the answer to an ApiVersions request of an unknown version: version 0, error 35, and our ranges.
+    """Return the response to an ApiVersions request of an unknown version: version 0, error 35, and our ranges.
 
-    The client asks again with a version that it finds in there; the connection is kept.
+    The client retries with a version from the response, on the same connection.
     """
     message = {"error_code": ErrorCode.UNSUPPORTED_VERSION, "api_keys": api_ranges(versions)}
     return encode_response(API_VERSIONS, 0, correlation_id, message)
 
 
 def api_ranges(versions: Mapping[int, tuple[int, int]]) -> list[Fields]:
-    """Return ranges of versions by API key as an ApiVersions response lists them."""
+    """Return version ranges by API key in the form of an ApiVersions response."""
     return [{"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in sorted(versions.items())]
 
 
 def correlation_id_of(frame: bytes) -> int:
-    """Return which request a response answers.
+    """Return the correlation id of a response.
 
     Raises:
-        MalformedError: the frame is too short to say.
+        MalformedError: the frame is too short.
     """
     if len(frame) < _CORRELATION.size:
         raise MalformedError("the bytes end here", api="ResponseHeader", field="correlation_id", position=len(frame))
@@ -200,9 +200,9 @@ def correlation_id_of(frame: bytes) -> int:
 
 
 def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Fields]:
-    """Return correlation id and message of the answer to a request of this version.
+    """Decode the response to a request of this version; return correlation id and message.
 
-    A broker that does not know the version of an ApiVersions request answers in version 0: error 35.
+    A broker that does not know the version of an ApiVersions request responds in version 0, with error 35.
 
     Raises:
         MalformedError: the bytes are damaged.

@@ -1,7 +1,7 @@
 """Message sets of the formats 0 and 1, which were written before record batches (up to Kafka 0.10).
 
-Read only: brokers that were upgraded may have them in their logs and answer a Fetch with them.
-Compressed messages are one message around others.  Layout as in Kafka's protocol guide ("Message
+Read only: upgraded brokers may have them in their logs and return them for a Fetch.
+Compressed messages are nested in a wrapper message.  Layout: Kafka's protocol guide ("Message
 sets"), KIP-31, KIP-32.  lz4 of format 0, whose frames carry a wrong checksum, is not read.
 """
 
@@ -32,7 +32,7 @@ class _Message(NamedTuple):
 
 
 def decode_message_set(data: bytes, *, verify: bool = True) -> list[Block]:
-    """Return the messages as blocks: one for each compressed message, and for each run of plain ones.
+    """Decode messages to blocks: one per compressed message, and one per run of plain ones.
 
     A message that is cut off at the end is left out.  ``verify`` False skips the checksums.
 
@@ -74,7 +74,7 @@ def _block(messages: list[_Message], codec: str) -> Block:
 
 
 def _unwrapped(wrapper: _Message, codec: int, *, verify: bool) -> list[_Message]:
-    """Return the messages inside a compressed one, with their own offsets and times."""
+    """Return the messages inside a compressed one, with their offsets and timestamps."""
     if wrapper.value is None:
         raise CorruptBatchError(f"message at offset {wrapper.offset}: compressed, and without value")
     try:
@@ -86,7 +86,7 @@ def _unwrapped(wrapper: _Message, codec: int, *, verify: bool) -> list[_Message]
         raise CorruptBatchError(f"message at offset {wrapper.offset}: compressed messages within a compressed one")
     if not inside or wrapper.magic == 0:
         return inside
-    # Format 1 counts inside from 0; the wrapper has the offset of the last (KIP-31).
+    # In format 1 inner offsets start at 0; the wrapper has the offset of the last (KIP-31).
     shift = wrapper.offset - inside[-1].offset
     if wrapper.attributes & LOG_APPEND_TIME:
         return [message._replace(offset=message.offset + shift, timestamp=wrapper.timestamp) for message in inside]
@@ -111,7 +111,7 @@ def _message(data: bytes, offset: int, *, verify: bool) -> _Message:
     if magic not in (0, 1):
         raise CorruptBatchError(f"message at offset {offset}: magic {magic} in a message set; 0 and 1 are read")
     if verify and crc32(data[4:]) != crc:
-        raise CorruptBatchError(f"message at offset {offset}: the checksum does not fit; the bytes are damaged")
+        raise CorruptBatchError(f"message at offset {offset}: wrong checksum; the bytes are damaged")
     position, timestamp = _HEADER.size, NO_TIMESTAMP
     if magic == 1:
         if len(data) < position + _TIMESTAMP.size:
@@ -131,5 +131,5 @@ def _sized(data: bytes, position: int, offset: int) -> tuple[bytes | None, int]:
     if length == -1:
         return None, start
     if length < 0 or start + length > len(data):
-        raise CorruptBatchError(f"message at offset {offset}: the length of its key or value does not fit")
+        raise CorruptBatchError(f"message at offset {offset}: wrong length of its key or value")
     return data[start : start + length], start + length

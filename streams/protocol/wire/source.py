@@ -1,7 +1,7 @@
-"""Python source of one function, written line by line, with the field that each line is about.
+"""Generated Python source of one function, with the field of each line.
 
-Where a function fails, the number of its failed line says which field it was at, so that nothing
-needs to be noted while it runs.  Under ``encoder`` and ``decoder``.  Imports the table vocabulary only.
+If a function fails, the number of the failed line determines the field, so that nothing
+needs to be tracked while it runs.  Under ``encoder`` and ``decoder``.  Imports the table vocabulary only.
 """
 
 import linecache
@@ -16,13 +16,13 @@ _INDENT: Final = "    "
 
 @frozen
 class FieldPlace:
-    """What a line is about: fields (dotted) with their sizes, read or written in one go."""
+    """The fields of a line (dotted names) with their sizes, read or written together."""
 
     names: Sequence[str]
     sizes: Sequence[int] = ()
 
     def at(self, room: int) -> tuple[str, int]:
-        """Return the first field that does not fit into ``room`` bytes, and how far behind the start it lies."""
+        """Return the first field that does not fit into ``room`` bytes, and its distance from the start."""
         behind = 0
         for name, size in zip(self.names, self.sizes, strict=False):
             if behind + size > room:
@@ -33,7 +33,7 @@ class FieldPlace:
 
 @define(eq=False)
 class FunctionSource:
-    """Lines of one function, and the objects that they name."""
+    """Lines of one function, and the objects that they refer to."""
 
     lines: list[str] = field(factory=list)
     places: dict[int, FieldPlace] = field(factory=dict)
@@ -42,13 +42,13 @@ class FunctionSource:
     _count: int = 0
 
     def add(self, line: str, place: FieldPlace | None = None) -> None:
-        """Append a line at the present depth."""
+        """Append a line at the current indentation."""
         self.lines.append(_INDENT * self.depth + line)
         if place is not None:
             self.places[len(self.lines)] = place
 
     def open(self, line: str, place: FieldPlace | None = None) -> None:
-        """Append the head of a block; what follows lies in it."""
+        """Append the head of a block; later lines belong to it."""
         self.add(line, place)
         self.depth += 1
 
@@ -57,21 +57,21 @@ class FunctionSource:
         self.depth -= 1
 
     def fresh(self, letter: str) -> str:
-        """Return a variable that is not used yet."""
+        """Return an unused variable name."""
         self._count += 1
         return f"{letter}{self._count}"
 
     def constant(self, value: Any, letter: str = "C") -> str:
-        """Return a name for an object."""
+        """Bind an object to a name, and return the name."""
         name = self.fresh(letter)
         self.names[name] = value
         return name
 
     def compiled(self, function: str, file: str) -> Callable[..., Any]:
-        """Return the function of this name; ``file`` is what tracebacks call its source."""
+        """Compile the function of this name; ``file`` is the file name in tracebacks."""
         text = "\n".join(self.lines) + "\n"
         namespace = dict(self.names)
-        # Without a modification time the lines stay known, and tracebacks can show them.
+        # Without a modification time linecache keeps the lines, so that tracebacks show them.
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         exec(compile(text, file, "exec"), namespace)
         compiled = namespace[function]
@@ -79,6 +79,6 @@ class FunctionSource:
         return compiled  # type: ignore[no-any-return]
 
     def place_of(self, traceback: TracebackType | None) -> FieldPlace:
-        """Return what the line was about at which the function of this source failed."""
+        """Return the fields of the line at which this function failed."""
         # The first entry is the frame that caught the error, which is this source's function.
         return self.places.get(traceback.tb_lineno if traceback is not None else -1, FieldPlace(()))

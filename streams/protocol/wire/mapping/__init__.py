@@ -1,9 +1,9 @@
 """Translation between our messages and the fields of Kafka's protocol, both ways.
 
-A client encodes with ``ask`` and reads with ``answer``; a broker reads with ``asked`` and encodes with
-``answered``.  The translation of an API is ``derived`` from its table and its messages, but for those in ``groups``,
-``records``, ``topics`` and ``transactions``, whose form changes with the version or that need to know the client.
-Requests of ours that Kafka does not have are in ``WITHOUT_API``.  Above ``codec``; imports protocol and core.
+A client encodes with ``ask`` and decodes with ``answer``; a broker decodes with ``asked`` and encodes with
+``answered``.  The translation of an API is ``derived`` from its table and messages, except for those in ``groups``,
+``records``, ``topics`` and ``transactions``, whose form depends on the version or the client.
+Our requests without a Kafka API are in ``WITHOUT_API``.  Above ``codec``; imports protocol and core.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ __all__ = [
     "versions_of",
 ]
 
-#: Translations that are written by hand, by API key.
+#: Hand-written translations by API key.
 BY_HAND: Final[dict[int, AnyTranslation]] = {
     translation.api.key: translation
     for module in (records, topics, groups, transactions)
@@ -56,7 +56,7 @@ def api_of_request(request: Request) -> Api:
     api = _API_OF.get(type(request))
     if api is None:
         raise UnsupportedVersionError(
-            f"{type(request).__name__} is no request of Kafka's: only the embedded broker answers it",
+            f"{type(request).__name__} is not a Kafka request: only the embedded broker supports it",
             api_key=-1,
             version=-1,
         )
@@ -74,7 +74,7 @@ def key_of(request: Request) -> int:
 
 @cache
 def translation_of(api_key: int) -> AnyTranslation:
-    """Return the translation of an API, made on first use where it is derived.
+    """Return the translation of an API; a derived one is generated on first use.
 
     Raises:
         UnsupportedVersionError: the API is unknown, or has no messages.
@@ -90,7 +90,7 @@ def translation_of(api_key: int) -> AnyTranslation:
 
 
 def versions_of(api_key: int) -> tuple[int, int]:
-    """Return lowest and highest version of an API that our messages have a place for.
+    """Return lowest and highest version of an API that our messages support.
 
     Raises:
         UnsupportedVersionError: the API is unknown, or has no messages.
@@ -106,30 +106,30 @@ def ask(request: Request, version: int) -> tuple[int, Fields]:
 
     Raises:
         UnsupportedVersionError: Kafka has no such request.
-        EncodingError: what it says has no place in this version.
+        EncodingError: this version cannot represent the request.
     """
     api_key = key_of(request)
     return api_key, translation_of(api_key).ask(request, version)
 
 
 def is_answered(request: Request) -> bool:
-    """Whether the broker answers at all: a produce request with acks 0 it does not."""
+    """Whether the broker responds; it does not for a produce request with acks 0."""
     return getattr(request, "acks", -1) != 0
 
 
 def answer(request: Request, version: int, message: Fields) -> Response:
-    """Return the response to a request that was sent in this version.
+    """Decode the response to a request that was sent in this version.
 
     Raises:
-        BrokerError: the response as a whole is an error, for which ours has no place.
-        MalformedError: the response is not to this request.
+        BrokerError: an error of the whole response, which our message has no attribute for.
+        MalformedError: the response does not match this request.
     """
     api = api_of_request(request)
     try:
         response: Response = translation_of(api.key).answer(message, version, request)
     except ValueError as error:
         raise MalformedError(
-            f"not an answer to what was asked: {error}", api=f"{api.name}Response", version=version
+            f"the response does not match the request: {error}", api=f"{api.name}Response", version=version
         ) from error
     return response
 
@@ -140,10 +140,10 @@ def answer(request: Request, version: int, message: Fields) -> Response:
 def asked(
     api_key: int, version: int, message: Fields, client_id: str | None = None, client_host: str = ""
 ) -> AnyIncoming:
-    """Return what a client asks for; each of ``Incoming.requests`` is to be answered.
+    """Decode a client's request; each of ``Incoming.requests`` needs a response.
 
     Raises:
-        UnsupportedVersionError: the API has no messages, or not in this version.
+        UnsupportedVersionError: the API or this version has no messages.
     """
     translation = translation_of(api_key)
     low, high = translation.versions
@@ -158,7 +158,7 @@ def asked(
 
 
 def answered(incoming: AnyIncoming, responses: Sequence[Response], serving: Serving) -> Fields:
-    """Return the fields that answer a request; one response for each of its requests, in order."""
+    """Encode the response from one response for each of ``Incoming.requests``, in order."""
     assert len(responses) == len(incoming.requests)
     message: Fields = translation_of(incoming.api_key).answered(incoming, responses, serving)
     return message

@@ -1,6 +1,6 @@
-"""What a translation between our messages and Kafka's is, and the helpers that all of them share.
+"""The interface of translations between our messages and Kafka's, with common helpers.
 
-Ours (``protocol.messages``) is what clients, the group core and the broker speak in process; Kafka's are
+Ours (``protocol.messages``) are used by clients, the group core and the broker; Kafka's are
 dicts as the tables describe them.  Imports core, messages and the codec's vocabulary.
 """
 
@@ -21,12 +21,12 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 V = TypeVar("V")
 
-#: Why a part of a request was refused before the broker saw it.
+#: Error of a part of a request that was refused before it reached the broker.
 Refusal: TypeAlias = tuple[ErrorCode, str]
 
 
 class Operation(IntEnum):
-    """What can be done to a resource (Kafka's ``AclOperation``)."""
+    """Operation on a resource (Kafka's ``AclOperation``)."""
 
     READ = 3
     WRITE = 4
@@ -41,13 +41,13 @@ class Operation(IntEnum):
 
 
 def operations_bits(*operations: Operation) -> int:
-    """Return a set of operations as messages have it: a bit for each (KIP-430)."""
+    """Return a set of operations as one bit each (KIP-430)."""
     return sum(1 << operation for operation in operations)
 
 
 @frozen
 class Serving:
-    """What a broker says of itself; ``addresses`` are (host, port) by node id, as clients reach them."""
+    """The broker's identity; ``addresses`` are its advertised (host, port) by node id."""
 
     cluster_id: str
     addresses: Mapping[int, tuple[str, int]]
@@ -55,17 +55,17 @@ class Serving:
 
 
 class Client(NamedTuple):
-    """Who sent a request: its client id, and its host in Java's form ("/127.0.0.1")."""
+    """The client of a request: its client id, and its host in Java's form ("/127.0.0.1")."""
 
     client_id: str = ""
     host: str = ""
 
 
 class RequestParts(NamedTuple, Generic[Q]):
-    """What one request on the wire asks for: one of our requests, several, or none where all of it is refused.
+    """A decoded request: one of our requests, several, or none if all of it is refused.
 
-    ``refused`` says what was refused by topic partition or name, ``order`` names everything in the order of the
-    request where something may be.  ``is_answered`` is False for a produce request with acks 0.
+    ``refused`` has errors by topic partition or name; ``order`` has all items in the order of the
+    request if some may be refused.  ``is_answered`` is False for a produce request with acks 0.
     """
 
     requests: Sequence[Q]
@@ -75,7 +75,7 @@ class RequestParts(NamedTuple, Generic[Q]):
 
 
 class Incoming(NamedTuple, Generic[Q]):
-    """A request that has arrived; each of ``requests`` gets a response.  See ``RequestParts``."""
+    """A received request; each of ``requests`` needs a response.  See ``RequestParts``."""
 
     api_key: int
     version: int
@@ -87,11 +87,11 @@ class Incoming(NamedTuple, Generic[Q]):
 
 @frozen
 class Translation(Generic[Q, R]):
-    """The two messages of one API, both ways.
+    """The translation of the two messages of one API, in both directions.
 
     - ``ask``, ``answer``: the client's side; ``answer`` gets the request that was sent.
     - ``asked``, ``answered``: the broker's side; ``answered`` gets one response for each of the requests.
-    - ``versions``: those that our messages have a place for.
+    - ``versions``: lowest and highest version that our messages support.
     """
 
     api: Api
@@ -126,7 +126,7 @@ def partitions_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[
 def each_partition(
     topics: Iterable[Fields], name: str, partitions: str, index: str
 ) -> Iterable[tuple[TopicPartition, Fields]]:
-    """Yield every partition of a list of topics; the words are the names of the fields."""
+    """Yield every partition of a list of topics, with the given field names."""
     for topic in topics:
         for partition in topic[partitions]:
             yield TopicPartition(topic[name], partition[index]), partition
@@ -138,10 +138,10 @@ def code(fields: Fields, name: str = "error_code") -> ErrorCode:
 
 
 def fail_on(fields: Fields, what: str) -> None:
-    """Raise what stands for the error of a whole response, which our message has no place for.
+    """Raise the error of a whole response, which our message has no attribute for.
 
     Raises:
-        BrokerError: there is an error.
+        BrokerError: the response has an error.
     """
     found = code(fields)
     if found is not ErrorCode.NONE:
@@ -149,5 +149,5 @@ def fail_on(fields: Fields, what: str) -> None:
 
 
 def text(message: str | None) -> str:
-    """Return an error's message; none is empty."""
+    """Return an error's message, "" if there is none."""
     return message or ""

@@ -1,16 +1,16 @@
-"""Translations that follow from a message and its table: functions written once from attributes and fields.
+"""Derived translations: functions generated from the attributes of a message and the fields of its table.
 
 An attribute of our message is the field with its name, or the one whose ``attribute`` names it; ``error`` and
-``message`` are ``error_code`` and ``error_message``.  Fields without an attribute keep their default; attributes
-without a field must have one.  The types decide the form:
+``message`` are ``error_code`` and ``error_message``.  Fields without an attribute have their default; attributes
+without a field must have a default.  The types decide the form:
 
 - a mapping or sequence by ``TopicPartition`` is an array of topics, each with an array of partitions;
 - any other mapping is an array of structures, whose first field is the key;
-- a single value beside a key is the only required field of its structure;
+- a single value with a key is the only required field of its structure;
 - a sequence of messages or tuples is an array of structures; plain tuples take the fields in order;
-- an empty text is None where that is the default of the field, and None is read as empty.
+- an empty text is None if that is the default of the field, and None is read as "".
 
-The functions are straight-line source, as those of the codec.  Under the translations of ``mapping``.
+The functions are generated as straight-line source, like those of the codec.  Under the translations of ``mapping``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from streams.protocol.wire.fields import Api, Array, Field, Fields, Fixed, Struc
 from streams.protocol.wire.mapping.base import RequestParts, Translation, by_topic, partitions_by_topic
 from streams.protocol.wire.source import FunctionSource
 
-#: Names of the field that is the number of a partition.
+#: Field names of a partition number.
 _INDEXES: Final = frozenset({"partition_index", "partition", "index", "partition_id"})
 _ALIASES: Final[Mapping[str, str]] = {"error_code": "error", "error_message": "message"}
 
@@ -41,7 +41,7 @@ def writer(kind: type[Any], fields: Sequence[Field], name: str = "") -> Callable
 
 
 def reader(kind: type[Any], fields: Sequence[Field], name: str = "") -> Callable[[Fields], Any]:
-    """Return the function from fields, as they are decoded, to a message.
+    """Return the function from decoded fields to a message.
 
     Raises:
         TypeError: message and fields do not fit.
@@ -50,10 +50,10 @@ def reader(kind: type[Any], fields: Sequence[Field], name: str = "") -> Callable
 
 
 def derived(api: Api) -> Translation[Any, Any]:
-    """Return the translation that follows from an API's table and its two message types.
+    """Derive the translation of an API from its table and its two message types.
 
     Raises:
-        TypeError: it has none, or they do not fit the table.
+        TypeError: it has no message types, or they do not match the table.
     """
     request_type, response_type = api.request_type, api.response_type
     if request_type is None or response_type is None:
@@ -71,7 +71,7 @@ def derived(api: Api) -> Translation[Any, Any]:
 
 @attrs.frozen
 class _Slot:
-    """One place of a message: how it is read off a value, its type, and the field that holds it."""
+    """A part of a message: the expression that reads it, its type, and its field."""
 
     access: str
     hint: Any
@@ -91,7 +91,7 @@ def _attributes(kind: type[Any]) -> dict[str, bool]:
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """Return a type without None, and whether it had it."""
+    """Return a type without None, and whether it was optional."""
     if get_origin(hint) not in (Union, UnionType):
         return hint, False
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]
@@ -107,7 +107,7 @@ def _is_named_tuple(hint: Any) -> bool:
 
 
 class _Derivation:
-    """Makes the expressions of one function."""
+    """Generates the expressions of one function."""
 
     def __init__(self) -> None:
         self._source = FunctionSource()
@@ -115,7 +115,7 @@ class _Derivation:
     def compiled(
         self, verb: str, argument: str, name: str, expression: Callable[["_Derivation"], str]
     ) -> Callable[[Any], Any]:
-        """Return the function of one argument with this expression."""
+        """Compile a function of one argument that returns this expression."""
         source = self._source
         source.names.update(
             TopicPartition=TopicPartition,
@@ -130,7 +130,7 @@ class _Derivation:
     # --- what both directions need --------------------------------------------------------
 
     def _slots(self, kind: Any, fields: Sequence[Field], value: str) -> list[_Slot]:
-        """Return which field holds which part of a message, tuple or single value."""
+        """Match the parts of a message, tuple or single value to fields."""
         if _is_message(kind):
             known, hints = _attributes(kind), _hints(kind)
             slots = []
@@ -160,7 +160,7 @@ class _Derivation:
 
     @staticmethod
     def _by_topic(of: Type) -> tuple[Field, Field] | None:
-        """Return the fields of topic and partitions, where an array is one of topics."""
+        """Return the fields of topic and partitions, if an array is one of topics."""
         if isinstance(of, Struct) and len(of.fields) == 2:
             topic, partitions = of.fields
             if isinstance(topic.type, Text) and isinstance(partitions.type, Array):
@@ -168,14 +168,14 @@ class _Derivation:
         return None
 
     def _split(self, fields: Sequence[Field]) -> tuple[str, list[Field]]:
-        """Return the name of a partition's number, and the other fields."""
+        """Return the field name of a partition's number, and the other fields."""
         (index,) = (item.name for item in fields if item.name in _INDEXES and isinstance(item.type, Fixed))
         return index, [item for item in fields if item.name != index]
 
     # --- to the wire ----------------------------------------------------------------------
 
     def written(self, kind: Any, fields: Sequence[Field], value: str = "value", keys: str = "") -> str:
-        """Return the expression of the dict of a message, tuple or single value."""
+        """Return the expression that builds the dict from a message, tuple or single value."""
         rows = [
             f"{slot.field.name!r}: {self._write(slot.hint, slot.field, slot.access)}"
             for slot in self._slots(kind, fields, value)
@@ -226,7 +226,7 @@ class _Derivation:
     # --- from the wire --------------------------------------------------------------------
 
     def read(self, kind: Any, fields: Sequence[Field], value: str = "value") -> str:
-        """Return the expression of the message, tuple or single value that a dict stands for."""
+        """Return the expression that builds a message, tuple or single value from a dict."""
         parts = []
         for slot in self._slots(kind, fields, ""):
             text = self._read(slot.hint, slot.field, f"{value}[{slot.field.name!r}]")

@@ -1,4 +1,4 @@
-"""Translations of group APIs whose form changes with the version, or that ask for several groups at once."""
+"""Translations of group APIs whose form depends on the version, or that cover several groups."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -47,7 +47,7 @@ from streams.protocol.wire.mapping.base import (
 from streams.protocol.wire.mapping.derived import derived, reader, writer
 from streams.protocol.wire.tables import groups as tables
 
-# First versions that change the form of a message.
+# First versions with a new form of a message.
 _MANY_COORDINATORS_SINCE = 4
 _MANY_LEAVE_SINCE = 3
 _MEMBER_ID_FIRST_SINCE = 4
@@ -109,13 +109,13 @@ def _join_asked(message: Fields, version: int, client: Client) -> RequestParts[J
 
 
 def _join_answer(message: Fields, version: int, request: JoinGroup) -> JoinGroupResponse:
-    # On the wire from version 7 on only; it is the one that was joined with.
+    # On the wire from version 7 on only; the member joined with it.
     response: JoinGroupResponse = evolve(_JOIN.answer(message, version, request), protocol_type=request.protocol_type)
     return response
 
 
 def _sync_answer(message: Fields, version: int, request: SyncGroup) -> SyncGroupResponse:
-    # Protocol type and name are on the wire from version 5 on only; they are those of the request.
+    # Protocol type and name are on the wire from version 5 on only; the request has them too.
     return SyncGroupResponse(
         code(message), message["assignment"], request.protocol_type or "", request.protocol_name or ""
     )
@@ -206,7 +206,7 @@ def _fetch_answer(message: Fields, version: int, request: OffsetFetch) -> Offset
     error, offsets = code(message), {}
     for partition, row in each_partition(message["topics"], "name", "partitions", "partition_index"):
         found = code(row)
-        # An error of one partition makes the whole response one to ask for again.
+        # An error of one partition makes the whole response retriable.
         if error is ErrorCode.NONE and found is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             error = found
         if row["committed_offset"] != _NO_OFFSET:
@@ -243,7 +243,7 @@ def _fetch_answered(
 
 def _fetched(request: OffsetFetch, response: OffsetFetchResponse, version: int) -> Fields:
     partitions = response.offsets if request.partitions is None else request.partitions
-    # UNSTABLE_OFFSET_COMMIT belongs to partitions: clients take it for fatal where it is the group's (KIP-447).
+    # UNSTABLE_OFFSET_COMMIT is an error of partitions: as an error of the group, clients treat it as fatal (KIP-447).
     is_of_partitions = version < _FETCH_ERROR_SINCE or response.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
     error = response.error if is_of_partitions else ErrorCode.NONE
     rows: Mapping[TopicPartition, Fields] = {

@@ -1,4 +1,4 @@
-"""Translations of Produce and Fetch: record batches stay bytes, and KIPs decide what a version may hold."""
+"""Translations of Produce and Fetch: record batches stay encoded; versions limit their content."""
 
 import logging
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ from streams.protocol.wire.tables import records as tables
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Epoch of a fetch request outside of any fetch session: it names all its partitions (KIP-227).
+#: Epoch of a full fetch request without a session (KIP-227).
 _NO_SESSION: Final = -1
 _ZSTD: Final = 4
 # First versions whose clients know zstd (KIP-110).
@@ -209,7 +209,7 @@ def _fetched(partition: TopicPartition, row: Fields) -> FetchedPartition:
     try:
         blocks, error = fetched(row["records"] or b""), code(row)
     except CorruptBatchError as damage:
-        # An error of this partition, so that the others of the response can be read.
+        # Make it an error of this partition, so that the others can be read.
         _LOGGER.warning("fetch of %s: %s", partition, damage)
         blocks, error = [], ErrorCode.CORRUPT_MESSAGE
     return FetchedPartition(
@@ -250,7 +250,7 @@ def _fetch_asked(message: Fields, version: int, client: Client) -> RequestParts[
 
 def _fetch_answered(incoming: Incoming[Fetch], responses: Sequence[FetchResponse], serving: Serving) -> Fields:
     if not responses:
-        # The consumer begins again without a session.
+        # The consumer continues without a session.
         ((error, _),) = incoming.refused.values()
         return {"error_code": error, "session_id": 0, "responses": []}
     is_committed_only = incoming.requests[0].isolation_level == READ_COMMITTED
@@ -287,7 +287,7 @@ FETCH = Translation(
     _fetch_answer,
     _fetch_asked,
     _fetch_answered,
-    # From version 13 on topics go by ids, which our messages do not have.
+    # From version 13 on topics are identified by id, which our messages do not have.
     (tables.FETCH.versions[0], 12),
 )
 

@@ -42,13 +42,13 @@ from streams.protocol.wire.tables import session
 from streams.protocol.wire.tables import topics as tables
 
 _NO_LEADER = -1
-# First version in which "as the broker is configured" can be asked for (KIP-464).
+# First version in which the broker's defaults can be requested (KIP-464).
 _BROKER_DEFAULTS_SINCE = 4
-# First version in which a topic that was asked for by its id has no name.
+# First version in which a topic requested by id has no name.
 _NO_NAME_SINCE = 12
 # First version in which topics are deleted by id too (KIP-516).
 _BY_ID_SINCE = 6
-# Who may come in may do everything that can be done to topics and to the cluster (KIP-430).
+# An authenticated client may do everything with topics and the cluster (KIP-430).
 _TOPIC_OPERATIONS = operations_bits(
     Operation.READ,
     Operation.WRITE,
@@ -79,7 +79,7 @@ def _metadata(request: Metadata, version: int) -> Fields:
     topics: list[Fields] | None = None if request.topics is None else [{"name": name} for name in request.topics]
     if topics is not None:
         topics += [{"name": None, "topic_id": topic_id} for topic_id in request.topic_ids]
-    # Version 0 knows no None: an empty list stands for all, and none cannot be asked for.
+    # Version 0 has no None: an empty list means all topics, and no topics cannot be requested.
     return {
         "topics": topics or [] if version == 0 else topics,
         "allow_auto_topic_creation": request.allow_auto_topic_creation,
@@ -110,7 +110,7 @@ def _metadata_asked(message: Fields, version: int, client: Client) -> RequestPar
     names: tuple[str, ...] | None = None
     ids: tuple[bytes, ...] = ()
     if topics or (topics is not None and version > 0):
-        # Each once, as in Kafka, however often it is named.
+        # Each topic once, as in Kafka, even if it is named repeatedly.
         names = tuple(dict.fromkeys(topic["name"] for topic in topics if topic["name"]))
         found = (topic["topic_id"] for topic in topics if not topic["name"] and topic["topic_id"] != NO_TOPIC_ID)
         ids = tuple(dict.fromkeys(found))
@@ -142,7 +142,7 @@ def _metadata_answered(incoming: Incoming[Metadata], responses: Sequence[Metadat
 def _topic_row(topic: TopicMetadata, version: int, operations: int) -> Fields:
     return {
         "error_code": topic.error,
-        # A topic asked for by an unknown id: versions before this one have no None for its name.
+        # A topic requested by an unknown id: earlier versions cannot have None as its name.
         "name": topic.name or (None if version >= _NO_NAME_SINCE else ""),
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
@@ -161,7 +161,7 @@ def _topic_row(topic: TopicMetadata, version: int, operations: int) -> Fields:
 
 
 def address(host: str, port: int) -> str:
-    """Return HOST:PORT; an IPv6 address in brackets."""
+    """Return HOST:PORT, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -175,8 +175,8 @@ def _create_topics(request: CreateTopics, version: int) -> Fields:
     for topic in request.topics:
         if topic.partitions < 1 and version < _BROKER_DEFAULTS_SINCE:
             raise EncodingError(
-                f"topic {topic.name!r} with the broker's own number of partitions: "
-                f"version {_BROKER_DEFAULTS_SINCE} or later has that; say how many",
+                f"topic {topic.name!r} with the broker's default number of partitions: "
+                f"version {_BROKER_DEFAULTS_SINCE} or later supports that; give a number",
                 api="CreateTopicsRequest",
                 version=version,
                 field="topics.num_partitions",
@@ -213,7 +213,7 @@ def _create_topics_asked(message: Fields, version: int, client: Client) -> Reque
             specs.pop(name, None)
             refused[name] = (ErrorCode.INVALID_REQUEST, "the topic is named more than once")
             continue
-        # Where assignments are given, these are the partitions (and their nodes, which are ours to choose).
+        # Assignments determine the number of partitions; their nodes are ignored.
         count = len(topic["assignments"]) or topic["num_partitions"]
         config = {item["name"]: item["value"] for item in topic["configs"] if item["value"] is not None}
         replicas = -1 if topic["assignments"] else topic["replication_factor"]
@@ -243,7 +243,7 @@ def _create_topics_answered(
 
 
 def _made_row(topic: TopicMetadata, given: Mapping[str, str], *, is_trial: bool) -> Fields:
-    """Return what a topic is that was just made (KIP-525)."""
+    """Return the description of a created topic (KIP-525)."""
     return {
         "topic_id": NO_TOPIC_ID if is_trial else topic.topic_id,
         "num_partitions": len(topic.leaders),
@@ -319,7 +319,7 @@ _CLUSTER = derived(session.DESCRIBE_CLUSTER)
 def _cluster_answered(
     incoming: Incoming[DescribeCluster], responses: Sequence[DescribeClusterResponse], serving: Serving
 ) -> Fields:
-    # The broker knows neither its cluster's id nor under which address this client reaches it.
+    # Cluster id and advertised address come from the server, not from the broker's response.
     (request,), (response,) = incoming.requests, responses
     brokers = tuple(DescribedBroker(node_id, *address) for node_id, address in serving.addresses.items())
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS

@@ -1,1 +1,1 @@
-"""Tables of Kafka's APIs: their fields by version, as in its message definitions.  Used by ``apis`` alone."""
+"""Tables of Kafka's APIs: their fields by version, from its message definitions."""

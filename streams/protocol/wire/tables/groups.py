@@ -1,4 +1,4 @@
-"""What groups do: membership, committed offsets, administration."""
+"""Tables of group APIs: membership, committed offsets, administration."""
 
 from streams.protocol.admin_messages import (
     OffsetDelete,

@@ -1,4 +1,4 @@
-"""What operators' tools ask a cluster: where records lie, who leads, who writes, who may do what."""
+"""Tables of APIs for operators: log directories, reassignments, transactions, ACLs, quotas."""
 
 from streams.protocol.admin_messages import (
     ListConfigResources,
@@ -326,7 +326,7 @@ LIST_TRANSACTIONS = Api(
     served=(0, 1),
 )
 
-# --- who may do what, and how much of it ------------------------------------------------
+# --- access control and quotas ----------------------------------------------------------
 
 _FILTER = (
     Field("resource_type_filter", INT8),

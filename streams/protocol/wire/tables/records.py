@@ -1,4 +1,4 @@
-"""What moves records, and finds their places in the logs."""
+"""Tables of APIs for records and offsets: Produce, Fetch, ListOffsets and others."""
 
 from streams.protocol.admin_messages import (
     OffsetForLeaderEpoch,

@@ -1,4 +1,4 @@
-"""What opens a conversation: headers, versions, authentication, the cluster and its topics."""
+"""Tables of headers, ApiVersions, SASL, and cluster and topic metadata."""
 
 from streams.protocol.admin_messages import (
     ApiVersions,
@@ -42,7 +42,7 @@ REQUEST_HEADER = Message(
         Field("api_key", INT16),
         Field("api_version", INT16),
         Field("correlation_id", INT32),
-        # Its length stays the old one, so that a broker can read the header of a version that it does not know.
+        # Its length is never compact, so that a broker can read the header of an unknown version.
         Field("client_id", CLASSIC_STRING, since=1, nullable=1, default=None, is_ignorable=True),
     ),
 )

@@ -1,4 +1,4 @@
-"""What administers topics and settings."""
+"""Tables of APIs for administration of topics and settings."""
 
 from streams.protocol.admin_messages import (
     AlterConfigs,
