@@ -1,7 +1,7 @@
-"""Groups: who is there, who does what, and nobody does it twice.
+"""Group membership and the assignment of work to members.
 
-For work of any kind: ``LeaderElection``, ``TaskDistribution``, ``MemberNumber``, and the ``GroupClient`` on which they
-stand.  For consumers: the assignors.  Beneath, without I/O, both halves of Kafka's classic group protocol:
+For work of any kind: ``LeaderElection``, ``TaskDistribution``, ``MemberNumber``, and the ``GroupClient`` that they
+use.  For consumers: the assignors.  Below them, without I/O, both sides of Kafka's classic group protocol:
 ``Member`` and ``Coordinator``.
 """
 

@@ -1,6 +1,6 @@
-"""What administrators ask of groups: describe, create, delete, set offsets.
+"""Administration of groups in the coordinator: describe, create, delete, set offsets.
 
-Part of the coordinator, which sees to the members.  Imports protocol and core only.
+Members are handled by the coordinator.  Imports protocol and core only.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -23,12 +23,12 @@ from streams.protocol.messages import (
     Shift,
 )
 
-# So many resets of a group are remembered, to tell one that comes twice.
+# Number of resets kept per group to detect duplicates.
 _REMEMBERED_RESETS = 16
 
 
 def describe(group: Group | None) -> DescribeGroupResponse:
-    """Return what is known of a group; one that there is not is dead."""
+    """Return the description of a group; the state is ``Dead`` if it does not exist."""
     if group is None:
         return DescribeGroupResponse(ErrorCode.NONE)
     members = tuple(
@@ -61,25 +61,25 @@ def listed(groups: Groups, request: ListGroups) -> tuple[tuple[str, str, str], .
 
 
 def _passes(word: str, wanted: Sequence[str]) -> bool:
-    """Whether a filter lets a word through: one without words lets all."""
+    """Whether a filter accepts a word; an empty filter accepts all."""
     return not wanted or word.lower() in {item.lower() for item in wanted}
 
 
 def create(groups: Groups, request: CreateGroup) -> ErrorCode:
-    """Make a group before its first member comes."""
+    """Create a group before its first member joins."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     settings = GroupSettings(request.is_ephemeral, request.session_timeout_ms)
     group = groups.get(request.group_id)
     if group is not None:
-        # The same once more does no harm; anything else is another's group.
+        # Idempotent for the same settings; otherwise the group exists already.
         return ErrorCode.NONE if group.settings == settings else ErrorCode.DUPLICATE_RESOURCE
     groups.set_up(groups.made(request.group_id), settings)
     return ErrorCode.NONE
 
 
 def delete(groups: Groups, group_id: str) -> ErrorCode:
-    """Delete a group that has no members."""
+    """Delete a group without members."""
     group = groups.get(group_id)
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
@@ -92,7 +92,7 @@ def delete(groups: Groups, group_id: str) -> ErrorCode:
 def delete_offsets(
     groups: Groups, group_id: str, partitions: Sequence[TopicPartition]
 ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]:
-    """Drop committed offsets, but for topics that a member is subscribed to."""
+    """Delete committed offsets, except of topics that a member is subscribed to."""
     group = groups.get(group_id)
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND, {}
@@ -110,7 +110,7 @@ def delete_offsets(
 
 
 def reset_offsets(groups: Groups, group: Group, request: ResetOffsets, now_ms: int) -> ResetOffsetsResponse:
-    """Set committed offsets, and remember the answer."""
+    """Set committed offsets, and keep the response for duplicates of the request."""
     offsets: dict[TopicPartition, int] = {}
     for partition, target in request.targets.items():
         if isinstance(target, Shift):
@@ -129,7 +129,7 @@ def reset_offsets(groups: Groups, group: Group, request: ResetOffsets, now_ms: i
 
 
 def holders(group: Group, partitions: Set[TopicPartition]) -> list[GroupMember]:
-    """Return the members that have some of these partitions, or may have: whose bytes are not a consumer's."""
+    """Return the members that own some of these partitions, or may own them, as their metadata cannot be decoded."""
     is_known = group.protocol_type == CONSUMER_PROTOCOL_TYPE
     return [
         member

@@ -1,7 +1,7 @@
-"""How the leader of a group shares partitions out: Kafka's assignors, and two simple ones.
+"""Partition assignors, which run on a group's leader: Kafka's, and two simple ones.
 
-An assignor is asked by the leader only; ``subscription_user_data`` and ``on_assignment``
-are its word with itself on the other members.  Pure; imports core only.
+Only the leader calls ``assign``; ``subscription_user_data`` and ``on_assignment`` exchange data with
+the assignors of the other members.  Pure; imports core only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from streams.group.subscriptions import (
 
 
 class RebalanceProtocol(Enum):
-    """What a member does with its partitions before it joins: gives up all, or keeps all (KIP-429)."""
+    """The rebalance protocol (KIP-429): before joining, eager members give up all partitions, cooperative ones none."""
 
     EAGER = "eager"
     COOPERATIVE = "cooperative"
@@ -35,24 +35,24 @@ Members: TypeAlias = Mapping[str, Subscription]
 
 
 class Assignor(Protocol):
-    """Shares the partitions of a group's topics out among its members."""
+    """An assignor of the partitions of a group's topics to its members."""
 
     @property
     def name(self) -> str:
-        """The name under which a group agrees on it."""
+        """The protocol name by which a group selects the assignor."""
         ...
 
     @property
     def protocols(self) -> Sequence[RebalanceProtocol]:
-        """The rebalance protocols it can work under; a member takes the best that all its assignors know."""
+        """The supported rebalance protocols; a member uses the best that all its assignors support."""
         ...
 
     def subscription_user_data(self) -> bytes | None:
-        """Return what this member tells the assignor on the leader; asked at every join."""
+        """Return user data for the leader's assignor; called at every join."""
         ...
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Return everybody's assignment; runs on the leader.
+        """Return the assignment of every member; runs on the leader.
 
         ``partitions_per_topic`` has the existing topics that members subscribe to.  An
         assignment may hold partitions of other topics as well.
@@ -60,30 +60,30 @@ class Assignor(Protocol):
         ...
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Learn what this member has got; called before the member's listeners."""
+        """Receive this member's assignment; called before the member's listeners."""
         ...
 
 
 class _Stateless:
-    """What assignors without memory have in common."""
+    """The common base of assignors without state."""
 
     protocols: Sequence[RebalanceProtocol] = (RebalanceProtocol.EAGER,)
 
     def subscription_user_data(self) -> bytes | None:
-        """Nothing to say."""
+        """Return no user data."""
         return None
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Nothing to keep."""
+        """Do nothing."""
 
 
 def in_order(members: Members) -> list[str]:
-    """Return the member ids in an order that lasts: static members by instance id, then the others by id."""
+    """Return the member ids in a stable order: static members by instance id, then the others by id."""
     return sorted(members, key=lambda m: (members[m].group_instance_id is None, members[m].group_instance_id or m, m))
 
 
 def _subscribers(partitions_per_topic: Mapping[str, int], members: Members) -> list[tuple[str, int, list[str]]]:
-    """Return (topic, partition count, subscribed members in order) for each topic that somebody wants."""
+    """Return (topic, partition count, subscribed members in order) for each subscribed topic."""
     order = in_order(members)
     wanted = {member: set(members[member].topics) for member in order}
     rows = [
@@ -98,12 +98,12 @@ def _result(members: Members, given: Mapping[str, Sequence[TopicPartition]]) -> 
 
 
 class RangeAssignor(_Stateless):
-    """Each topic in ranges: co-partitioned topics meet on the same member."""
+    """An assignor of ranges per topic, which assigns co-partitioned partitions to the same member."""
 
     name = "range"
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Give the first members of each topic one partition more where it does not divide."""
+        """Assign ranges per topic; the first members get the remainder."""
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
             each, extra = divmod(count, len(subscribers))
@@ -116,12 +116,12 @@ class RangeAssignor(_Stateless):
 
 
 class RoundRobinAssignor(_Stateless):
-    """All partitions of all topics in turn."""
+    """An assignor of all partitions of all topics in turn."""
 
     name = "roundrobin"
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Go round the members, past those who do not want the topic."""
+        """Assign in turn, skipping members that do not subscribe to the topic."""
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         turn = cycle(in_order(members))
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
@@ -133,9 +133,9 @@ class RoundRobinAssignor(_Stateless):
 
 
 class StickyAssignor(_Stateless):
-    """As even as possible, and everybody keeps what it can (KIP-54); members give all up before they join.
+    """An even assignor that moves as few partitions as possible (KIP-54); eager.
 
-    So each remembers what it had, and says it to the leader; one object serves one consumer.
+    Each member keeps its last assignment and sends it to the leader, so an object serves one consumer.
     """
 
     name = "sticky"
@@ -144,23 +144,23 @@ class StickyAssignor(_Stateless):
         self._memory: bytes | None = None
 
     def subscription_user_data(self) -> bytes | None:
-        """Say what this member had last, and in which round."""
+        """Return the last assignment of this member and its generation."""
         return self._memory
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Move no partition that balance does not ask for."""
+        """Assign evenly, moving no partition unless balance requires it."""
         known = {member: _remembered(subscription) for member, subscription in members.items()}
         given = assign_sticky(partitions_per_topic, known, in_order(members))
         number = 1 + max((subscription.generation for subscription in known.values()), default=0)
         return {member: Assignment(tuple(mine), encode_round(number)) for member, mine in given.items()}
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Remember it."""
+        """Store the assignment."""
         self._memory = encode_owned(assignment.partitions, decode_round(assignment.user_data))
 
 
 def _remembered(subscription: Subscription) -> Subscription:
-    """Return a subscription with what its member had before it gave it up."""
+    """Return a subscription with the member's last assignment."""
     if subscription.owned or subscription.user_data is None:
         return subscription
     owned, number = decode_owned(subscription.user_data)
@@ -168,24 +168,24 @@ def _remembered(subscription: Subscription) -> Subscription:
 
 
 class CooperativeStickyAssignor(_Stateless):
-    """As sticky, for members that go on working: what changes hands is free for one generation (KIP-429)."""
+    """A sticky assignor for cooperative rebalancing: moving partitions are unassigned for one generation (KIP-429)."""
 
     name = "cooperative-sticky"
     protocols: Sequence[RebalanceProtocol] = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Withhold what another member still owns: it revokes it, rejoins, and then it is given."""
+        """Assign, withholding partitions that another member still owns until it has revoked them and rejoined."""
         given = assign_sticky(partitions_per_topic, members, in_order(members))
         return _result(members, withhold_owned(given, members))
 
 
 class EqualCountAssignor(_Stateless):
-    """All partitions in one row, cut into pieces of equal count (by one at most)."""
+    """An assignor that cuts the list of all partitions into pieces whose sizes differ by at most one."""
 
     name = "equal"
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Cut one row per set of topics with the same subscribers; who has least gets the longer pieces."""
+        """Cut one list per set of topics with the same subscribers; members with the fewest get the longer pieces."""
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         rows: dict[tuple[str, ...], list[TopicPartition]] = {}
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
@@ -201,12 +201,12 @@ class EqualCountAssignor(_Stateless):
 
 
 class ModuloAssignor(_Stateless):
-    """Partition number modulo member count is the member's number: co-partitioned topics meet."""
+    """An assignor by partition number modulo member count, which keeps co-partitioned partitions together."""
 
     name = "modulo"
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Number the subscribers of each topic in their order."""
+        """Assign by the index of each topic's subscribers."""
         given: dict[str, list[TopicPartition]] = {member: [] for member in members}
         for topic, count, subscribers in _subscribers(partitions_per_topic, members):
             for number in range(count):

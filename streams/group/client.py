@@ -1,7 +1,7 @@
-"""A member of a group of any kind: the coordinator as a tool for other work than reading topics.
+"""A member of a group of any protocol type, for work other than reading topics.
 
 Runs the member machine over a connection, in ``poll`` or in a thread of its own, and calls a
-listener.  Members give up what they have before each round, so that nothing has two owners.
+listener.  Members give up their assignment before each rebalance, so that nothing has two owners.
 Imports protocol and core only.
 """
 
@@ -23,7 +23,7 @@ from streams.group.member import Failed, Member, MemberConfig, MemberState, Perf
 from streams.protocol.messages import JoinGroup, LeaveGroup, Request, Response, SyncGroup
 from streams.protocol.transport import Cluster
 
-#: Protocol type of groups that share work and no topics.
+#: Protocol type of groups without topics.
 WORK_PROTOCOL_TYPE: Final = "work"
 
 # Under a virtual clock waiting takes no time: so many fruitless polls in a row mean that nothing will come.
@@ -31,28 +31,28 @@ _FRUITLESS_LIMIT: Final = 100
 
 
 class GroupListener:
-    """What a group is for.  Override what is needed; everything is called inside ``poll``."""
+    """The listener and assignor of a group.  Override the methods needed; all are called inside ``poll``."""
 
     def metadata(self) -> bytes:
-        """Return what this member tells the one that assigns; asked at every join."""
+        """Return this member's metadata for the leader; called at every join."""
         return b""
 
     def assign(self, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Share out: from each member's metadata to each one's assignment; called on the leader only."""
+        """Return each member's assignment from the members' metadata; called on the leader only."""
         return {}
 
     def on_assigned(self, assignment: bytes) -> None:
-        """This is ours from now on."""
+        """Handle a new assignment."""
 
     def on_revoked(self) -> None:
-        """What was assigned is ours until this returns: finish it, or put it down."""
+        """Handle a revocation: the assignment is owned until this returns, so finish or stop the work."""
 
     def on_lost(self) -> None:
-        """What was assigned may be somebody else's already."""
+        """Handle a lost assignment, which another member may own already."""
         self.on_revoked()
 
     def is_rejoin_needed(self) -> bool:
-        """Whether to share out anew, since ``metadata`` or what is shared has changed; asked at every poll."""
+        """Whether to rejoin, because ``metadata`` or the work has changed; called at every poll."""
         return False
 
 
@@ -75,7 +75,7 @@ class _Lost:
 
 
 class _Policy:
-    """Membership of somebody who gives all up before each round."""
+    """The policy of eager membership."""
 
     def __init__(self, protocol_type: str, protocol_name: str, listener: GroupListener) -> None:
         self.protocol_type = protocol_type
@@ -117,14 +117,14 @@ def _member_config(group_id: str, settings: GroupClientSettings) -> MemberConfig
 
 
 class GroupClient:
-    """One member of a group; call ``poll`` often enough, or let ``start`` do it in a thread.
+    """A member of a group; call ``poll`` regularly, or ``start`` to poll in a thread.
 
     All members of a group have the same ``protocol_type`` and ``protocol_name``.  Times are milliseconds.
-    A member that sends no heartbeat for ``session_timeout_ms`` loses its place; in a rebalance members have
-    ``rebalance_timeout_ms`` to give up what they hold.  ``options`` are ``GroupClientSettings`` by name.
+    A member without heartbeats for ``session_timeout_ms`` is removed from the group; in a rebalance members have
+    ``rebalance_timeout_ms`` to give up their assignment.  ``options`` are ``GroupClientSettings`` by name.
 
     Raises:
-        ConfigError: there is no broker, or a setting does not fit.
+        ConfigError: ``broker`` is missing, or a setting is invalid.
     """
 
     def __init__(
@@ -155,37 +155,37 @@ class GroupClient:
         self._stop: Signal | None = None
         self._is_closed = False
 
-    # --- what is known ----------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------
 
     @property
     def member_id(self) -> str:
-        """The coordinator's name for this member, "" before it has one."""
+        """The member id from the coordinator, "" before it is assigned."""
         return self._member.member_id
 
     @property
     def generation_id(self) -> int:
-        """The number of the round, -1 while it is in none."""
+        """The generation, -1 outside of one."""
         return self._member.generation_id
 
     @property
     def has_assignment(self) -> bool:
-        """Whether what was assigned is surely this member's now.
+        """Whether this member certainly owns its assignment now.
 
-        It is not any more when the coordinator has not answered for a whole session, whatever the reason: then
-        somebody else may have it, although nobody could tell this member so.
+        False after a session timeout without a response from the coordinator: another member may then own the
+        assignment.
         """
         is_alive = self._clock.monotonic_ms() < self._member.alive_until_ms
         return self._has_assignment and is_alive
 
-    # --- at work ----------------------------------------------------------------------
+    # --- operation --------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 0) -> None:
-        """Do what membership asks for, for so long; the listener is called in here.
+        """Perform membership actions for up to the timeout, and call the listener.
 
         Raises:
             MemberFencedError: another process has this ``group_instance_id``.
             BrokerError: the group cannot be joined.
-            ClientClosedError: it is closed, or polled by a thread of its own.
+            ClientClosedError: the client is closed, or ``start`` was called.
         """
         self._check_open()
         if self._worker is not None and not self._worker.is_current:
@@ -204,24 +204,24 @@ class GroupClient:
             self._receive(self._wait_ms(deadline_ms - now, now))
 
     def start(self) -> None:
-        """Poll in a thread from now on; what goes wrong there is raised by ``check`` and ``close``."""
+        """Poll in a thread from now on; ``check`` and ``close`` raise its errors."""
         self._check_open()
         if self._worker is None:
             self._stop = self._threads.signal()
             self._worker = self._threads.start(f"{self._config.client_id}-group", self._run)
 
     def check(self) -> None:
-        """Raise what has ended the thread, if anything has."""
+        """Raise the error that has ended the thread, if any."""
         if self._error is not None:
             raise self._error
 
     def rejoin(self) -> None:
-        """Have everything shared out anew."""
+        """Trigger a rebalance."""
         self._member.request_rejoin("asked for by the application")
         self._connection.wakeup()
 
     def close(self, timeout_ms: int = 10_000) -> None:
-        """Put down what was assigned and leave the group, unless static; harmless when repeated."""
+        """Give up the assignment and leave the group unless static; idempotent."""
         if self._is_closed:
             return
         if self._worker is not None and self._stop is not None:
@@ -236,7 +236,7 @@ class GroupClient:
                 action = self._actions.popleft()
                 self._perform(action)
                 if isinstance(action, Send) and isinstance(action.request, LeaveGroup):
-                    # Unheard, it would cost the others a session timeout.
+                    # If it is lost, the other members wait for the session timeout.
                     self._receive(min(timeout_ms, self._config.session_timeout_ms))
         finally:
             self._connection.close()
@@ -261,7 +261,7 @@ class GroupClient:
         except ThreadKilled:
             raise
         except BaseException as error:  # noqa: BLE001
-            # Whoever owns this member gets it from check() or close().
+            # check() or close() raises it.
             self._error = error
 
     def _act(self) -> bool:
@@ -284,7 +284,7 @@ class GroupClient:
                 self._has_assignment = True
                 self._listener.on_assigned(assignment)
             case _Revoked():
-                # Whoever asks in between hears that it is going.
+                # A call in between finds it closing.
                 self._has_assignment = False
                 self._listener.on_revoked()
             case _Lost():
@@ -299,7 +299,7 @@ class GroupClient:
             assignments = self._listener.assign(members)
             unknown = sorted(set(assignments) - set(members))
             if unknown:
-                raise ConfigError(f"group {self._config.group_id!r}: assign() named {unknown}, who are no members")
+                raise ConfigError(f"group {self._config.group_id!r}: assign() named {unknown}, which are not members")
             is_done = True
         finally:
             if not is_done:
@@ -315,7 +315,7 @@ class GroupClient:
         try:
             number = self._connection.send(node_id, request)
         except Exception as error:  # noqa: BLE001
-            # Whatever the way to the broker fails with: the machine looks for the coordinator anew.
+            # On any failure of the transport the machine looks up the coordinator again.
             self._member.on_response(request, error, now)
             return
         self._pending[number] = (request, now + waits_ms)
@@ -324,7 +324,7 @@ class GroupClient:
         arrived = self._connection.poll(timeout_ms)
         now = self._clock.monotonic_ms()
         expired: list[tuple[int, Response | Exception]] = [
-            (number, BrokerError("no answer in time")) for number, (_, until) in self._pending.items() if until <= now
+            (number, BrokerError("no response in time")) for number, (_, until) in self._pending.items() if until <= now
         ]
         for number, response in [*arrived, *expired]:
             request, _ = self._pending.pop(number, (None, 0))

@@ -1,7 +1,7 @@
-"""What a consumer's membership does about partitions: eager and cooperative rebalancing.
+"""The membership policy of consumers: eager and cooperative rebalancing.
 
-Eager members give everything up before they join; cooperative ones keep it, give up what
-the new assignment takes from them, and join once more so that it can be given on (KIP-429).
+Eager members give up all partitions before they join; cooperative ones keep them, revoke those
+that the new assignment moves, and rejoin so that these can be assigned (KIP-429).
 Pure; imports core only.
 """
 
@@ -26,7 +26,7 @@ from streams.protocol.messages import JoinGroupMember
 
 @frozen
 class Revoke:
-    """Give these partitions up, in order: still ours until this is done."""
+    """Revoke these partitions, in order; they are owned until this is done."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -41,13 +41,13 @@ class Assign:
 
 @frozen
 class Lose:
-    """These partitions are ours no longer; others may have them already."""
+    """These partitions are lost; other members may own them already."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 class ConsumerMembership:
-    """Subscription and assignment of one consumer, as its membership sees them."""
+    """The subscription and assignment of one consumer."""
 
     protocol_type = CONSUMER_PROTOCOL_TYPE
 
@@ -73,10 +73,10 @@ class ConsumerMembership:
     # --- the policy of a Member -------------------------------------------------------
 
     def prepare_join(self) -> list[object]:
-        """Give up all (eager), or what is no longer subscribed to (cooperative)."""
+        """Revoke all partitions (eager), or those no longer subscribed to (cooperative)."""
         if self.rebalance_protocol is RebalanceProtocol.EAGER:
             return self.leaving()
-        # An assignor may give partitions of topics that were never subscribed to: these stay.
+        # Keep partitions of topics that were never subscribed to: an assignor may assign them.
         dropped = self._joined_topics.difference(self.topics)
         revoked = tuple(partition for partition in self.owned if partition.topic in dropped)
         self.owned = tuple(partition for partition in self.owned if partition.topic not in dropped)
@@ -96,7 +96,7 @@ class ConsumerMembership:
         )
 
     def assigned(self, protocol_name: str, generation_id: int, assignment: bytes) -> tuple[list[object], bool]:
-        """Take an assignment; a cooperative member that had to give up something rejoins."""
+        """Apply an assignment; a cooperative member that has to revoke partitions rejoins."""
         given = decode_assignment(assignment)
         self._assignors[protocol_name].on_assignment(given)
         before, now = set(self.owned), set(given.partitions)
@@ -109,26 +109,26 @@ class ConsumerMembership:
         return events, bool(revoked) and self.rebalance_protocol is RebalanceProtocol.COOPERATIVE
 
     def lost(self) -> list[object]:
-        """Everything is gone."""
+        """Drop all partitions as lost."""
         owned, self.owned = self.owned, ()
         self._owned_generation = -1
         return [Lose(owned)] if owned else []
 
     def leaving(self) -> list[object]:
-        """Give everything up."""
+        """Revoke all partitions."""
         owned, self.owned = self.owned, ()
         return [Revoke(owned)] if owned else []
 
-    # --- the leader's work ------------------------------------------------------------
+    # --- leader -----------------------------------------------------------------------
 
     def wanted_topics(self, members: Sequence[JoinGroupMember]) -> set[str]:
-        """Return the topics that anybody in the group subscribes to."""
+        """Return the topics that any member subscribes to."""
         return {topic for member in members for topic in decode_subscription(member.metadata).topics}
 
     def assign(
         self, protocol_name: str, members: Sequence[JoinGroupMember], partitions_per_topic: Mapping[str, int]
     ) -> dict[str, bytes]:
-        """Run the chosen assignor; returns the bytes for each member."""
+        """Run the selected assignor; return the encoded assignment of each member."""
         subscriptions = {
             member.member_id: decode_subscription(member.metadata, member.group_instance_id) for member in members
         }

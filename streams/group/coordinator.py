@@ -1,9 +1,8 @@
-"""The coordinator's half of membership: Kafka's classic group protocol as a machine.
+"""The coordinator side of Kafka's classic group protocol, as a state machine.
 
-Requests and the time go in, replies and records of the ``__consumer_offsets`` log come out;
-whoever drives it (a broker, a simulation) delivers the one and appends the other.  It knows
-nothing of what members mean by their metadata, so any protocol type is served.  Imports
-protocol and core only.
+Input is requests and the time, output is replies and records of the ``__consumer_offsets`` log; the
+driver (a broker or a simulation) delivers and appends them.  Member metadata is opaque, so any
+protocol type is supported.  Imports protocol and core only.
 """
 
 import uuid
@@ -47,7 +46,7 @@ __all__ = ["Coordinator", "CoordinatorConfig", "Effect", "Persist", "Reply", "un
 
 
 class Coordinator:
-    """All groups of one broker."""
+    """The coordinator of all groups of one broker."""
 
     def __init__(self, config: CoordinatorConfig, rng: Random) -> None:
         self._config = config
@@ -57,10 +56,10 @@ class Coordinator:
         self._timers: Timers[GroupTimer] = Timers()
         self._has_loaded_members = False
 
-    # --- what drives it ---------------------------------------------------------------
+    # --- driver interface -------------------------------------------------------------
 
     def handle(self, request: GroupRequest | TxnOffsetCommit, now_ms: int, token: object) -> list[Effect]:
-        """Take a request; its reply carries ``token`` (not None) and may come in the effects of a later call."""
+        """Handle a request; its reply has ``token`` (not None) and may be among the effects of a later call."""
         self._start_loaded_sessions(now_ms)
         match request:
             case Heartbeat():
@@ -90,13 +89,13 @@ class Coordinator:
         return self._take_effects()
 
     def next_deadline_ms(self) -> int | None:
-        """Return when ``tick`` is due next, None when nothing waits for the time."""
+        """Return when ``tick`` is due next, None without a timer."""
         if self._has_loaded_members:
             return 0
         return self._timers.next_ms()
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Let everything happen that is due by now: expired sessions, ended join and sync phases."""
+        """Process due timers: expired sessions, ended join and sync phases."""
         self._start_loaded_sessions(now_ms)
         while (timer := self._timers.pop_due(now_ms)) is not None:
             group = self._groups.get(timer.group_id)
@@ -119,25 +118,25 @@ class Coordinator:
         return self._take_effects()
 
     def load(self, blocks: Iterable[Block]) -> None:
-        """Rebuild groups from the ``__consumer_offsets`` log, in its order; sessions begin anew at the next call."""
+        """Rebuild groups from the ``__consumer_offsets`` log, in order; sessions restart at the next call."""
         self._groups.load(blocks)
         self._has_loaded_members = any(group.members for group in self._groups)
 
     def put_out(self, is_gone: Callable[[GroupMember], bool], now_ms: int) -> None:
-        """Put members out of all groups of which it is known that they have ended; the others share what they had.
+        """Remove members that are known to have ended from all groups, and rebalance.
 
-        What comes of it is among the effects of the next call.
+        The effects are returned by the next call.
         """
         for group in list(self._groups):
             if gone := [member for member in group.members.values() if is_gone(member)]:
                 self._put_out(group, gone, now_ms)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """A producer's marker is in the log: the offsets of its transaction count from now on, or never."""
+        """Commit or drop the offsets of a producer's transaction after its marker is in the log."""
         self._groups.end_transaction(producer_id, is_commit=is_commit)
 
     def group(self, group_id: str) -> Group | None:
-        """Return a group as it is, None if there is none."""
+        """Return a group, None if it does not exist."""
         return self._groups.get(group_id)
 
     def forget_topics(self, topics: Iterable[str]) -> list[Effect]:
@@ -148,7 +147,7 @@ class Coordinator:
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode], list[Effect]]:
-        """Drop committed offsets where no member reads them (KIP-496); an error of the group, or one by partition."""
+        """Delete committed offsets that no member reads (KIP-496); return the group's error or one by partition."""
         error, errors = delete_offsets(self._groups, group_id, partitions)
         return error, errors, self._take_effects()
 
@@ -184,8 +183,8 @@ class Coordinator:
 
     def _join_new(self, group: Group, request: JoinGroup, now_ms: int, token: object) -> None:
         if request.takes_member_id and not request.member_id and request.group_instance_id is None:
-            # The id first: of joins that come twice, or are given up, only one is ever joined with (KIP-394).
-            # Unlike Kafka's, the join phase does not wait for these: they may be nobody.
+            # Assign the id first: of duplicate or abandoned joins only one ever joins with it (KIP-394).
+            # Unlike in Kafka, the join phase does not wait for these: their clients may be gone.
             member_id = self._new_member_id(request)
             group.pending[member_id] = None
             timer = GroupTimer(TimerKind.PENDING, group.group_id, member_id)
@@ -226,7 +225,7 @@ class Coordinator:
         must_assign = group.state is GroupState.STABLE and member.member_id == group.leader
         self._update(group, member, request)
         if is_settled and is_same and not must_assign:
-            # Its answer was lost, or it asks without need: what the group has agreed upon holds.
+            # Its response was lost, or it rejoined without need: return the current generation.
             self._reply(token, self._joined(group, member))
             self._touch(group, member, now_ms)
             return
@@ -234,9 +233,9 @@ class Coordinator:
         self._rebalance(group, now_ms)
 
     def _replace_static(self, group: Group, old: GroupMember, request: JoinGroup, now_ms: int, token: object) -> None:
-        """A static member is back under a new member id, with its old assignment (KIP-345)."""
+        """Replace a returning static member's id, keeping its assignment (KIP-345)."""
         old_leader = group.leader
-        # Who waits under the old member id learns that another process runs under this instance id now.
+        # Fence requests that wait under the old member id: another process has this instance id now.
         self._dismiss(group, old, ErrorCode.FENCED_INSTANCE_ID)
         member = self._made_member(group, request, self._new_member_id(request))
         member.assignment, member.has_synced = old.assignment, True
@@ -246,7 +245,7 @@ class Coordinator:
             group.leader = member.member_id
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             self._groups.persist(group, now_ms)
-            # It is told the old leader's id: it must not assign, for nobody else would take part.
+            # Return the old leader's id: it must not assign, because no other member takes part.
             self._reply(token, self._joined(group, member, leader=old_leader))
             self._touch(group, member, now_ms)
             return
@@ -262,14 +261,14 @@ class Coordinator:
             group.protocol_type = request.protocol_type
 
     def _wait_for_join(self, group: Group, member: GroupMember, token: object) -> None:
-        # A second join of the same member takes the place of the first, whose answer got lost.
+        # A second join of the same member supersedes the first, whose response was lost.
         if member.join_token is None:
             group.joined += 1
         member.join_token = token
         self._timers.cancel(GroupTimer(TimerKind.SESSION, group.group_id, member.member_id))
 
     def _rebalance(self, group: Group, now_ms: int) -> None:
-        """Begin the join phase unless it runs; end it when all are there."""
+        """Begin the join phase unless it is running; end it when all members have joined."""
         timer = GroupTimer(TimerKind.JOIN, group.group_id)
         if group.state is GroupState.EMPTY and self._config.initial_rebalance_delay_ms:
             group.become(GroupState.PREPARING_REBALANCE)
@@ -285,11 +284,11 @@ class Coordinator:
             self._complete_join(group, now_ms)
 
     def _is_delayed(self, group: Group) -> bool:
-        """Whether this is the first generation's join phase, which lasts its whole delay."""
+        """Whether this is the first generation's join phase, which always lasts its whole delay."""
         return bool(self._config.initial_rebalance_delay_ms) and not group.protocol_name and bool(group.members)
 
     def _complete_join(self, group: Group, now_ms: int) -> None:
-        """End the join phase: who is not there is out, static members until their session ends."""
+        """End the join phase: remove members that did not join, static ones only after their session."""
         self._timers.cancel(GroupTimer(TimerKind.JOIN, group.group_id))
         for member in [m for m in group.members.values() if m.join_token is None and not m.is_static]:
             self._timers.cancel(GroupTimer(TimerKind.SESSION, group.group_id, member.member_id))
@@ -298,7 +297,7 @@ class Coordinator:
             self._become_empty(group, now_ms)
             return
         if not group.joined:
-            # Only static members, none of them back: wait another round.
+            # Only static members, none of which has rejoined: extend the join phase.
             self._timers.set(GroupTimer(TimerKind.JOIN, group.group_id), now_ms + group.rebalance_timeout_ms)
             return
         if group.members[group.leader].join_token is None:
@@ -308,7 +307,7 @@ class Coordinator:
         group.protocol_name = group.select_protocol()
         for member in group.members.values():
             token, member.join_token = member.join_token, None
-            # A static member that is away has its session to come back in, and nothing to sync.
+            # An absent static member may return within its session, and does not sync.
             member.has_synced = token is None
             if token is not None:
                 self._reply(token, self._joined(group, member))
@@ -377,7 +376,7 @@ class Coordinator:
                 self._touch(group, member, now_ms)
 
     def _drop_syncs(self, group: Group, now_ms: int) -> None:
-        """The assignment will not come: who waits for it must join again."""
+        """Fail pending syncs, because the assignment will not come: these members must rejoin."""
         self._timers.cancel(GroupTimer(TimerKind.SYNC, group.group_id))
         for member in group.members.values():
             member.assignment = b""
@@ -387,7 +386,7 @@ class Coordinator:
                 self._touch(group, member, now_ms)
 
     def _expire_unsynced(self, group: Group, now_ms: int) -> None:
-        """The sync phase is over: who joined but never asked for its assignment is out."""
+        """End the sync phase: remove members that joined but did not sync."""
         if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return
         lost = [m for m in group.members.values() if not m.has_synced]
@@ -412,7 +411,7 @@ class Coordinator:
 
     @staticmethod
     def _validate(group: Group | None, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Return why this member may not speak for the group, or NONE."""
+        """Return the error of a member's id, instance id or generation, or NONE."""
         return ErrorCode.UNKNOWN_MEMBER_ID if group is None else group.validate(member_id, group_instance_id)
 
     # --- leaving ----------------------------------------------------------------------
@@ -433,13 +432,13 @@ class Coordinator:
         return ErrorCode.NONE
 
     def _remove_member(self, group: Group, member: GroupMember, now_ms: int) -> None:
-        """A member has left or is lost; the others share what it had."""
+        """Remove a member that has left or expired, and rebalance."""
         self._dismiss(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
         group.remove(member)
         self._rebalance_without(group, now_ms)
 
     def _rebalance_without(self, group: Group, now_ms: int) -> None:
-        """Members are gone: the others begin anew, or need wait for them no longer."""
+        """Rebalance after a removal, or stop waiting for the removed members."""
         if group.state is GroupState.PREPARING_REBALANCE:
             if group.joined == len(group.members) and not self._is_delayed(group):
                 self._complete_join(group, now_ms)
@@ -447,7 +446,7 @@ class Coordinator:
             self._rebalance(group, now_ms)
 
     def _dismiss(self, group: Group, member: GroupMember, error: ErrorCode) -> None:
-        """Tell a member that is to go, where it waits for an answer."""
+        """Reply to the pending requests of a member that is removed."""
         self._timers.cancel(GroupTimer(TimerKind.SESSION, group.group_id, member.member_id))
         if member.join_token is not None:
             self._reply(member.join_token, JoinGroupResponse(error, member_id=member.member_id))
@@ -487,12 +486,12 @@ class Coordinator:
         return dict.fromkeys(request.offsets, error)
 
     def _validate_commit(self, request: OffsetCommit | TxnOffsetCommit, now_ms: int) -> ErrorCode:
-        """Only who is in the group, in its generation, may commit; anybody for a group without members."""
+        """Return the error of a commit: only members of the current generation may commit, if there are any."""
         group = self._groups.get(request.group_id)
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         is_nobodys = request.generation_id < 0 and not request.member_id and not request.group_instance_id
-        # Only a group without members takes such a commit; a transaction is fenced by its producer.
+        # Only a group without members accepts such a commit; transactions are fenced by producer epoch.
         if is_nobodys and (group is None or not group.members or isinstance(request, TxnOffsetCommit)):
             return ErrorCode.NONE
         error = self._validate(group, request.member_id, request.group_instance_id)
@@ -501,7 +500,7 @@ class Coordinator:
         if request.generation_id != group.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
         self._touch(group, group.members[request.member_id], now_ms)
-        # Between join and sync nobody knows yet what is whose.
+        # Between join and sync ownership is undecided.
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING_REBALANCE else ErrorCode.NONE
 
     # --- administration ---------------------------------------------------------------
@@ -513,7 +512,7 @@ class Coordinator:
         return create(self._groups, request)
 
     def _reset_offsets(self, request: ResetOffsets, now_ms: int) -> ResetOffsetsResponse:
-        """Set offsets and put out who has the partitions, in one step: nobody's late commit comes after it."""
+        """Set offsets and remove the partitions' owners atomically, so that no late commit follows."""
         group = self._groups.get(request.group_id)
         if group is None:
             return ResetOffsetsResponse(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -525,7 +524,7 @@ class Coordinator:
         return response
 
     def _put_out(self, group: Group, gone: Sequence[GroupMember], now_ms: int) -> None:
-        """Put members out, who will be back; so long an ephemeral group waits."""
+        """Remove members that are expected to rejoin; an ephemeral group is kept meanwhile."""
         if group.is_ephemeral:
             back_by_ms = now_ms + max(group.session_timeout_ms(member) for member in gone)
             self._timers.set(GroupTimer(TimerKind.VANISH, group.group_id), back_by_ms)
@@ -534,10 +533,10 @@ class Coordinator:
             group.remove(member)
         self._rebalance_without(group, now_ms)
 
-    # --- small change -----------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------
 
     def _touch(self, group: Group, member: GroupMember, now_ms: int) -> None:
-        """The member is alive; while it waits for an answer of ours its session cannot end."""
+        """Restart a member's session; it does not expire while the member waits for a reply."""
         if member.join_token is None and member.sync_token is None:
             self._timers.set(
                 GroupTimer(TimerKind.SESSION, group.group_id, member.member_id),

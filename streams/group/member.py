@@ -1,8 +1,8 @@
-"""The member's half of membership: find the coordinator, join, sync, heartbeat, leave.
+"""The member side of Kafka's classic group protocol: find coordinator, join, sync, heartbeat, leave.
 
-A machine without I/O: whoever drives it asks ``poll`` what is to be done, does it in that
-order, brings the responses and asks again until there is nothing.  What is done about
-partitions on the way is the policy's business.  Imports protocol and core only.
+A state machine without I/O: the driver calls ``poll``, performs the returned actions in order,
+passes the responses back and repeats until there are none.  The policy handles partitions.
+Imports protocol and core only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,16 +29,16 @@ from streams.protocol.messages import (
     SyncGroupResponse,
 )
 
-#: Any broker will do.
+#: Node id that means any broker.
 ANY_NODE = -1
 
-#: Generation of a member that is in none.
+#: Generation of a member outside of any.
 NO_GENERATION = -1
 
 
 @frozen
 class MemberConfig:
-    """Who joins which group, and the times of its membership."""
+    """Ids and timeouts of a membership."""
 
     group_id: str
     client_id: str = ""
@@ -50,7 +50,7 @@ class MemberConfig:
 
 
 class MemberState(Enum):
-    """Where a member is in its membership."""
+    """The states of a membership."""
 
     UNJOINED = "unjoined"
     PREPARING = "preparing"
@@ -77,7 +77,7 @@ _ALWAYS_LEGAL = frozenset({MemberState.LEFT, MemberState.FAILED})
 
 @frozen
 class Send:
-    """Send a request to a node, and bring what comes of it to ``on_response``."""
+    """Send a request to a node, and pass the response or error to ``on_response``."""
 
     node_id: int
     request: Request
@@ -85,7 +85,7 @@ class Send:
 
 @frozen
 class PerformAssignment:
-    """This member leads: work out everybody's assignment and call ``complete_assignment``."""
+    """Compute the assignment as leader, and call ``complete_assignment``."""
 
     generation_id: int
     protocol_name: str
@@ -94,7 +94,7 @@ class PerformAssignment:
 
 @frozen
 class Failed:
-    """The membership cannot go on without the user."""
+    """The membership has failed in a way that needs the user."""
 
     error: BrokerError
 
@@ -103,9 +103,9 @@ Action: TypeAlias = Send | PerformAssignment | Failed | object
 
 
 class MembershipPolicy(Protocol):
-    """What membership is for: what is said on joining and done about what is given.
+    """The policy of a membership: its metadata, and the actions for its assignments.
 
-    Its events are handed to the driver in order, among the machine's own actions.
+    Its actions are returned to the driver in order with the machine's own.
     """
 
     @property
@@ -114,7 +114,7 @@ class MembershipPolicy(Protocol):
         ...
 
     def prepare_join(self) -> list[object]:
-        """Return what must be done before the member may join (again), such as giving up partitions."""
+        """Return the actions before a (re)join, for example revocations."""
         ...
 
     def metadata(self) -> Sequence[tuple[str, bytes]]:
@@ -122,32 +122,32 @@ class MembershipPolicy(Protocol):
         ...
 
     def assigned(self, protocol_name: str, generation_id: int, assignment: bytes) -> tuple[list[object], bool]:
-        """Take an assignment: return what is to be done, and whether to rejoin after it."""
+        """Apply an assignment: return the actions, and whether to rejoin after them."""
         ...
 
     def lost(self) -> list[object]:
-        """The coordinator has dropped this member: return what is to be done about what it had."""
+        """Return the actions after the coordinator has removed this member."""
         ...
 
     def leaving(self) -> list[object]:
-        """Return what is to be done before the member leaves."""
+        """Return the actions before the member leaves."""
         ...
 
 
-#: Answers to a heartbeat that prolong the session.
+#: Heartbeat responses that extend the session.
 _ALIVE = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
 
-#: So many heartbeats may wait for their answer at once.
+#: Maximum number of heartbeats in flight.
 _HEARTBEATS_UNDER_WAY = 8
 
-#: Errors after which another broker may coordinate the group.
+#: Errors after which to look up the coordinator again.
 _MOVED = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-#: Errors after which the same coordinator may do a little later; to look for it takes that long.
+#: Errors after which the same coordinator may be ready later; the look-up takes that long.
 _PASSING = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 
 
 class Member:
-    """Membership of one client in one group."""
+    """The membership of one client in one group."""
 
     def __init__(self, config: MemberConfig, policy: MembershipPolicy) -> None:
         self.config = config
@@ -166,33 +166,33 @@ class Member:
         self._next_heartbeat_ms = 0
         self._session_timeout_ms = config.session_timeout_ms
         self._awaited_since_ms = 0
-        #: Until then the coordinator surely counts this member in: what it last answered was asked a session before.
+        #: Time until which the session certainly lasts: send time of the last answered request plus session timeout.
         self.alive_until_ms = 0
         self._retry_at_ms = 0
         self._polled_ms: int | None = None
 
     @property
     def is_leader(self) -> bool:
-        """Whether this member assigns."""
+        """Whether this member is the leader."""
         return self.leader != "" and self.leader == self.member_id
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether the member is on its way into a generation."""
+        """Whether the member is joining a generation."""
         return self.state in (MemberState.JOINING, MemberState.ASSIGNING, MemberState.SYNCING)
 
     @property
     def heartbeat_interval_ms(self) -> int:
-        """How often it says that it is there; at least thrice in a session, which the group may have shortened."""
+        """Interval of heartbeats, at least three per session, which the group may have shortened."""
         return max(1, min(self.config.heartbeat_interval_ms, self._session_timeout_ms // 3))
 
-    # --- what drives it ---------------------------------------------------------------
+    # --- driver interface -------------------------------------------------------------
 
     def poll(self, now_ms: int, *, by_application: bool = True) -> list[Action]:
-        """Return what is to be done now, in order; everything returned before is done by now.
+        """Return the due actions, in order; all earlier ones must have been performed.
 
-        ``by_application`` says that the application has asked for records, which it must
-        within ``max_poll_interval_ms``.
+        ``by_application``: the application polls, which it must do at least every
+        ``max_poll_interval_ms``.
         """
         self._check_poll_interval(now_ms, by_application)
         todo, self._todo = self._todo, []
@@ -211,14 +211,14 @@ class Member:
         if self.state is MemberState.STABLE and now_ms >= self._next_heartbeat_ms:
             config = self.config
             heartbeat = Heartbeat(config.group_id, self.generation_id, self.member_id, config.group_instance_id)
-            # The next one does not wait for the answer: one that is lost must not cost the session.
+            # The next one does not wait for the response: a lost heartbeat must not end the session.
             self._heartbeats = [*self._heartbeats[1 - _HEARTBEATS_UNDER_WAY :], (heartbeat, now_ms)]
             self._next_heartbeat_ms = now_ms + self.heartbeat_interval_ms
             return [Send(self.coordinator, heartbeat)]
         return []
 
     def next_deadline_ms(self) -> int | None:
-        """Return when ``poll`` may have something to do without a response having come."""
+        """Return when ``poll`` is due next without a response."""
         if self.state in (MemberState.LEFT, MemberState.FAILED):
             return None
         if self.coordinator is None:
@@ -230,9 +230,9 @@ class Member:
         return None
 
     def on_response(self, request: Request, response: Response | Exception, now_ms: int) -> None:
-        """Take what has come of a request; what is no longer waited for is dropped."""
+        """Handle a response or error; ignore those of outdated requests."""
         if self.state in (MemberState.LEFT, MemberState.FAILED):
-            return  # An answer that was on its way when the member left.
+            return  # A response that was in flight when the member left.
         if request is self._finding:
             self._finding = None
             if isinstance(response, FindCoordinatorResponse) and not response.error:
@@ -254,21 +254,21 @@ class Member:
                 self._coordinator_lost(now_ms)
 
     def complete_assignment(self, generation_id: int, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """Bring what ``PerformAssignment`` asked for; late results of an earlier generation are dropped."""
+        """Complete ``PerformAssignment``; ignore results for an earlier generation."""
         if self.state is MemberState.ASSIGNING and generation_id == self.generation_id:
             self._sync(assignments, now_ms)
 
     def fail_assignment(self, now_ms: int) -> None:
-        """The assignment could not be worked out: join again after the backoff."""
+        """Rejoin after the backoff, because the assignment failed."""
         if self.state is MemberState.ASSIGNING:
             self._retry(now_ms)
 
     def request_rejoin(self, reason: str) -> None:
-        """Join again at the next ``poll``: subscription or partitions have changed."""
+        """Rejoin at the next ``poll``, because subscription or partitions have changed."""
         self._rejoin_reason = reason
 
     def leave(self) -> list[Action]:
-        """Return what is to be done to leave for good; a static member just goes, to come back in time."""
+        """Return the actions to leave; a static member sends no request, so that it can return within its session."""
         events: list[Action] = [*self._todo, *self._policy.leaving()]
         self._todo = []
         if (request := self._leave_request()) is not None:
@@ -277,7 +277,7 @@ class Member:
         return events
 
     def on_commit_error(self, error: ErrorCode) -> None:
-        """A commit in the current generation was refused: the membership is no longer what it was."""
+        """Update the membership after a refused commit in the current generation."""
         if error in _MOVED:
             self.coordinator = None
         elif error is ErrorCode.FENCED_INSTANCE_ID:
@@ -288,7 +288,7 @@ class Member:
     # --- inside -----------------------------------------------------------------------
 
     def _check_poll_interval(self, now_ms: int, by_application: bool) -> None:
-        """Leave where the application has stalled: others shall have its partitions (KIP-62)."""
+        """Leave if the application has stalled, so that others get its partitions (KIP-62)."""
         polled = self._polled_ms
         if by_application or polled is None:
             self._polled_ms = now_ms
@@ -305,7 +305,7 @@ class Member:
         return Send(self.coordinator, LeaveGroup(config.group_id, self.member_id))
 
     def find_coordinator(self, now_ms: int) -> list[Action]:
-        """Return the request that looks for the coordinator, where it is unknown: all a mere committer needs."""
+        """Return the look-up request of an unknown coordinator, which commits without membership also need."""
         if self.coordinator is not None or self._finding is not None or now_ms < self._retry_at_ms:
             return []
         self._finding = FindCoordinator(self.config.group_id)
@@ -352,7 +352,7 @@ class Member:
     def _sync(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
         config = self.config
         if self.coordinator is None:
-            # It was lost while the leader worked: what it had joined is stale by the time it is found.
+            # The coordinator was lost during the assignment: the generation will be outdated when it is found.
             self._become(MemberState.UNJOINED)
             return
         request = SyncGroup(
@@ -370,7 +370,7 @@ class Member:
         self._todo.append(Send(self.coordinator, request))
 
     def _await(self, request: Request, now_ms: int) -> None:
-        """Wait for the response, which may take as long as the slowest member of the group."""
+        """Await the response, which may wait for the slowest member of the group."""
         self._awaited = request
         self._awaited_since_ms = now_ms
 
@@ -398,7 +398,7 @@ class Member:
             self._on_error(response.error, "sending a heartbeat", now_ms)
 
     def _on_error(self, error: ErrorCode, doing: str, now_ms: int) -> None:
-        """What follows from an error code is the same wherever it comes from."""
+        """Handle an error code of any response."""
         if error in _MOVED or error in _PASSING:
             self._coordinator_lost(now_ms)
         elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
@@ -442,7 +442,7 @@ class Member:
         self._become(MemberState.UNJOINED)
 
     def _reset(self, *, keep_member_id: bool) -> None:
-        """The group goes on without this member: what it had may belong to others already."""
+        """Restart after the removal from the group: others may own the partitions already."""
         self._todo += self._policy.lost()
         self._forget_generation()
         if not keep_member_id:

@@ -16,34 +16,34 @@ OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
 _VALUE_VERSION = 3
 
-# Ours, far from Kafka's: its tools pass over keys whose version they do not know.
+# An extension, far from Kafka's versions: its tools skip keys of unknown versions.
 SETTINGS_KEY_VERSION = 1_000
 _SETTINGS_VALUE_VERSION = 0
 
-#: A group, and what is said of it: the offset of a partition, its members, or its settings.
+#: A group with the subject of the record: the offset of a partition, the members, or the settings.
 LogKey: TypeAlias = tuple[str, TopicPartition | Literal["group", "settings"]]
 
 
 def offset_key(group_id: str, partition: TopicPartition) -> bytes:
-    """Return the key under which a group's offset of a partition is kept."""
+    """Return the key of a group's offset of a partition."""
     return (
         Writer().int16(OFFSET_KEY_VERSION).string(group_id).string(partition.topic).int32(partition.partition).finish()
     )
 
 
 def offset_value(committed: OffsetAndMetadata, now_ms: int) -> bytes:
-    """Return a committed offset as bytes."""
+    """Return the bytes of a committed offset."""
     writer = Writer().int16(_VALUE_VERSION).int64(committed.offset).int32(committed.leader_epoch)
     return writer.string(committed.metadata).int64(now_ms).finish()
 
 
 def settings_key(group_id: str) -> bytes:
-    """Return the key under which the settings of a group that was created on purpose are kept."""
+    """Return the key of the settings of an explicitly created group."""
     return Writer().int16(SETTINGS_KEY_VERSION).string(group_id).finish()
 
 
 def settings_value(settings: GroupSettings) -> bytes:
-    """Return settings as bytes; a session timeout of -1 stands for none."""
+    """Return the bytes of settings; a session timeout of -1 means none."""
     timeout_ms = -1 if settings.session_timeout_ms is None else settings.session_timeout_ms
     return Writer().int16(_SETTINGS_VALUE_VERSION).int8(settings.is_ephemeral).int32(timeout_ms).finish()
 
@@ -59,12 +59,12 @@ def read_settings(data: bytes) -> GroupSettings:
 
 
 def group_key(group_id: str) -> bytes:
-    """Return the key under which a group's metadata is kept."""
+    """Return the key of a group's metadata."""
     return Writer().int16(GROUP_KEY_VERSION).string(group_id).finish()
 
 
 def group_value(group: Group, now_ms: int) -> bytes:
-    """Return generation, protocol, leader and members with their assignments as bytes."""
+    """Return the bytes of generation, protocol, leader and members with their assignments."""
     writer = Writer().int16(_VALUE_VERSION).string(group.protocol_type).int32(group.generation_id)
     writer.nullable_string(group.protocol_name or None).nullable_string(group.leader or None).int64(now_ms)
     writer.int32(len(group.members))
@@ -77,7 +77,7 @@ def group_value(group: Group, now_ms: int) -> bytes:
 
 
 def read_key(data: bytes) -> LogKey | None:
-    """Return what a key stands for; None for kinds this version does not know."""
+    """Return the subject of a key, None for unknown versions."""
     reader = Reader(data)
     version = reader.int16()
     if version in (0, OFFSET_KEY_VERSION):
@@ -99,7 +99,7 @@ def read_offset(data: bytes) -> OffsetAndMetadata:
 
 
 def read_group(group_id: str, data: bytes) -> Group:
-    """Return a group from its bytes (v3 as written here); its state is the caller's business."""
+    """Return a group from its bytes (v3 as written here); the caller sets its state."""
     reader = Reader(data)
     version = reader.int16()
     if version != _VALUE_VERSION:

@@ -1,6 +1,6 @@
-"""Offsets that open transactions are to commit: they count from the commit marker on (KIP-447).
+"""Offsets in open transactions, which take effect with the commit marker (KIP-447).
 
-Part of the coordinator's state; like all of it rebuilt from the ``__consumer_offsets`` log.  Pure.
+Part of the coordinator's state, which is rebuilt from the ``__consumer_offsets`` log.  Pure.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -13,16 +13,16 @@ from streams.protocol.messages import OffsetAndMetadata
 
 @define(eq=False)
 class PendingOffsets:
-    """By producer and group, in the order of the commits."""
+    """Pending offsets by producer and group, in the order of the commits."""
 
     _open: dict[int, dict[str, dict[TopicPartition, OffsetAndMetadata]]] = field(factory=dict)
 
     def add(self, producer_id: int, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Hold offsets until the producer's transaction ends."""
+        """Add offsets until the producer's transaction ends."""
         self._open.setdefault(producer_id, {}).setdefault(group_id, {}).update(offsets)
 
     def end(self, producer_id: int) -> Iterator[tuple[str, Mapping[TopicPartition, OffsetAndMetadata]]]:
-        """Let go of what a producer's transaction held, group by group."""
+        """Remove and return the offsets of a producer's transaction by group."""
         yield from self._open.pop(producer_id, {}).items()
 
     def is_unstable(self, group_id: str, partitions: Collection[TopicPartition] | None) -> bool:
@@ -34,7 +34,7 @@ class PendingOffsets:
         return False
 
     def supersede(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
-        """A later commit of these is in the log: that of the transaction comes before it, even if it ends later."""
+        """Drop offsets with a later commit in the log, which wins even if the transaction ends after it."""
         for groups in self._open.values():
             held = groups.get(group_id)
             if held:
@@ -42,12 +42,12 @@ class PendingOffsets:
                     held.pop(partition, None)
 
     def forget_group(self, group_id: str) -> None:
-        """Drop what is held for a group that is deleted."""
+        """Drop the offsets of a deleted group."""
         for groups in self._open.values():
             groups.pop(group_id, None)
 
     def forget_topics(self, topics: Collection[str]) -> None:
-        """Drop what is held for topics that are deleted."""
+        """Drop the offsets of deleted topics."""
         for groups in self._open.values():
             for held in groups.values():
                 for partition in [partition for partition in held if partition.topic in topics]:

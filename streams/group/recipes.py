@@ -1,4 +1,4 @@
-"""Work for a group: one of many that leads, tasks shared out, and a number each.
+"""Group recipes: leader election, task distribution, and member numbers.
 
 Each is a ``GroupClient``: a context manager to be polled, or started in a thread of its own.
 """
@@ -17,18 +17,18 @@ from streams.protocol.transport import Cluster
 
 
 class MemberSettings(GroupClientOptions, total=False):
-    """Arguments and settings that every member of a group takes, see ``GroupClient``."""
+    """Arguments and settings of every group member, see ``GroupClient``."""
 
     clock: Clock | None
     threads: Threads | None
 
 
 def _nothing() -> None:
-    """Nothing to do."""
+    """Do nothing."""
 
 
 def _no_tasks(tasks: Sequence[str]) -> None:
-    """Nothing to do."""
+    """Do nothing."""
 
 
 def _refuse_unawaited(group_id: str, **functions: Callable[..., None]) -> None:
@@ -67,11 +67,11 @@ class _Election(GroupListener):
 
 
 class LeaderElection(GroupClient):
-    """One member of the group leads, for as long as it is there; then another does.
+    """A leader election: one member leads until it leaves or fails, then another does.
 
-    ``on_elected`` and ``on_deposed`` are called inside ``poll``; who leads stays so when others come and go, with
-    a short break while the group settles.  Before each step that only one may do, ask ``is_leader``: it turns
-    False by itself when the coordinator has not been heard of for a session.
+    ``on_elected`` and ``on_deposed`` are called inside ``poll``; the leader stays the same when others join or leave,
+    with a short interruption by the rebalance.  Check ``is_leader`` before each exclusive step: it becomes
+    False after a session timeout without a response from the coordinator.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class LeaderElection(GroupClient):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this member, and surely no other one, leads now."""
+        """Whether this member is certainly the only leader now."""
         return self._election.is_elected and self.has_assignment
 
 
@@ -140,12 +140,12 @@ class _Distribution(GroupListener):
 
 
 def share_sticky(tasks: Sequence[str], held: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return evenly many tasks for each member, of which it keeps as many as it may; members in their order."""
+    """Return an even distribution in member order, in which each member keeps as many tasks as possible."""
     wanted = set(tasks)
     taken: set[str] = set()
     kept: dict[str, list[str]] = {}
     each, extra = divmod(len(tasks), len(held))
-    # Who has most is most entitled to one of the longer lists.
+    # Members with the most tasks get the longer lists.
     for member in sorted(held, key=lambda member: -len(held[member])):
         mine = [task for task in held[member] if task in wanted and task not in taken]
         mine = mine[: each + (extra > 0 and len(mine) > each)]
@@ -164,12 +164,12 @@ def share_sticky(tasks: Sequence[str], held: Mapping[str, Sequence[str]]) -> dic
 
 
 class TaskDistribution(GroupClient):
-    """A list of tasks, shared out among as many members as there are.
+    """A distribution of a list of tasks among the members of a group.
 
-    With "round_robin" the tasks go round, so that neighbours in the list go to different members; with "sticky"
-    everybody keeps what it can when members come and go.  Tasks are the union of what all members name, most often
-    all the same.  ``on_assigned`` and ``on_revoked`` are called inside ``poll`` with all tasks of this member: it
-    gives all up before each round, so that no task is done by two.
+    "round_robin" assigns neighbours in the list to different members; "sticky" moves as few tasks as possible
+    when members join or leave.  The tasks are the union of all members' lists, which are usually equal.
+    ``on_assigned`` and ``on_revoked`` are called inside ``poll`` with all tasks of this member: it gives up all
+    before each rebalance, so that no task has two owners.
 
     Raises:
         ConfigError: the strategy is unknown.
@@ -194,11 +194,11 @@ class TaskDistribution(GroupClient):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The tasks that are surely this member's now."""
+        """The tasks that this member certainly owns now."""
         return self._distribution.tasks if self.has_assignment else ()
 
     def change(self, tasks: Iterable[str]) -> None:
-        """Name other tasks; they are shared out anew."""
+        """Replace the tasks and trigger a rebalance."""
         self._distribution.wanted = tuple(dict.fromkeys(tasks))
         self._distribution.has_changed = True
 
@@ -241,13 +241,13 @@ class _Numbering(GroupListener):
 
 
 def _no_number(number: int, count: int) -> None:
-    """Nothing to do."""
+    """Do nothing."""
 
 
 class MemberNumber(GroupClient):
-    """Each member has a number from 0 on, and knows how many there are: what is its part follows by modulo.
+    """Numbering of a group's members from 0, with their count, to divide work by modulo.
 
-    ``on_numbered`` is called inside ``poll`` with number and count.  Numbers are kept where they can be.
+    ``on_numbered`` is called inside ``poll`` with number and count.  Numbers change as little as possible.
     """
 
     def __init__(
@@ -264,15 +264,15 @@ class MemberNumber(GroupClient):
 
     @property
     def number(self) -> int | None:
-        """This member's number, None while the group settles."""
+        """This member's number, None during a rebalance."""
         return self._numbering.number if self.has_assignment else None
 
     @property
     def count(self) -> int:
-        """How many members there are, as of the last round."""
+        """The number of members in the current generation."""
         return self._numbering.count
 
     def owns(self, key: int) -> bool:
-        """Whether this key, modulo the number of members, is surely this member's now."""
+        """Whether this member certainly owns a key, by modulo of the number of members, now."""
         number = self.number
         return number is not None and key % self._numbering.count == number

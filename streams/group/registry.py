@@ -1,6 +1,6 @@
-"""All groups of one broker with what they have committed, as the ``__consumer_offsets`` log has it.
+"""All groups of one broker with their committed offsets, as in the ``__consumer_offsets`` log.
 
-Part of the coordinator: what is to be appended goes to its effects.  Imports protocol and core only.
+Part of the coordinator; records to append are among its effects.  Imports protocol and core only.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from streams.protocol.messages import (
 
 @frozen
 class Reply:
-    """Answer the request that came with this token."""
+    """The reply to the request with this token."""
 
     token: object
     response: Response
@@ -46,8 +46,8 @@ class Reply:
 class Persist:
     """Append to the compacted ``__consumer_offsets`` log, before any reply that follows; None deletes the key.
 
-    With ``producer`` it belongs to that producer's transaction.  ``undo`` brings back what was known before, for
-    whoever could not append.
+    With ``producer`` it belongs to that producer's transaction.  ``undo`` restores the previous state after
+    a failed append.
     """
 
     key: bytes
@@ -60,7 +60,7 @@ Effect: TypeAlias = Reply | Persist
 
 
 def undone(persists: Sequence[Persist]) -> None:
-    """Bring back what was known before, for none of these was appended."""
+    """Restore the previous state, because none of these was appended."""
     for persist in reversed(persists):
         if persist.undo is not None:
             persist.undo()
@@ -68,22 +68,22 @@ def undone(persists: Sequence[Persist]) -> None:
 
 @define(eq=False)
 class Groups:
-    """Groups by id, and offsets that open transactions are to commit."""
+    """Groups by id, and pending offsets of open transactions."""
 
     effects: list[Effect]
     by_id: dict[str, Group] = field(factory=dict)
     _pending: PendingOffsets = field(factory=PendingOffsets)
 
     def __iter__(self) -> Iterator[Group]:
-        """Iterate over the groups in the order in which they came."""
+        """Iterate over the groups in order of creation."""
         return iter(self.by_id.values())
 
     def get(self, group_id: str) -> Group | None:
-        """Return a group, None if there is none."""
+        """Return a group, None if it does not exist."""
         return self.by_id.get(group_id)
 
     def made(self, group_id: str) -> Group:
-        """Return a group, a new one if there is none."""
+        """Return a group, creating it if missing."""
         group = self.by_id.get(group_id)
         if group is None:
             group = self.by_id[group_id] = Group(group_id)
@@ -101,23 +101,23 @@ class Groups:
         self.effects.append(Persist(group_key(group.group_id), None))
 
     def discard(self, group: Group) -> None:
-        """Drop a group that has never had a member, an offset or settings: nobody has made it on purpose."""
+        """Drop a group that has never had a member, an offset or settings."""
         if not (group.generation_id or group.members or group.pending or group.offsets or group.settings):
             self.by_id.pop(group.group_id, None)
 
     def persist(self, group: Group, now_ms: int) -> None:
-        """Note members and generation."""
+        """Append members and generation to the log."""
         self.effects.append(Persist(group_key(group.group_id), group_value(group, now_ms)))
 
     def set_up(self, group: Group, settings: GroupSettings) -> None:
-        """Give a group settings of its own."""
+        """Set the settings of a group."""
         group.settings = settings
         self.effects.append(Persist(settings_key(group.group_id), settings_value(settings)))
 
     # --- offsets ----------------------------------------------------------------------
 
     def commit(self, group: Group, offsets: Mapping[TopicPartition, OffsetAndMetadata], now_ms: int) -> None:
-        """Set committed offsets; what open transactions hold for these partitions is older, and void."""
+        """Set committed offsets; they supersede pending offsets of open transactions."""
         before = {partition: group.offsets.get(partition) for partition in offsets}
 
         def undo() -> None:
@@ -134,7 +134,7 @@ class Groups:
             self.effects.append(Persist(offset_key(group.group_id, partition), value, undo=undo))
 
     def hold(self, request: TxnOffsetCommit, now_ms: int) -> None:
-        """Keep the offsets of a transaction until it ends."""
+        """Add pending offsets of a transaction."""
         self._pending.add(request.producer_id, request.group_id, request.offsets)
         stamp = ProducerStamp(request.producer_id, request.producer_epoch, is_transactional=True)
         self.effects += (
@@ -143,7 +143,7 @@ class Groups:
         )
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """A producer's marker is in the log: the offsets of its transaction count from now on, or never."""
+        """Commit or drop the offsets of a producer's transaction after its marker is in the log."""
         for group_id, offsets in self._pending.end(producer_id):
             if is_commit and offsets:
                 self.made(group_id).offsets.update(offsets)
@@ -173,7 +173,7 @@ class Groups:
     # --- the log ----------------------------------------------------------------------
 
     def load(self, blocks: Iterable[Block]) -> None:
-        """Rebuild groups from the log, in its order."""
+        """Rebuild groups from the log, in order."""
         for block in blocks:
             stamp = block.producer
             if stamp is not None and stamp.is_control:

@@ -1,7 +1,7 @@
-"""What a coordinator knows of one group, and the legal ways between its states.
+"""The coordinator's state of one group, and its legal transitions.
 
-Kafka's classic group: an empty group becomes ``PreparingRebalance`` when somebody joins,
-``CompletingRebalance`` when all have joined, ``Stable`` when the leader has brought the
+Kafka's classic group: an empty group becomes ``PreparingRebalance`` when a member joins,
+``CompletingRebalance`` when all have joined, ``Stable`` when the leader has sent the
 assignment.  Data with little behaviour; the coordinator drives it.  Imports protocol only.
 """
 
@@ -17,7 +17,7 @@ from streams.protocol.messages import ErrorCode, JoinGroupMember, OffsetAndMetad
 
 
 class GroupState(Enum):
-    """State of a group, by Kafka's names."""
+    """The states of a group, with Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -26,7 +26,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-#: From which states each state may be entered.
+#: Legal previous states of each state.
 LEGAL_PREVIOUS: Mapping[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
     GroupState.PREPARING_REBALANCE: frozenset({GroupState.EMPTY, GroupState.STABLE, GroupState.COMPLETING_REBALANCE}),
@@ -38,7 +38,7 @@ LEGAL_PREVIOUS: Mapping[GroupState, frozenset[GroupState]] = {
 
 @frozen
 class CoordinatorConfig:
-    """Bounds and delays of groups; defaults fit a coordinator in process.
+    """Bounds and delays of groups; defaults are for an in-process coordinator.
 
     ``initial_rebalance_delay_ms`` is how long an empty group waits for more members before
     its first generation (Kafka's ``group.initial.rebalance.delay.ms``, 3000 there).
@@ -56,7 +56,7 @@ class CoordinatorConfig:
 
 @frozen
 class GroupSettings:
-    """What a group was created with; ``session_timeout_ms`` takes the place of what its members ask for."""
+    """Settings of an explicitly created group; ``session_timeout_ms`` overrides what members request."""
 
     is_ephemeral: bool = False
     session_timeout_ms: int | None = None
@@ -64,7 +64,7 @@ class GroupSettings:
 
 @define(eq=False)
 class GroupMember:
-    """A member as the coordinator keeps it; tokens are those of requests that wait."""
+    """The coordinator's state of a member; tokens are those of pending requests."""
 
     member_id: str
     group_instance_id: str | None
@@ -80,17 +80,17 @@ class GroupMember:
 
     @property
     def is_static(self) -> bool:
-        """Whether it restarts under an instance id."""
+        """Whether it has a group instance id (KIP-345)."""
         return self.group_instance_id is not None
 
     def metadata(self, protocol_name: str) -> bytes:
-        """Return what it joined with under a protocol."""
+        """Return its metadata for a protocol."""
         return next((data for name, data in self.protocols if name == protocol_name), b"")
 
 
 @define(eq=False)
 class Group:
-    """Members, generation and committed offsets of one group."""
+    """The members, generation and committed offsets of one group."""
 
     group_id: str
     state: GroupState = GroupState.EMPTY
@@ -101,23 +101,23 @@ class Group:
     members: dict[str, GroupMember] = field(factory=dict)
     static_members: dict[str, str] = field(factory=dict)
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(factory=dict)
-    #: Of a group that was created on purpose.
+    #: Settings, of an explicitly created group only.
     settings: GroupSettings | None = None
-    #: Member ids that were given and not joined with yet.
+    #: Member ids that were assigned but have not joined yet.
     pending: dict[str, None] = field(factory=dict)
     #: The latest resets of offsets, by nonce.
     resets: dict[int, ResetOffsetsResponse] = field(factory=dict)
-    # How many members wait for the end of the join phase: asked at every join.
+    # Number of members that wait for the end of the join phase; used at every join.
     joined: int = 0
     _supporters: Counter[str] = field(factory=Counter)
 
     def become(self, state: GroupState) -> None:
-        """Enter a state; an illegal way there is our own mistake."""
+        """Enter a state; an illegal transition is a bug."""
         assert self.state in LEGAL_PREVIOUS[state], f"group {self.group_id}: {self.state.value} -> {state.value}"
         self.state = state
 
     def add(self, member: GroupMember) -> None:
-        """Take a member in; the first one leads."""
+        """Add a member; the first one becomes leader."""
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
@@ -126,7 +126,7 @@ class Group:
             self.leader = member.member_id
 
     def remove(self, member: GroupMember) -> None:
-        """Let a member go; if it led, somebody else leads."""
+        """Remove a member; if it was the leader, choose another one."""
         del self.members[member.member_id]
         instance = member.group_instance_id
         if instance is not None and self.static_members.get(instance) == member.member_id:
@@ -138,7 +138,7 @@ class Group:
             self.leader = next(iter(self.members), "")
 
     def validate(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Return why this member may not speak for the group, or NONE."""
+        """Return the error of a member's id, instance id or generation, or NONE."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -148,13 +148,13 @@ class Group:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def update_protocols(self, member: GroupMember, protocols: Sequence[tuple[str, bytes]]) -> None:
-        """Replace what a member supports and joined with."""
+        """Replace a member's protocols and metadata."""
         self._supporters.subtract({name for name, _ in member.protocols})
         member.protocols = protocols
         self._supporters.update({name for name, _ in protocols})
 
     def supports(self, protocol_type: str, protocols: Sequence[tuple[str, bytes]], besides: GroupMember | None) -> bool:
-        """Return whether somebody with these protocols fits all members, but for one who changes its own."""
+        """Return whether all members, except one that changes its own, share one of these protocols."""
         others = len(self.members) - (besides is not None)
         if not protocol_type or not protocols:
             return False
@@ -166,7 +166,7 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """Return the protocol that all support and most prefer; ties go by the leader's order."""
+        """Return the protocol that all support and most prefer; the leader's order breaks ties."""
         candidates = {name for name, count in self._supporters.items() if count == len(self.members)}
         votes: Counter[str] = Counter()
         for member in self.members.values():
@@ -175,7 +175,7 @@ class Group:
         return max(order, key=lambda name: votes[name])
 
     def member_list(self) -> tuple[JoinGroupMember, ...]:
-        """Return the members as the leader sees them."""
+        """Return the members for the leader's join response."""
         return tuple(
             JoinGroupMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
             for member in self.members.values()
@@ -183,15 +183,15 @@ class Group:
 
     @property
     def is_ephemeral(self) -> bool:
-        """Whether it vanishes with its last member."""
+        """Whether it is deleted with its last member."""
         return self.settings is not None and self.settings.is_ephemeral
 
     def session_timeout_ms(self, member: GroupMember) -> int:
-        """Return how long a member may be silent."""
+        """Return the effective session timeout of a member."""
         own = None if self.settings is None else self.settings.session_timeout_ms
         return member.session_timeout_ms if own is None else own
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest time that one of the members may need to rejoin."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)

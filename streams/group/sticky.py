@@ -1,9 +1,9 @@
-"""Even and sticky assignment: keep, fill, then move along the shortest ways to balance.
+"""Even and sticky assignment: keep, fill, then move along the shortest paths to balance.
 
-Topics with the same subscribers form a pool.  Everybody keeps what it owns, free partitions
-go to whoever has least, and while some member can pass a partition on - directly, or through
-others that pass one on in turn - to a member with two fewer, it does.  When no such way is
-left, no other assignment is more even.  Pure; imports core only.
+Topics with the same subscribers form a pool.  Members keep their partitions, and free ones are
+assigned to the member with the fewest.  While a chain of moves leads from a member to one with at
+least two fewer, it is applied.  Without such a chain the assignment is as even as possible.
+Pure; imports core only.
 """
 
 import heapq
@@ -16,9 +16,9 @@ from streams.group.subscriptions import Subscription
 
 
 def owners_of(members: Mapping[str, Subscription]) -> dict[TopicPartition, str | None]:
-    """Return who owns each partition; None where two claim it from the same generation.
+    """Return the owner of each partition, None if two members claim it for the same generation.
 
-    A claim from an earlier generation is that of a member that has missed a rebalance.
+    A claim for an earlier generation is from a member that has missed a rebalance.
     """
     owners: dict[TopicPartition, str | None] = {}
     generations: dict[TopicPartition, int] = {}
@@ -36,7 +36,7 @@ def owners_of(members: Mapping[str, Subscription]) -> dict[TopicPartition, str |
 def assign_sticky(
     partitions_per_topic: Mapping[str, int], members: Mapping[str, Subscription], order: Sequence[str]
 ) -> dict[str, list[TopicPartition]]:
-    """Return each member's partitions; ``order`` decides between equals."""
+    """Return each member's partitions; ``order`` breaks ties."""
     wanted = {member: set(members[member].topics) for member in order}
     pools: dict[tuple[str, ...], _Pool] = {}
     pool_of: dict[str, _Pool] = {}
@@ -62,7 +62,7 @@ def assign_sticky(
 def withhold_owned(
     given: Mapping[str, Sequence[TopicPartition]], members: Mapping[str, Subscription]
 ) -> dict[str, list[TopicPartition]]:
-    """Leave out what somebody else claims to own: it must be revoked before it is given again."""
+    """Omit partitions that another member claims to own: they must be revoked before they are assigned."""
     claims: dict[TopicPartition, set[str]] = {}
     for member, subscription in members.items():
         for partition in subscription.owned:
@@ -75,18 +75,18 @@ def withhold_owned(
 
 @define(eq=False)
 class _Pool:
-    """Topics with the same subscribers, and what each of these holds of them."""
+    """Topics with the same subscribers, and the partitions of each subscriber."""
 
     index: int
     subscribers: tuple[str, ...]
     free: list[TopicPartition] = field(factory=list)
     held: dict[str, list[TopicPartition]] = field(factory=dict)
-    # (load, rank, member); entries with an outdated load are skipped when they come up.
+    # (load, rank, member); entries with an outdated load are skipped.
     by_load: list[tuple[int, int, str]] = field(factory=list)
 
 
 class _Balance:
-    """Who holds what, while it is being evened out."""
+    """The intermediate assignment during balancing."""
 
     def __init__(self, pools: list[_Pool], order: list[str]) -> None:
         self._pools = pools
@@ -98,16 +98,16 @@ class _Balance:
                 self._pools_of[member].append(pool)
 
     def partitions(self, member: str) -> list[TopicPartition]:
-        """Return what a member holds."""
+        """Return the partitions of a member."""
         return [partition for pool in self._pools_of[member] for partition in pool.held.get(member, ())]
 
     def give(self, pool: _Pool, member: str, partition: TopicPartition) -> None:
-        """Hand out before the loads are watched."""
+        """Assign a partition before loads are tracked."""
         pool.held.setdefault(member, []).append(partition)
         self._load[member] += 1
 
     def fill(self) -> None:
-        """Give what is free to who has least, beginning where fewest want it."""
+        """Assign free partitions to the least loaded members, those with the fewest subscribers first."""
         for pool in self._pools:
             pool.by_load = [(self._load[member], self._rank[member], member) for member in pool.subscribers]
             heapq.heapify(pool.by_load)
@@ -118,7 +118,7 @@ class _Balance:
                 self._change(member, 1)
 
     def even_out(self) -> None:
-        """Move partitions until no way leads to a member with two fewer."""
+        """Move partitions until no chain of moves leads to a member with two fewer."""
         settled: set[str] = set()
         heap = [(-load, self._rank[member], member) for member, load in self._load.items()]
         heapq.heapify(heap)
@@ -130,7 +130,7 @@ class _Balance:
             if way is None:
                 continue
             for giver, pool, taker in way:
-                # The last are those that were given, not kept: they move first.
+                # The last ones were newly assigned, not kept: they move first.
                 pool.held.setdefault(taker, []).append(pool.held[giver].pop())
             for changed, by in ((member, -1), (way[-1][2], 1)):
                 self._change(changed, by)
@@ -139,8 +139,8 @@ class _Balance:
     def _way_down(self, start: str, settled: set[str]) -> list[tuple[str, _Pool, str]] | None:
         """Return the shortest chain of moves to a member with two fewer than ``start``.
 
-        Without one, everybody it has reached is settled: no partition of theirs can leave
-        their circle, and none of the circle is two below anybody who comes later.
+        Without one, all reached members are final: none of their partitions can leave the set, and
+        none of the set has two fewer than a member that is examined later.
         """
         goal = self._load[start] - 2
         came: dict[str, tuple[str, _Pool] | None] = {start: None}

@@ -1,7 +1,7 @@
-"""What a consumer says when it joins and what it is given: Kafka's ConsumerProtocol v0 to v3.
+"""Subscriptions and assignments of consumers: Kafka's ConsumerProtocol v0 to v3.
 
-The embedded protocol of groups of type ``consumer``; the coordinator passes these bytes on
-unread.  Imports core only.
+The embedded protocol of groups of type ``consumer``, which is opaque to the coordinator.
+Imports core only.
 """
 
 import struct
@@ -22,7 +22,7 @@ _VERSION = 3
 
 @frozen
 class Subscription:
-    """What a member wants and has.
+    """The subscription of a member.
 
     ``owned`` was assigned in ``generation`` (-1 = nothing ever); ``user_data`` is the
     assignor's own.
@@ -37,14 +37,14 @@ class Subscription:
 
 @frozen
 class Assignment:
-    """What a member is given; ``user_data`` is the assignor's own."""
+    """The assignment of a member; ``user_data`` is the assignor's own."""
 
     partitions: Sequence[TopicPartition] = field(default=())
     user_data: bytes | None = None
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """Return the bytes with which a consumer joins; the instance id travels beside them."""
+    """Return the bytes of a subscription, without the instance id, which JoinGroup has."""
     writer = Writer().int16(_VERSION).int32(len(subscription.topics))
     for topic in subscription.topics:
         writer.string(topic)
@@ -74,14 +74,14 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Su
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """Return the bytes that bring a consumer its assignment."""
+    """Return the bytes of an assignment."""
     writer = Writer().int16(_VERSION)
     _write_partitions(writer, assignment.partitions)
     return writer.nullable_bytes(assignment.user_data).finish()
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Return an assignment from its bytes of any version; none at all is an empty one.
+    """Return an assignment from its bytes of any version; no bytes mean an empty one.
 
     Raises:
         SerializationError: these are not such bytes.
@@ -99,34 +99,34 @@ def decode_assignment(data: bytes) -> Assignment:
 
 
 def encode_owned(partitions: Sequence[TopicPartition], number: int) -> bytes:
-    """Return the bytes by which a sticky assignor says what it had, and in which round (StickyAssignorUserData v1)."""
+    """Return the bytes of a sticky assignor's last assignment and generation (StickyAssignorUserData v1)."""
     writer = Writer()
     _write_partitions(writer, partitions)
     return writer.int32(number).finish()
 
 
 def decode_owned(data: bytes) -> tuple[tuple[TopicPartition, ...], int]:
-    """Return what a sticky assignor had, and in which round; what is not read is nothing, of no round."""
+    """Return a sticky assignor's last assignment and generation; unreadable bytes mean none."""
     try:
         reader = Reader(data)
         return _read_partitions(reader), reader.int32()
     except (struct.error, UnicodeDecodeError):
-        # Another version's: its member has to do without stickiness, once.
+        # Bytes of another version: the member loses stickiness once.
         return (), -1
 
 
 def encode_round(number: int) -> bytes:
-    """Return the bytes that tell the members of a sticky assignor which round this is."""
+    """Return the bytes of the generation for the members' sticky assignors."""
     return Writer().int32(number).finish()
 
 
 def decode_round(data: bytes | None) -> int:
-    """Return the round of a sticky assignment, 0 where its leader did not say."""
+    """Return the generation of a sticky assignment, 0 if the leader did not send it."""
     return 0 if data is None or len(data) != 4 else Reader(data).int32()
 
 
 def is_concerned(assignment: bytes, joined_with: Sequence[bytes], partitions: Set[TopicPartition]) -> bool:
-    """Whether a consumer was assigned, or says that it owns, one of these; so it is if its bytes are not read."""
+    """Whether a consumer is assigned, or claims to own, one of these; also True if its bytes cannot be decoded."""
     try:
         held = decode_assignment(assignment).partitions
         claimed = [decode_subscription(data).owned for data in joined_with]

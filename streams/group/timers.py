@@ -1,4 +1,4 @@
-"""Deadlines of many keys, with the earliest at hand.
+"""Deadlines by key, ordered by time.
 
 Moving a deadline later, as each heartbeat does, costs one dict write: the heap is put right
 only when its top is looked at.  Pure: the time is an argument.
@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @define(eq=False)
 class Timers(Generic[Key]):
-    """Deadline per key in milliseconds; ties fire in the order in which they were set."""
+    """Deadlines per key in milliseconds; ties fire in the order in which they were set."""
 
     _deadlines: dict[Key, int] = field(factory=dict)
     _heap: list[tuple[int, int, Key]] = field(factory=list)
@@ -30,7 +30,7 @@ class Timers(Generic[Key]):
             self._push(key, deadline_ms)
 
     def cancel(self, key: Key) -> None:
-        """Forget a key; harmless when it has no deadline."""
+        """Remove the deadline of a key, if it has one."""
         self._deadlines.pop(key, None)
 
     def deadline_ms(self, key: Key) -> int | None:
@@ -46,7 +46,7 @@ class Timers(Generic[Key]):
             if actual == noted:
                 return noted
             heapq.heappop(heap)
-            # An entry below its key's deadline is late news; one above it has a newer entry.
+            # An entry that differs from its key's deadline is outdated: below it was moved, above it has a newer entry.
             if actual is not None and actual > noted:
                 self._push(key, actual)
         return None
@@ -66,19 +66,19 @@ class Timers(Generic[Key]):
 
 
 class TimerKind(Enum):
-    """What a coordinator waits for."""
+    """The kinds of the coordinator's timers."""
 
     SESSION = "session"
     JOIN = "join"
     SYNC = "sync"
-    #: A member id that was given and not joined with.
+    #: A member id that was assigned but has not joined.
     PENDING = "pending"
-    #: An ephemeral group whose members were put out, and have not come back.
+    #: An ephemeral group whose members were removed and have not rejoined.
     VANISH = "vanish"
 
 
 class GroupTimer(NamedTuple):
-    """What falls due: something of a member, or of the whole group (member "")."""
+    """A timer of a member, or of the whole group (member "")."""
 
     kind: TimerKind
     group_id: str

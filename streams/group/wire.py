@@ -1,4 +1,4 @@
-"""Kafka's primitive types in bytes, as far as group records need them.  Imports nothing of ours."""
+"""The primitive types of Kafka's protocol that group records use.  Imports no other module of the package."""
 
 import struct
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _INT64 = struct.Struct(">q")
 
 
 class Writer:
-    """Appends primitive values; each verb returns the writer."""
+    """A writer of primitive values; each method returns the writer."""
 
     __slots__ = ("_parts",)
 
@@ -60,12 +60,12 @@ class Writer:
         return self
 
     def finish(self) -> bytes:
-        """Return everything appended."""
+        """Return all appended bytes."""
         return b"".join(self._parts)
 
 
 class Reader:
-    """Takes primitive values from the front; raises ``struct.error`` where the bytes end early."""
+    """A reader of primitive values; raises ``struct.error`` at a premature end."""
 
     __slots__ = ("_data", "_position")
 
@@ -74,37 +74,37 @@ class Reader:
         self._position = 0
 
     def int8(self) -> int:
-        """Take an 8-bit integer."""
+        """Read an 8-bit integer."""
         return self._unpack(_INT8)
 
     def int16(self) -> int:
-        """Take a 16-bit integer."""
+        """Read a 16-bit integer."""
         return self._unpack(_INT16)
 
     def int32(self) -> int:
-        """Take a 32-bit integer."""
+        """Read a 32-bit integer."""
         return self._unpack(_INT32)
 
     def int64(self) -> int:
-        """Take a 64-bit integer."""
+        """Read a 64-bit integer."""
         return self._unpack(_INT64)
 
     def string(self) -> str:
-        """Take text."""
+        """Read text."""
         return self._take(self.int16()).decode()
 
     def nullable_string(self) -> str | None:
-        """Take text or None."""
+        """Read text or None."""
         length = self.int16()
         return None if length < 0 else self._take(length).decode()
 
     def nullable_bytes(self) -> bytes | None:
-        """Take bytes or None."""
+        """Read bytes or None."""
         length = self.int32()
         return None if length < 0 else self._take(length)
 
     def int32s(self) -> tuple[int, ...]:
-        """Take an array of 32-bit integers."""
+        """Read an array of 32-bit integers."""
         count = self.int32()
         return struct.unpack(f">{count}i", self._take(4 * count))
 

@@ -82,7 +82,7 @@ class StateDirectory:
             if (self.path / _REFERENCE_FILE).exists():
                 whose = "it is one of Kafka Streams'"
             raise ForeignFormatError(
-                f"state directory {self.path} is not of this release of streams ({_FORMAT!r}): {whose}; give the "
+                f"state directory {self.path} is not from this release of streams ({_FORMAT!r}): {whose}; give the "
                 "application another state_dir, or delete this one: stores are restored from their changelogs",
                 what="state directory",
             )

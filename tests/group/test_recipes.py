@@ -200,7 +200,7 @@ def test_assignor_that_fails_is_asked_again(broker, clock):
     with pytest.raises(ValueError, match="not yet"):
         client.poll()
     clock.advance(100)
-    with pytest.raises(ConfigError, match="no members"):
+    with pytest.raises(ConfigError, match="not members"):
         client.poll()
     clock.advance(100)
     client.poll()

@@ -57,7 +57,7 @@ _IDLE_CHECK_MS: Final = 100
 
 
 class _Written(NamedTuple):
-    """A request whose response is to come."""
+    """A written request that waits for its response."""
 
     correlation_id: int
     api_key: int
@@ -68,7 +68,7 @@ class _Written(NamedTuple):
 
 @frozen
 class SocketConfig:
-    """Who the client is, and how its sockets are secured."""
+    """The client's identity and security settings."""
 
     client_id: str
     security: Security
@@ -164,13 +164,13 @@ class SocketLink:
 
     @property
     def phase(self) -> str:
-        """How far the connection has been established."""
+        """The phase of the handshake."""
         return self._phase.value
 
-    # --- life -------------------------------------------------------------------------
+    # --- lifecycle --------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Look the host up and start to connect."""
+        """Resolve the host and start to connect."""
         address = self._channel.address
         try:
             self._places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
@@ -235,7 +235,7 @@ class SocketLink:
         return sum(map(len, chunks))
 
     def _version(self, api_key: int) -> int:
-        """Return the highest version that both sides speak.
+        """Return the highest version that both sides support.
 
         Raises:
             UnsupportedVersionError: there is none.
@@ -260,7 +260,7 @@ class SocketLink:
     # --- what the selector reports ----------------------------------------------------
 
     def on_event(self, mask: int) -> None:
-        """Do what the socket allows."""
+        """Read and write as far as the socket is ready."""
         if self._phase is _Phase.CLOSED:
             return
         try:
@@ -297,7 +297,7 @@ class SocketLink:
     def _on_connected(self) -> None:
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code == 0 and self._socket.getsockname() == self._socket.getpeername():
-            # The system chose the very port that nothing listens on: the socket is connected to itself.
+            # Self-connection: the system chose the closed target port as the local port.
             code = errno.ECONNREFUSED
         if code:
             self._last_error = OSError(code, _reason(code))
@@ -418,10 +418,10 @@ class SocketLink:
             self.flush()
 
     def _conversation(self) -> Generator[tuple[int, int, Fields], Fields, None]:
-        """Ask for versions, then say who we are.
+        """Request the supported versions, then authenticate.
 
         Raises:
-            AuthenticationError: the broker does not believe it.
+            AuthenticationError: the broker rejects the credentials.
         """
         version = APIS[API_VERSIONS].versions[1]
         software = {"client_software_name": SOFTWARE, "client_software_version": "1"}
