@@ -22,7 +22,7 @@ from streams.state.memory import MemoryEngine
 from streams.state.notes import Content, StoreNote, advice
 from streams.state.opening import EngineName, is_on_disk, open_store
 from streams.state.session import SessionStore
-from streams.state.specs import Family, StoreKind, StoreSpec, TableReads
+from streams.state.specs import Family, InPlace, StoreKind, StoreSpec, TableReads
 from streams.state.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedRecord, VersionedStore
 from streams.state.window import TimestampedWindowStore, WindowStore
 from streams.state.windowed_keys import MAX_TIME, session_parts, window_parts
@@ -32,6 +32,7 @@ __all__ = [
     "EngineBatch",
     "EngineName",
     "Family",
+    "InPlace",
     "KEY_TYPE",
     "KEY_VALUE",
     "KeyValueStore",

@@ -35,11 +35,12 @@ Hold = Callable[..., None]
 
 @define(eq=False)
 class Section:
-    """The buffered updates of one store; ``hold`` buffers an update."""
+    """The buffered updates of one store; ``hold`` buffers an update, ``hold_slot`` one whose slot is known."""
 
     name: str
     emit: Emit
     hold: Hold = field(init=False)
+    hold_slot: Hold = field(init=False)
     #: By slot, least recently updated first.
     entries: dict[Any, CacheEntry] = field(factory=dict)
     size_bytes: int = 0
@@ -74,16 +75,23 @@ class RecordCache:
         into.emit = emit
 
         @inlined
+        def hold_slot(
+            slot: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True
+        ) -> None:
+            entries = into.entries
+            held = entries.pop(slot, None)
+            if held is not None and type(new) is int and type(held[1]) is int:
+                # Fast path for counts, the most frequent values, which all have one size.
+                entries[slot] = (held[0], new, timestamp_ms, headers, origin(), is_latest, held[6])
+            else:
+                grow(slot, held, new, old, timestamp_ms, headers, is_latest)
+
+        @inlined
         def hold(
             key: Any, new: Any, old: Any, timestamp_ms: int, headers: Headers | None, is_latest: bool = True
         ) -> None:
             slot = slot_of(key)
-            held = into.entries.pop(slot, None)
-            if held is not None and type(new) is int and type(held[1]) is int:
-                # Fast path for counts, the most frequent values, which all have one size.
-                into.entries[slot] = (held[0], new, timestamp_ms, headers, origin(), is_latest, held[6])
-            else:
-                grow(slot, held, new, old, timestamp_ms, headers, is_latest)
+            hold_slot(slot, new, old, timestamp_ms, headers, is_latest)
 
         def grow(
             slot: Any,
@@ -106,7 +114,7 @@ class RecordCache:
             while self.size_bytes > self.max_bytes and into.entries:
                 self._flush(into)
 
-        into.hold = hold
+        into.hold, into.hold_slot = hold, hold_slot
         return into
 
     def flush(self, section: str) -> None:

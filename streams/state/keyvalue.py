@@ -18,7 +18,7 @@ from streams.state.entries import Columns, EntryForm, PlainEntries, TimedEntries
 from streams.state.forms import KeyForm
 from streams.state.hot import ABSENT, HotState
 from streams.state.lifecycle import StoreLifecycle
-from streams.state.specs import Family, StoreKind, StoreSpec, TableReads
+from streams.state.specs import Family, InPlace, Row, StoreKind, StoreSpec, TableReads
 from streams.state.staging import StagedEngine
 
 K = TypeVar("K")
@@ -308,11 +308,31 @@ def _row_putter(store: TimestampedKeyValueStore[Any, Any]) -> Callable[[Any, Any
     return put
 
 
+def _in_place(store: TimestampedKeyValueStore[Any, Any]) -> InPlace:
+    hot, put_pair = store.hot, store.put_pair
+
+    @inlined
+    def find(key: Any) -> Row | None:
+        return hot.dirty.get(key) if type(key) is hot.in_place_type else None
+
+    @inlined
+    def put(key: Any, value: Any, timestamp_ms: int, is_in_place: bool) -> bool:
+        if is_in_place and type(value) is hot.value_type:
+            dirty = hot.dirty
+            del dirty[key]
+            dirty[key] = (value, timestamp_ms)
+        else:
+            put_pair(key, value, timestamp_ms)
+        return True
+
+    return find, put
+
+
 TIMESTAMPED_KEY_VALUE = StoreKind(
     "timestamped_kv",
     Family.KEYS,
     TimestampedKeyValueStore,
     KEY_QUERIES,
-    table=TableReads(attrgetter("get_pair"), _row_putter),
+    table=TableReads(attrgetter("get_pair"), _row_putter, in_place=_in_place),
     contents=_values,
 )

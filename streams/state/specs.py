@@ -8,7 +8,7 @@ Imports core and the other pure values of this package only.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from operator import methodcaller
-from typing import Any
+from typing import Any, TypeAlias
 
 from attrs import evolve, field, frozen
 
@@ -36,6 +36,12 @@ class Family(Enum):
         return self is not Family.KEYS
 
 
+#: How an operator replaces dirty rows without a call: ``find`` and ``put``.  ``find(key)`` returns the row that may be
+#: replaced, else None.  ``put(key, value, timestamp_ms, is_in_place)`` is ``TableReads.put``; with ``is_in_place`` it
+#: comes right after a ``find`` that has returned a row with a value.
+InPlace: TypeAlias = tuple[Callable[[Any], Row | None], Callable[[Any, Any, int, bool], bool | None]]
+
+
 @frozen
 class TableReads:
     """Factories of a table's read and write functions; each takes an open store.
@@ -47,6 +53,8 @@ class TableReads:
     get: Callable[[Any], Callable[[Any], Row | None]]
     put: Callable[[Any], Callable[[Any, Any, int], bool | None]]
     get_as_of: Callable[[Any], Callable[[Any, int], Row | None]] | None = None
+    #: None replaces no row in place.
+    in_place: Callable[[Any], InPlace] | None = None
 
 
 def _names(names: Iterable[str]) -> frozenset[str]:

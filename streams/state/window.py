@@ -264,24 +264,36 @@ class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]
             return
         self._windows.put(slot[0], start_ms, (held, timestamp_ms), value is None)
 
-    @inlined
-    def in_place(self, slot: tuple[K, int], key: K, start_ms: int) -> tuple[V, int] | None:
-        """Return the pair at ``slot``, (key, start_ms), if ``replace`` may replace it, else None."""
-        hot = self.hot
-        if start_ms >= self.bounds.visible_from_ms and type(key) is hot.in_place_type:
-            return hot.dirty.get(slot)
-        return None
+    def in_place(
+        self,
+    ) -> tuple[
+        Callable[[tuple[K, int], K, int], tuple[V, int] | None],
+        Callable[[tuple[K, int], K, V | None, int, int], None],
+    ]:
+        """Return how an operator replaces dirty pairs without a call.
 
-    @inlined
-    def replace(self, slot: tuple[K, int], key: K, value: V | None, timestamp_ms: int, start_ms: int) -> None:
-        """Set value and time of a window that ``in_place`` has just returned; a value of None deletes it."""
-        hot = self.hot
-        if type(value) is hot.value_type:
-            dirty = hot.dirty
-            del dirty[slot]
-            dirty[slot] = (value, timestamp_ms)
-        else:
-            self.put_pair(key, value, timestamp_ms, start_ms)
+        ``find(slot, key, start_ms)`` returns the pair at the slot (key, start_ms) if it may be replaced, else None.
+        ``replace(slot, key, value, timestamp_ms, start_ms)`` does what ``put_pair`` does, right after a ``find``
+        that has returned a pair which is not deleted.
+        """
+        hot, bounds, put_pair = self.hot, self.bounds, self.put_pair
+
+        @inlined
+        def find(slot: tuple[K, int], key: K, start_ms: int) -> tuple[V, int] | None:
+            if start_ms >= bounds.visible_from_ms and type(key) is hot.in_place_type:
+                return hot.dirty.get(slot)
+            return None
+
+        @inlined
+        def replace(slot: tuple[K, int], key: K, value: V | None, timestamp_ms: int, start_ms: int) -> None:
+            if type(value) is hot.value_type:
+                dirty = hot.dirty
+                del dirty[slot]
+                dirty[slot] = (value, timestamp_ms)
+            else:
+                put_pair(key, value, timestamp_ms, start_ms)
+
+        return find, replace
 
     def pairs_in_range(self, key: K, from_ms: int, to_ms: int) -> list[tuple[int, tuple[V, int]]]:
         """Return (start, (value, timestamp_ms)) of the key's windows that start in the range."""

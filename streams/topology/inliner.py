@@ -6,7 +6,7 @@ replace a call, the call stays, for example with a ``return`` inside a loop.
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -58,11 +58,13 @@ class Inliner:
     functions: dict[str, Inlined | Forward] = field(factory=dict)
     #: Names of the task's objects, which are never None.
     _objects: set[str] = field(factory=set)
+    #: Names that are taken: locals, and objects of the task, which locals must not hide.
     _locals: set[str] = field(factory=set)
 
     def body(self, function: Inlined, arguments: Sequence[ast.expr]) -> list[ast.stmt] | None:
         """Return the statements that replace a call whose result is unused, None if the call must stay."""
         self.functions[function.name] = function
+        self._locals.update(_names_in(function))
         try:
             return self._inlined(function, arguments, self._effect)
         except _StaysCall:
@@ -366,6 +368,15 @@ class _Folding(ast.NodeTransformer):
             case ast.Subscript(ast.Tuple(items), ast.Constant(int() as place), ast.Load()):
                 return items[place]
         return node
+
+
+def _names_in(binding: Binding) -> Iterator[str]:
+    """Yield the names of all objects that a function uses."""
+    if not isinstance(binding, Constant):
+        yield binding.name
+    if isinstance(binding, Inlined):
+        for inside in (*(found for _, found in binding.names), *binding.bound, *binding.defaults):
+            yield from _names_in(inside)
 
 
 def _copied(value: Any) -> Any:

@@ -18,6 +18,7 @@ auctions = Topic("auctions", key=int, value=Auction)
 out = Topic("out", key=int, value=Bid)
 counts = Topic("counts", key=time_windowed(int, TEN_SECONDS), value=int)
 pairs = Topic("pairs", key=int, value=Bid)
+totals = Topic("totals", key=int, value=int)
 
 
 def in_euro(bid: Bid) -> Bid:
@@ -30,6 +31,10 @@ def stateless(builder: StreamsBuilder) -> None:
 
 def select(builder: StreamsBuilder) -> None:
     builder.stream(bids).filter(lambda _, bid: bid.auction % 123 == 0).to(out)
+
+
+def count(builder: StreamsBuilder) -> None:
+    builder.stream(bids).group_by_key().count("counts").to_stream().to(totals)
 
 
 def tumbling(builder: StreamsBuilder) -> None:
@@ -45,6 +50,8 @@ def windowed_join(builder: StreamsBuilder) -> None:
 PIPELINES = (
     Pipeline("stateless map", stateless, [bids], ["out"]),
     Pipeline("filter", select, [bids], ["out"]),
+    Pipeline("count, memory", count, [bids], ["totals"]),
+    Pipeline("count, cached", count, [bids], ["totals"], settings={"cache_max_bytes": 10_000_000}),
     Pipeline("tumbling count, memory", tumbling, [bids], ["counts"]),
     Pipeline("tumbling count, RocksDB", tumbling, [bids], ["counts"], on_disk=True),
     Pipeline(

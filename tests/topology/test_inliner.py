@@ -254,3 +254,20 @@ def test_a_parameter_that_the_function_assigns_gets_a_name_of_its_own() -> None:
         seen.append(value)
 
     assert written(process, "v") == "value_1 = v\nvalue_1 = value_1 + 1\nseen_1.append(value_1)"
+
+
+def test_a_local_does_not_hide_an_object_of_the_same_name() -> None:
+    hot = [0]
+
+    @inlined
+    def own(value: int) -> None:
+        hot = value + 1
+        seen.append(hot)
+
+    seen: list[int] = []
+
+    def process(value: int) -> None:
+        own(value)
+        hot.append(value)
+
+    assert written(process, "v") == "hot_1_2 = v + 1\nseen_1.append(hot_1_2)\nhot_1.append(v)"

@@ -13,7 +13,7 @@ from streams.core.errors import StreamsError
 from streams.core.records import Headers
 from streams.dsl.operators.emission import table_emit
 from streams.dsl.operators.folds import Fold, TableFold
-from streams.dsl.operators.getters import open_rows
+from streams.dsl.operators.getters import open_rows, open_updates
 from streams.topology import NodeContext, Process
 
 _NULL = "null key or value"
@@ -33,7 +33,7 @@ class StreamAggregate:
 
     def bind(self, context: NodeContext) -> Process:
         """Return the process function of one task."""
-        get, put = open_rows(context, self.store)
+        find, get, put = open_updates(context, self.store)
         emit, is_cached = table_emit(context, self.store, self.send_old)
         drop, send_old = context.drop, self.send_old or is_cached
         initializer, aggregator = self.fold.initializer, self.fold.aggregator
@@ -42,17 +42,23 @@ class StreamAggregate:
             if key is None or value is None:
                 drop(_NULL)
                 return
-            row = get(key)
-            if row is None:
-                old, changed_ms = initializer(), timestamp_ms
-            else:
+            row = find(key)
+            if row is not None and row[0] is not None:
+                is_in_place = True
                 old, changed_ms = row
+            else:
+                is_in_place = False
+                row = get(key)
+                if row is None:
+                    old, changed_ms = initializer(), timestamp_ms
+                else:
+                    old, changed_ms = row
             new = aggregator(key, value, old)
             if changed_ms < timestamp_ms or (is_cached and new is None):
                 changed_ms = timestamp_ms
             if is_cached and row is None:
                 old = None
-            is_latest = put(key, new, changed_ms)
+            is_latest = put(key, new, changed_ms, is_in_place)
             if is_latest is not None:
                 emit(key, new, old if send_old else None, changed_ms, headers, is_latest)
 

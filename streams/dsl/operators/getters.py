@@ -10,8 +10,9 @@ from typing import Any, Protocol, TypeAlias
 
 from attrs import frozen
 
+from streams.core.inlining import inlined
 from streams.dsl.operators.joining import JoinKind, two_value_joiner
-from streams.state import TableReads
+from streams.state import InPlace, TableReads
 from streams.topology import NodeContext
 
 #: A value and the event time of its last change.
@@ -48,6 +49,34 @@ def open_rows(context: NodeContext, name: str) -> tuple[Getter, Callable[[Any, A
     store = context.store(name)
     table = store.spec.kind.table
     return table.get(store), table.put(store)
+
+
+def open_updates(
+    context: NodeContext, name: str
+) -> tuple[Getter, Getter, Callable[[Any, Any, int, bool], bool | None]]:
+    """Return ``find(key)``, ``get(key)`` and ``put(key, value, timestamp_ms, is_in_place)`` of such a store.
+
+    ``find`` returns a row that may be replaced in place, where the store has that; if it returns one with a value,
+    ``put`` may be called with ``is_in_place`` right after.
+    """
+    store = context.store(name)
+    table: TableReads = store.spec.kind.table
+    find, put = (_nothing_in_place if table.in_place is None else table.in_place)(store)
+    return find, table.get(store), put
+
+
+def _nothing_in_place(store: Any) -> InPlace:
+    put_row = store.spec.kind.table.put(store)
+
+    @inlined
+    def find(_: Any) -> None:
+        return None
+
+    @inlined
+    def put(key: Any, value: Any, timestamp_ms: int, _: bool) -> bool | None:
+        return put_row(key, value, timestamp_ms)  # type: ignore[no-any-return]
+
+    return find, put
 
 
 @frozen

@@ -71,16 +71,19 @@ class WindowAggregate:
     ) -> Callable[[Any, Any, int, int, Headers | None], None]:
         """Return the function that adds a value to one window: (key, value, timestamp_ms, start_ms, headers)."""
         store = context.store(self.store)
-        fetch, put, in_place, replace = store.fetch_pair, store.put_pair, store.in_place, store.replace
+        fetch, put = store.fetch_pair, store.put_pair
+        find, replace = store.in_place()
         on_close, memo = self.emit_on_close, WindowMemo(self.windows.size_ms)
         size_ms, grace_ms = self.windows.size_ms, self.windows.grace_ms
         initializer, aggregator = self.fold.initializer, self.fold.aggregator
         is_cached, send_old = context.caches(self.store) and not on_close, self.send_old
         hold: Emit = emit_nothing
+        hold_slot: Emit = emit_nothing
         emit: Emit = emit_nothing
         if is_cached:
             # The cache holds windows by key and start; a windowed key is built when a change leaves it.
-            hold = context.table_section(self.store, send_old=send_old, window_of=memo.__getitem__).hold
+            section = context.table_section(self.store, send_old=send_old, window_of=memo.__getitem__)
+            hold, hold_slot = section.hold, section.hold_slot
         elif not on_close:
             emit, _ = table_emit(context, self.store, send_old)
 
@@ -91,26 +94,29 @@ class WindowAggregate:
                 drop(EXPIRED)
                 return
             slot = (key, start_ms)
-            pair = in_place(slot, key, start_ms)
-            if pair is None or pair[0] is None:
+            pair = find(slot, key, start_ms)
+            if pair is not None and pair[0] is not None:
+                is_in_place = True
+                old, changed_ms = pair
+            else:
                 is_in_place = False
                 pair = fetch(key, start_ms)
-            else:
-                is_in_place = True
-            if pair is None:
-                old, changed_ms = initializer(), timestamp_ms
-            else:
-                old, changed_ms = pair
+                if pair is None:
+                    old, changed_ms = initializer(), timestamp_ms
+                else:
+                    old, changed_ms = pair
             new = aggregator(key, value, old)
             if changed_ms < timestamp_ms or (is_cached and new is None):
                 changed_ms = timestamp_ms
             if is_in_place:
                 replace(slot, key, new, changed_ms, start_ms)
+                if is_cached:
+                    hold_slot(slot, new, old, changed_ms, headers, True)
             else:
                 put(key, new, changed_ms, start_ms)
-            if is_cached:
-                hold(slot, new, None if pair is None else old, changed_ms, headers, True)
-            elif not on_close:
+                if is_cached:
+                    hold(slot, new, None if pair is None else old, changed_ms, headers, True)
+            if not (is_cached or on_close):
                 emit(windowed(key, memo[start_ms]), new, old if send_old else None, changed_ms, headers, True)
 
         return update
