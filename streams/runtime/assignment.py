@@ -1,8 +1,7 @@
-"""The group-aware assignor: whole partition groups, sticky and even, with copies of state.
+"""The task assignor: whole partition groups, sticky and balanced, with standby and warm-up replicas.
 
-The leader of the group runs this over the partition groups of its plan; members say in their
-subscriptions which process they belong to, which tasks they run and how far their state is.
-Between the group's machinery, which carries partitions, and the threads, which run tasks.
+The group's leader runs it over the partition groups of its plan.  Members send their process id, their
+tasks and the positions of their state in their subscriptions.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ Groups = Mapping[TaskId, Sequence[TopicPartition]]
 
 @frozen
 class Blueprint:
-    """What there is to share out: partition groups, the tasks among them that have state, and their layout."""
+    """The input of an assignment: partition groups, the stateful tasks among them, and their layout."""
 
     layout: PartitionLayout
     groups: Groups
@@ -34,7 +33,7 @@ class AssignedMember(Protocol):
     """The member that an assignor belongs to: a stream thread."""
 
     def facts(self) -> MemberFacts:
-        """Return what this member has now."""
+        """Return the current state of this member."""
         ...
 
     def changelog_ends(self, layout: PartitionLayout, tasks: Collection[TaskId]) -> Mapping[TaskId, int]:
@@ -44,18 +43,18 @@ class AssignedMember(Protocol):
 
 @define(eq=False)
 class StreamsAssignor:
-    """The assignor of one member; ``blueprint`` gives what there is for the present partition counts."""
+    """The assignor of one member; ``blueprint`` returns the tasks for the current partition counts."""
 
     blueprint: Callable[[Mapping[str, int]], Blueprint]
     rules: SharingRules = field(factory=SharingRules)
     member: AssignedMember = field(init=False)
     name: str = "streams"
     protocols: Sequence[RebalanceProtocol] = field(default=(RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER))
-    #: What the leader told this member last.
+    #: The last assignment from the leader.
     directive: Directive | None = None
-    #: As a leader: the layout that is being shared out.
+    #: As a leader: the layout being assigned.
     sharing: PartitionLayout | None = None
-    #: As a leader: the last decision waits for copies that are not complete yet.
+    #: As a leader: whether the last assignment has warm-up replicas that are not caught up.
     awaits_warmups: bool = False
 
     def subscription_user_data(self) -> bytes | None:
@@ -63,12 +62,12 @@ class StreamsAssignor:
         return self.member.facts().encode()
 
     def assign(self, partitions_per_topic: Mapping[str, int], members: Members) -> Mapping[str, Assignment]:
-        """Share whole partition groups out; what changes hands is withheld until its owner gave it up."""
+        """Assign whole partition groups; one that moves is withheld until its owner has revoked it (KIP-429)."""
         blueprint = self.blueprint(partitions_per_topic)
         groups, self.sharing = blueprint.groups, blueprint.layout
         order = in_order(members)
         facts = {member: MemberFacts.decode(members[member].user_data) for member in order}
-        # Nobody has state that might be behind: no need to ask how far the changelogs reach.
+        # No member has state that may lag: the changelogs' end offsets are not needed.
         has_copies = any(facts[member].positions for member in order)
         moves = has_copies or len({facts[member].process_id for member in order}) > 1
         ends = self.member.changelog_ends(blueprint.layout, blueprint.stateful) if moves else {}
@@ -81,10 +80,10 @@ class StreamsAssignor:
         directives: dict[str, Directive] = {}
         for member in order:
             mine = shares[member]
-            # A group moves whole: if one of its partitions is withheld, all are.
+            # A partition group moves as a whole: if one of its partitions is withheld, all are.
             free = set(given[member])
             whole = [task for task in mine.active if free.issuperset(groups[task])]
-            # What comes in the next generation is followed until then: a copy given up now would be missing.
+            # Tasks of the next generation are kept as standbys until then, so that their state stays current.
             coming = [task for task in mine.active if task not in whole and task in blueprint.stateful]
             standby = (*mine.standby, *coming)
             directives[member] = Directive(
@@ -99,7 +98,7 @@ class StreamsAssignor:
         }
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Keep what the leader says; the partitions come to the listener."""
+        """Store the leader's assignment; the rebalance listener gets the partitions."""
         self.directive = Directive.decode(assignment.user_data)
 
 
@@ -108,10 +107,10 @@ def _place(facts: MemberFacts, given: Directive) -> AssignedTasks:
 
 
 def _owned(groups: Groups, members: Members, order: Sequence[str]) -> dict[TaskId, str]:
-    """Return the members that own whole partition groups; the youngest claim counts.
+    """Return the members that own whole partition groups; the claim of the latest generation counts.
 
-    That a task is not open yet does not matter here: a member that is asked to join again before it
-    could open its tasks would lose them otherwise, and the group would never come to rest.
+    A task need not be open yet: otherwise a member that has to rejoin before it has opened its tasks
+    would lose them, and the group would never settle.
     """
     by_generation = sorted(order, key=lambda member: members[member].generation)
     return {task: member for member in by_generation for task in tasks_of(groups, members[member].owned)}

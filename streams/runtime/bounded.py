@@ -1,9 +1,9 @@
-"""Bounded runs: which inputs have ended, what a thread does about it, and when all is done.
+"""Bounded runs: ends of inputs, of tasks and of the run.
 
-``BoundedProgress`` is shared by the threads of the run.  A source topic ends when its reader says so, and
-with it the lane of its records where tasks write to it too; any other lane ends with the task that writes
-it.  The lanes within a cycle of sub-topologies end together, when nothing is left in any of them: such a
-cycle is one stage, on one thread.
+``BoundedProgress`` is shared by the threads of the run.  A source topic ends when its reader reports the end,
+and so does the lane of its records if tasks write to it too; any other lane ends with the task that writes
+it.  The lanes within a cycle of sub-topologies end together, when all of them are empty: such a cycle is
+one stage, on one thread.
 """
 
 import threading
@@ -22,7 +22,7 @@ from streams.runtime.task import Task, TaskInput
 
 @define(eq=False)
 class BoundedProgress:
-    """Ends of inputs and tasks.  ``end_offset`` asks the broker for the end of a partition."""
+    """Ends of inputs and tasks.  ``end_offset`` returns the log end offset of a partition."""
 
     plan: ApplicationPlan
     end_offset: Callable[[TopicPartition], int]
@@ -38,50 +38,50 @@ class BoundedProgress:
         self._cycles = self.plan.cycles()
 
     def end_topic(self, topic: str) -> None:
-        """State that nothing more will come from outside to a source topic."""
+        """Mark a source topic as ended: no more external records follow."""
         with self._lock:
             self._ended_topics.add(topic)
 
     def cycle_of(self, task_id: TaskId) -> tuple[int, ...] | None:
-        """Return the sub-topologies of the cycle that a task belongs to, None if to none."""
+        """Return the sub-topologies of a task's cycle, None without a cycle."""
         return self._cycles.get(task_id.sub_topology)
 
     def members(self, cycle: tuple[int, ...]) -> int:
-        """Return the number of tasks that a cycle has."""
+        """Return the number of tasks of a cycle."""
         return sum(task_id.sub_topology in cycle for task_id in self.plan.groups)
 
     def is_loop(self, task_id: TaskId, item: TaskInput) -> bool:
-        """Whether an input is a lane that is written within the cycle which its reader belongs to."""
+        """Return whether an input is a lane that is written within its reader's cycle."""
         producer = self.plan.producer_of(item.topic, item.partition)
         return producer is not None and producer.sub_topology in self._cycles.get(task_id.sub_topology, ())
 
     def is_ended(self, topic: str, partition: TopicPartition) -> bool:
-        """Whether an input has ended: its end offset is its last."""
+        """Return whether an input has ended: its end offset is final."""
         with self._lock:
             producer = self.plan.producer_of(topic, partition)
             return topic in self._ended_topics if producer is None else producer in self._ended_tasks
 
     def end_task(self, task_id: TaskId) -> None:
-        """State that a task has processed and committed everything it will ever read."""
+        """Mark a task as ended: it has processed and committed all its input."""
         with self._lock:
             self._ended_tasks.add(task_id)
             if len(self._ended_tasks) == len(self.plan.groups):
                 self.done.set()
 
     def has_ended(self, task_id: TaskId) -> bool:
-        """Whether a task has ended."""
+        """Return whether a task has ended."""
         return task_id in self._ended_tasks
 
 
 @frozen
 class BoundedSchedule:
-    """Schedule of a thread in a bounded run; see ``runtime.schedule``."""
+    """The schedule of a thread in a bounded run; see ``runtime.schedule``."""
 
     progress: BoundedProgress
     is_finite: bool = True
 
     def stages(self, tasks: Iterable[Task]) -> list[ThreadStage]:
-        """Return the stages of a thread that has these tasks; a cycle is one as soon as all its tasks are there."""
+        """Return the stages of a thread's tasks; a cycle is one stage once all its tasks are open."""
         result: list[ThreadStage] = []
         cycles: dict[tuple[int, ...], list[Task]] = {}
         for task in tasks:
@@ -97,7 +97,7 @@ class BoundedSchedule:
         return result
 
     def note_end(self, task: Task, partition: TopicPartition) -> bool:
-        """Let a task know where an input ends for good, and how far one reaches that its own stage writes."""
+        """Set the final end offset of a task's input, or the current one of an input that its own stage writes."""
         progress = self.progress
         is_ended = progress.is_ended(task.inputs[partition].topic, partition)
         if not is_ended and not task.queues[partition].is_loop:
@@ -106,7 +106,7 @@ class BoundedSchedule:
         return True
 
     def end(self, stages: Iterable[ThreadStage], effects: Effects) -> None:
-        """End the stages whose inputs have ended, when all is processed, flushed and committed."""
+        """End the stages whose inputs have ended, once all records are processed, flushed and committed."""
         for stage in stages:
             if not all(task.is_initialized and not self.progress.has_ended(task.task_id) for task in stage.tasks):
                 continue

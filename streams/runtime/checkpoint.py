@@ -1,12 +1,10 @@
-"""What a task remembers beside its stores and offsets: times, when its punctuations are due, and what its
-changelogs hold.
+"""Checkpoints: a task's stream times, due times of punctuations, and changelog formats.
 
-They travel as the note of the committed offsets, so that they belong to the same commit as the
-positions.  A note says which version of ours it is; any other text is another client's.  Pure.
+A checkpoint is committed as offset metadata, in the same commit as the positions.  The metadata has a
+format version; any other text is another client's.  Pure.
 
-Kafka Streams forgets schedules at a restart: a stream-time punctuation fires again with the first
-record, wherever in its interval that lies.  Here it goes on with the time at which it was due, so
-that a run in two goes gives what one run gives.
+Kafka Streams loses schedules at a restart: a stream-time punctuation fires again with the first
+record.  Here it keeps its due time, so that an interrupted run has the results of a single run.
 """
 
 import json
@@ -20,14 +18,14 @@ from streams.core.records import NO_TIMESTAMP, TopicPartition
 from streams.state import Content
 from streams.topology import PunctuationType
 
-#: Version of the notes.
+#: Format version of the offset metadata.
 _VERSION = 1
-#: A note with more is not given what changelogs hold: brokers take 4096 bytes (``offset.metadata.max.bytes``).
+#: Maximum length to which changelog formats are added: brokers accept 4096 bytes (``offset.metadata.max.bytes``).
 _MAX_NOTE_BYTES = 3_000
 
 
 class TimerPlace(NamedTuple):
-    """Which timer of a task it is: its node, and how many that node had scheduled before it in ``init``."""
+    """The identity of a timer: its node, and its index among the timers that the node schedules in ``init``."""
 
     node: str
     number: int
@@ -35,7 +33,7 @@ class TimerPlace(NamedTuple):
 
 @frozen
 class CarriedTimer:
-    """What is left of a timer when its task closes; ``due_ms`` is None if it was cancelled."""
+    """The saved state of a timer; ``due_ms`` is None if it was cancelled."""
 
     kind: PunctuationType
     interval_ms: int
@@ -44,25 +42,25 @@ class CarriedTimer:
 
 @define(eq=True)
 class Checkpoint:
-    """Times of a task at a commit, epoch milliseconds; -1 where nothing was seen."""
+    """The times of a task at a commit, in epoch milliseconds; -1 before the first record."""
 
     stream_time_ms: int = NO_TIMESTAMP
     partition_times: dict[TopicPartition, int] = field(factory=dict)
-    #: Number of the task's partition group, which tells at a rebalance whether partitions are where they were.
+    #: Number of the task's partition group; a rebalance checks that its partitions stay in it.
     group: int | None = None
     #: Node name, or node name and "/" and the operator's own name -> its stream time.
     operator_times: dict[str, int] = field(factory=dict)
     #: Timers scheduled in ``init``, in the order in which they fire; cancelled ones last.
     timers: dict[TimerPlace, CarriedTimer] = field(factory=dict)
-    #: What the changelog of each store holds.  Not in manifests: a snapshot says so itself.
+    #: Format of each store's changelog.  Not in manifests, since a snapshot records it itself.
     contents: dict[str, Content] = field(factory=dict)
-    #: Where the changelog of a store ended with the commit, as far as that is known.
+    #: End offset of a store's changelog at the commit, if known.
     changelog_ends: dict[str, int] = field(factory=dict)
 
     def notes(self, partitions: list[TopicPartition]) -> dict[TopicPartition, str]:
-        """Return the commit note of each partition; the first one also carries what is the task's.
+        """Return the offset metadata of each partition; that of the first one also has the task's times and timers.
 
-        What changelogs hold goes to all of them, as far as there is room.
+        Changelog formats are added to all of them, within the size limit.
         """
         result = {}
         ends = self.changelog_ends
@@ -80,13 +78,13 @@ class Checkpoint:
 
     @classmethod
     def from_notes(cls, notes: Mapping[TopicPartition, str]) -> "Checkpoint":
-        """Read the notes of a task's partitions; those written by others count as empty.
+        """Return the checkpoint from the offset metadata of a task's partitions; that of other clients counts as empty.
 
-        Where the partitions come from several tasks the latest time counts, and a timer that one of
-        them still had.
+        If the partitions belonged to several tasks, the latest time counts, and a timer that any of
+        them had.
 
         Raises:
-            ForeignFormatError: a note is of another version of ours.
+            ForeignFormatError: the metadata has another format version.
         """
         checkpoint = cls()
         timers: dict[TimerPlace, CarriedTimer] = {}
@@ -110,7 +108,7 @@ class Checkpoint:
         return checkpoint
 
     def to_json(self) -> dict[str, Any]:
-        """Return times and timers as values that JSON knows, for manifests."""
+        """Return times and timers as JSON values, for manifests."""
         return {
             "stream_time_ms": self.stream_time_ms,
             "partition_times": [[*partition, time] for partition, time in self.partition_times.items()],
@@ -121,7 +119,7 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Checkpoint":
-        """Read what ``to_json`` made."""
+        """Return the checkpoint from the values of ``to_json``."""
         return cls(
             data["stream_time_ms"],
             {TopicPartition(topic, number): time for topic, number, time in data["partition_times"]},
@@ -132,15 +130,15 @@ class Checkpoint:
 
 
 def is_of_others(note: str) -> bool:
-    """Whether a committed offset has a note that is none of ours: another client, or a tool, has set it."""
+    """Return whether another client or a tool has set a committed offset, by its metadata."""
     return bool(note) and not _read(note)
 
 
 def group_of_note(note: str) -> int | None:
-    """Return the number of the partition group that committed an offset, None if its note does not say.
+    """Return the number of the partition group that committed an offset, None if the metadata lacks it.
 
     Raises:
-        ForeignFormatError: the note is of another version of ours.
+        ForeignFormatError: the metadata has another format version.
     """
     group = _read(note).get("g")
     return group if isinstance(group, int) else None
@@ -160,7 +158,7 @@ def _timers(rows: Iterable[list[Any]]) -> Iterable[tuple[TimerPlace, CarriedTime
 
 
 def _with_contents(note: dict[str, object], contents: dict[str, list[Any]]) -> str:
-    """Return the text of a note with those of the contents that it has room for, which are taken out."""
+    """Return metadata with the changelog formats that fit, which are removed from the argument."""
     text = _json(note)
     room = _MAX_NOTE_BYTES - len(text) - len(',"c":{}')
     taken: dict[str, list[Any]] = {}
@@ -180,7 +178,7 @@ def _read(note: str, partition: TopicPartition | None = None) -> dict[str, Any]:
     try:
         read = json.loads(note) if note else {}
     except ValueError:
-        return {}  # Kafka Streams' are base64.
+        return {}  # Kafka Streams' metadata is base64.
     if not isinstance(read, dict) or "p" not in read:
         return {}
     if read.get("v") != _VERSION:

@@ -1,15 +1,14 @@
-"""The cyclic garbage collector, tuned while an application runs.
+"""Tuning of the cyclic garbage collector while an application runs.
 
-Blocks and stores are many live objects without cycles: with Python's defaults the collector
-walks them again and again and costs up to half of the throughput.  What exists at the start is
-frozen, and young objects are looked at less often.  The settings are the process's, so they are
-shared by all instances and put back when the last one ends.
+Blocks and stores are many live objects without reference cycles: with Python's defaults their repeated
+traversal costs up to half of the throughput.  Objects that exist at the start are frozen, and collections
+are less frequent.  The settings are per process: all instances share them, and the last one restores them.
 """
 
 import gc
 import threading
 
-#: Allocations between two looks at the youngest generation, and looks per older one.
+#: Collection thresholds (``gc.set_threshold``).
 _THRESHOLDS = (100_000, 50, 1000)
 
 _lock = threading.Lock()
@@ -18,7 +17,7 @@ _before: tuple[int, int, int] | None = None
 
 
 def tune() -> None:
-    """Tune the collector, for one instance that starts."""
+    """Tune the collector at the start of an instance."""
     global _users, _before
     with _lock:
         _users += 1
@@ -29,7 +28,7 @@ def tune() -> None:
 
 
 def restore() -> None:
-    """Put the settings back when the last instance has ended."""
+    """Restore the settings when the last instance has ended."""
     global _users, _before
     with _lock:
         _users -= 1

@@ -1,8 +1,8 @@
-"""Outputs and commits of a thread's tasks, in the one order that loses nothing.
+"""Outputs and commits of a thread's tasks, in the order that loses no records.
 
 At least once: outputs and changelogs are flushed, then offsets committed, then stores written.
-Exactly once: the first three are one transaction of the thread's producer (KIP-447), so it
-takes in all of the thread's tasks.  Imports clients.
+Exactly once: the first three are one transaction of the thread's producer (KIP-447), which
+contains all of the thread's tasks.  Imports clients.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,8 +25,8 @@ from streams.runtime.task import Task
 class Committer:
     """Sends and commits for one thread.
 
-    ``plan`` is the plan in force.  ``new_producer`` makes a producer; with exactly-once a
-    fresh one fences its predecessor and ends what that left open.
+    ``plan`` is the current plan.  ``new_producer`` creates a producer; with exactly-once a new one
+    fences its predecessor and ends its open transaction.
     """
 
     _consumer: Consumer
@@ -35,10 +35,10 @@ class Committer:
     _metrics: Metrics
     is_exactly_once: bool
     _refusals: Refusals
-    #: Told of committed offsets, to delete what nobody reads again; None keeps everything.
+    #: Deletes consumed records of repartition topics after commits; None keeps them.
     _purger: Purger | None = None
     producer: Producer = field(init=False)
-    #: Whether the producer has ended what an earlier one with its name left open.
+    #: Whether the open transaction of an earlier producer has been ended.
     _is_initialized: bool = False
     _has_begun: bool = False
     #: Changelog blocks sent since a task's last commit, by store: delivery and size of the last one.
@@ -50,15 +50,15 @@ class Committer:
     # --- the steps ------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """End what an earlier run left open, before committed offsets and changelogs are read."""
+        """End the open transaction of an earlier run, before committed offsets and changelogs are read."""
         if self.is_exactly_once and not self._is_initialized:
             self.producer.init_transactions()
             self._is_initialized = True
 
     def send(self, task: Task, *, has_more: bool = False) -> set[TopicPartition]:
-        """Send a task's outputs; return the partitions that got some.
+        """Send a task's outputs; return the partitions of the records.
 
-        With ``has_more`` those of other tasks follow, and then a ``poll``: they share requests.
+        With ``has_more`` outputs of other tasks and then a ``poll`` follow, so that they share requests.
         """
         outputs = task.take_outputs()
         if outputs:
@@ -74,16 +74,16 @@ class Committer:
         return {partition for partition, _ in outputs}
 
     def commit(self, tasks: Sequence[Task]) -> None:
-        """Commit tasks; with exactly-once these must be all that have sent anything since the last commit.
+        """Commit tasks; with exactly-once these must be all tasks with outputs since the last commit.
 
         Cache flush (may forward) -> outputs and changelog sent -> producer flush -> offsets ->
-        one engine batch per store, which also holds the changelog position.  Changelog behind
-        offsets would lose state; offsets behind changelog only repeat, which at-least-once allows
-        and which a transaction excludes.
+        one engine batch per store, which also holds the changelog position.  With offsets
+        before the changelog, a failure would lose state; in this order it only repeats records, which
+        at-least-once allows and a transaction excludes.
 
         Raises:
-            RebalanceInProgressError: at-least-once; nothing is lost, the next attempt goes on.
-            MemberFencedError, TransactionError: the tasks may be others' already; close them.
+            RebalanceInProgressError: at-least-once only; nothing is lost, the next attempt continues.
+            MemberFencedError, TransactionError: other members may own the tasks already; close them.
         """
         if not tasks:
             return
@@ -110,35 +110,35 @@ class Committer:
             self._metrics.counter("commit-total", task=task.task_id).value += 1
 
     def flush(self) -> None:
-        """Wait until what was sent is acknowledged."""
+        """Wait until all sent records are acknowledged."""
         self.producer.flush()
         self._ask_about_refusals()
 
     def forget(self, task_id: TaskId) -> None:
-        """A task is closed without a commit."""
+        """Remove a task that is closed without a commit."""
         self._changes.pop(task_id, None)
 
     def abort(self) -> None:
-        """Undo what was sent since the last commit, where that is possible."""
+        """Abort the transaction, if any, with all records since the last commit."""
         if self._has_begun:
             self._has_begun = False
             self.producer.abort_transaction()
 
     def renew(self) -> None:
-        """Go on with a fresh producer: the old one was fenced, or nothing is known of its transaction."""
+        """Replace the producer: it was fenced, or the state of its transaction is unknown."""
         for _ in self._refusals.asked():
-            pass  # What is to be tried again comes again.
+            pass  # Refused records to be retried will be processed again.
         old, self.producer = self.producer, self._new_producer()
         self._is_initialized = self._has_begun = False
         old.abandon()
 
     @property
     def has_outstanding(self) -> bool:
-        """Whether something that was sent is not acknowledged yet."""
+        """Return whether sent records are not acknowledged yet."""
         return self.producer.has_outstanding
 
     def poll(self) -> None:
-        """Do what is due without a commit: what waits for its turn to be sent would wait for the next one."""
+        """Do due work without a commit: send pending requests, which would otherwise wait for the next commit."""
         if self.has_outstanding:
             self.producer.poll()
         self._ask_about_refusals()
@@ -154,7 +154,7 @@ class Committer:
     # --- inside ---------------------------------------------------------------------------
 
     def _ask_about_refusals(self) -> None:
-        """Have production handlers asked about what the broker has refused; their dead letters are acknowledged too."""
+        """Call production handlers for refused records, and wait until their dead letters are acknowledged."""
         has_letters = False
         for task in self._refusals.asked():
             has_letters = bool(self.send(task)) or has_letters
@@ -182,7 +182,7 @@ class Committer:
             self._purger.note({partition: found for partition, found in offsets.items() if partition.topic in own})
 
     def _source_positions(self, task: Task) -> dict[str, int]:
-        """Return positions of stores whose changelog is a source topic: those of the input."""
+        """Return the positions of stores whose changelog is a source topic: the input's positions."""
         by_topic = {item.topic: partition for partition, item in task.inputs.items()}
         positions = task.positions()
         return {
@@ -202,7 +202,7 @@ class Committer:
         return offsets
 
     def _changelog_ends(self, task: Task) -> dict[str, int]:
-        """Return where a task's changelogs end with this commit; a log that ends earlier some day has lost records."""
+        """Return the end offsets of a task's changelogs at this commit, by which later losses are detected."""
         sources = self.plan.topology.source_changelogs
         ends = {
             name: changelog_position(store)
@@ -210,7 +210,7 @@ class Committer:
             if store.spec.has_changelog and name not in sources
         }
         for name, (delivery, size) in self._changes[task.task_id].items():
-            # What has failed is said by the commit itself; without acknowledgements no offset is known.
+            # The commit itself raises failed deliveries; without acknowledgements the offset is unknown.
             if delivery.exception() is None and delivery.base_offset() >= 0:
                 ends[name] = delivery.base_offset() + size
         return ends

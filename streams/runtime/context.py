@@ -1,4 +1,4 @@
-"""What one node sees of its task: the context that operators are bound with."""
+"""The context of a node in its task, with which operators are bound."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,10 @@ TableForward = Callable[[Any, Any, Any, int, Headers | None, bool], None]
 
 
 def _slots(store: Any, window_of: Callable[[int], Window] | None) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return how a table's keys become hashable stand-ins, and what keys these stand for.
+    """Return the functions from a table's keys to hashable keys of the cache, and back.
 
-    Keys of windowed stores are windowed, or (key, start) where ``window_of`` tells the window of a start; the store
-    itself knows only the keys within.
+    Keys of windowed stores are windowed, or (key, start) if ``window_of`` returns the window of a start; the
+    serde of the store is that of the inner key.
     """
     slot_of, key_of = store.slot_of, store.key_of
     if not store.spec.kind.family.has_windowed_keys:
@@ -38,7 +38,7 @@ def _slots(store: Any, window_of: Callable[[int], Window] | None) -> tuple[Calla
 
 
 class TaskNodeContext:
-    """The view of one node on its task; implements ``topology.operator.NodeContext``."""
+    """The context of one node of a task; implements ``topology.operator.NodeContext``."""
 
     __slots__ = ("_final_flushes", "_forward_to", "_initializers", "_section", "_task", "forward", "node")
 
@@ -53,17 +53,17 @@ class TaskNodeContext:
 
     @property
     def task_id(self) -> TaskId:
-        """Identity of the task."""
+        """Return the task id."""
         return self._task.task_id
 
     @property
     def application_id(self) -> str:
-        """Application id."""
+        """Return the application id."""
         return self._task.application_id
 
     @property
     def children(self) -> Sequence[str]:
-        """Names of the nodes that this one forwards to."""
+        """Return the names of the child nodes."""
         return self._task.topology.children[self.node]
 
     def forward_to(self, child: str) -> Process:
@@ -74,7 +74,7 @@ class TaskNodeContext:
         """Return a store connected to this node, or a global store.
 
         Raises:
-            TopologyError: it is not connected.
+            TopologyError: the store is not connected.
         """
         task = self._task
         if name in task.global_stores:
@@ -106,7 +106,7 @@ class TaskNodeContext:
     def table_section(
         self, store: str, *, send_old: bool = True, window_of: Callable[[int], Window] | None = None
     ) -> Section:
-        """Return what holds back a table's changes."""
+        """Return the section of the record cache for a store's changes."""
         forward, task = self.forward, self._task
         cache = task.cache
         assert cache is not None
@@ -124,7 +124,7 @@ class TaskNodeContext:
             is_latest: bool,
         ) -> None:
             key = to_key(slot)
-            # What shares the record may have changed its headers since (``topology.shared_headers``).
+            # Nodes that share the record may have changed its headers since (``topology.shared_headers``).
             headers = tuple(headers) if headers else None
             change = (new, old if send_old else None, is_latest)
             context = RecordContext(*origin, timestamp_ms, headers or ())
@@ -134,12 +134,12 @@ class TaskNodeContext:
         return cache.register(section, flushed, slot_of, task.origin)
 
     def flush_cache(self) -> None:
-        """Emit what the record cache holds back for this node."""
+        """Flush this node's changes from the record cache."""
         if self._section is not None and self._task.cache is not None:
             self._task.cache.flush(self._section)
 
     def shared(self, key: str, make: Callable[[], Any]) -> Any:
-        """Return what several nodes of the task share under ``key``; ``make()`` makes it at the first call."""
+        """Return the object that nodes of the task share under ``key``; the first call creates it by ``make()``."""
         shared = self._task.shared
         if key not in shared:
             shared[key] = make()
@@ -159,7 +159,7 @@ class TaskNodeContext:
         """Call ``callback(now_ms)`` every interval of the given clock.
 
         Raises:
-            WallClockError: it is the wall clock's, and the driver has none.
+            WallClockError: the clock is the wall clock, and the driver has none.
         """
         task = self._task
         now_ms = task.stream_time_ms() if kind is PunctuationType.STREAM_TIME else self.wall_clock_ms()
@@ -167,7 +167,7 @@ class TaskNodeContext:
         return task.punctuations.schedule(self.node, interval_ms, kind, callback, start_ms, now_ms)
 
     def commit(self) -> None:
-        """Ask for a commit as soon as the current record is done."""
+        """Request a commit after the current record."""
         self._task.wants_commit = True
         self._task.stop.append(True)
 
@@ -176,14 +176,14 @@ class TaskNodeContext:
         self._task.metrics.drop(reason, count, task=self.task_id, node=self.node)
 
     def task_stream_time_ms(self) -> int:
-        """Return the highest timestamp that the task has taken, the current record included."""
+        """Return the highest timestamp that the task has taken, including the current record."""
         return self._task.stream_time_ms()
 
     def wall_clock_ms(self) -> int:
         """Return the wall-clock time of the driver.
 
         Raises:
-            WallClockError: it has none.
+            WallClockError: the driver has no wall clock.
         """
         now_ms = self._task.now_ms
         if now_ms == NO_TIMESTAMP:
@@ -191,28 +191,28 @@ class TaskNodeContext:
         return now_ms
 
     def record_metadata(self) -> RecordMetadata | None:
-        """Return the origin of the record now processed; None within a punctuation."""
+        """Return topic, partition and offset of the current record; None within a punctuation."""
         return self._task.record_metadata()
 
     def on_init(self, callback: Callable[[], None]) -> None:
-        """Call back once, when all nodes are bound, in the order of the graph."""
+        """Register a callback for when all nodes are bound, in the order of the graph."""
         self._initializers.append(callback)
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Call back when the task closes."""
+        """Register a callback for when the task closes."""
         self._task.on_close(callback)
 
     def caches(self, store: str | None) -> bool:
-        """Whether a record cache holds back what is emitted behind this store."""
+        """Return whether the output of this store goes through a record cache."""
         spec = None if store is None else self._task.topology.stores.get(store)
         return self._task.cache is not None and spec is not None and spec.has_caching
 
     def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
-        """Forward a record that was held back, as if the one of ``context`` were processed."""
+        """Forward a buffered record, with ``context`` as the metadata of the current record."""
         self._task.within(context, forward)
 
     def on_final_flush(self, callback: Callable[[], None]) -> None:
-        """Call back when a bounded run gives out what is still open."""
+        """Register a callback that forwards buffered results at the end of a bounded run."""
         self._final_flushes.append(callback)
 
     def final_flush(self) -> None:

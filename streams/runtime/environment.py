@@ -1,4 +1,4 @@
-"""What an instance runs on, and what its threads share.  Values; imports clients."""
+"""The environment of an instance, and the objects that its threads share.  Values; imports clients."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,11 +18,10 @@ from streams.runtime.schedule import LiveSchedule, Schedule
 
 @frozen(eq=False)
 class Environment:
-    """Where an instance runs: the cluster, time, threads, and the stores' place on this machine.
+    """The environment of an instance: cluster, clock, threads, and the home of its stores.
 
-    ``creates_topics`` lets missing source and sink topics be made, with the partitions that their declarations name;
-    a cluster of others is left as it is.  ``tunes_collector``: the garbage collector is tuned while the instance
-    runs, for the process is its own.
+    With ``creates_topics`` missing source and sink topics are created with their declared partition counts; on an
+    external cluster they are not.  With ``tunes_collector`` the garbage collector is tuned while the instance runs.
     """
 
     cluster: Cluster
@@ -35,7 +34,7 @@ class Environment:
 
 @frozen(eq=False)
 class SharedParts:
-    """What the threads of one instance share; ``bounded`` is None in a live run."""
+    """Objects that the threads of one instance share; ``bounded`` is None in a live run."""
 
     config: StreamsConfig
     environment: Environment
@@ -46,5 +45,5 @@ class SharedParts:
 
     @property
     def schedule(self) -> Schedule:
-        """How the threads process their tasks."""
+        """Return the schedule by which the threads process their tasks."""
         return LiveSchedule() if self.bounded is None else BoundedSchedule(self.bounded)

@@ -1,12 +1,10 @@
-"""Topics that several tasks write are filled from their lanes at the end of a bounded run.
+"""Filling of topics that several tasks write, from their lanes, at the end of a bounded run.
 
-Records of a further run go behind those that are there: what has an offset keeps it, as in any log.
-Each run's records are merged by the rule of ``lanes``, which is the order in which the tasks of that
-run have read them.
+Records of a further run are appended after existing ones, whose offsets never change.  Each run's
+records are merged by the rule of ``lanes``, the order in which the tasks of that run have read them.
 
-What is to be merged, and where the topic ended before, is written down first, as committed offsets of
-a group of its own; whoever finds such a note goes on where the killed run was, for the same lanes give
-the same order.  Imports clients.
+Before a merge, its lanes and the topic's end offset are stored as committed offsets of a separate group.
+After a crash the next run continues from them, since the same lanes always merge in the same order.  Imports clients.
 """
 
 import json
@@ -23,19 +21,19 @@ from streams.runtime.checkpoint import Checkpoint, group_of_note
 from streams.runtime.lanes import merge_lanes
 from streams.runtime.plan import ApplicationPlan, InternalTopicPlan
 
-#: Version of the notes.
+#: Format version of the offset metadata.
 _VERSION = 1
 
 
 class Logs(Protocol):
-    """The logs of the broker of a bounded run."""
+    """The logs of a bounded run's broker."""
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions per topic."""
         ...
 
     def end_offset(self, partition: TopicPartition) -> int:
-        """Return the offset that the next record gets."""
+        """Return the log end offset."""
         ...
 
     def read(
@@ -66,11 +64,11 @@ class LaneFilling:
         self._group = self.plan.config.application_id + LANES_GROUP
 
     def take_up(self) -> None:
-        """Finish what a killed run has begun; check that tasks will see all of the topics they read and write.
+        """Finish the merge of a killed run; check that tasks will read all records of the topics they read and write.
 
         Raises:
-            TopologyError: somebody else has written to such a topic, and no task has read it; or lanes of an
-                earlier run are not those of this topology.
+            TopologyError: another client has written to such a topic, and no task has read its records; or
+                the lanes of an earlier run are not those of this topology.
         """
         self._know_chosen_topics()
         self._finish()
@@ -88,7 +86,7 @@ class LaneFilling:
                 )
 
     def fill(self) -> None:
-        """Append to each topic what its lanes have got since they were merged last."""
+        """Append to each topic the new records of its lanes since the last merge."""
         before = self.admin.committed_offsets(self._group)
         notes: dict[TopicPartition, OffsetAndMetadata] = {}
         for topic in self.plan.lanes:
@@ -102,7 +100,7 @@ class LaneFilling:
             self._hand_over()
 
     def _know_chosen_topics(self) -> None:
-        """Take up the topics that were chosen for records of earlier runs: the last one may have been killed."""
+        """Add the dynamically chosen topics of earlier runs to the plan: the last run may have been killed."""
         existing = self.logs.topics()
 
         def check(plan: InternalTopicPlan) -> None:
@@ -120,7 +118,7 @@ class LaneFilling:
     def _note_of(
         self, target: TopicPartition, before: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what to write down before lanes are merged into a partition, {} if they have nothing new."""
+        """Return the offsets to commit before lanes are merged into a partition, {} without new records."""
         spans = {
             lane: (before[lane].offset if lane in before else 0, self.logs.end_offset(lane))
             for lane in self.plan.stored_in(target)
@@ -134,7 +132,7 @@ class LaneFilling:
         }
 
     def _finish(self) -> None:
-        """Merge what is written down, and take note that it is done."""
+        """Execute a stored merge, and commit its completion."""
         spans: dict[tuple[TopicPartition, int], dict[TopicPartition, tuple[int, int]]] = {}
         for lane, found in sorted(self.admin.committed_offsets(self._group).items()):
             if found.metadata:
@@ -166,12 +164,12 @@ class LaneFilling:
         return note
 
     def _merge(self, target: TopicPartition, at: int, lanes: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        # As many of the first records as were appended before the process was killed.
+        # Skip the records that were appended before the process was killed.
         done = self.logs.end_offset(target) - at
         for block in merge_lanes([self._read(lane, *span) for lane, span in lanes.items() if span[0] < span[1]]):
             if done < len(block):
                 fresh = block.slice(done) if done else block
-                # Sequence numbers are those of the lane.
+                # Sequence numbers are the lane's.
                 self.logs.append(target, evolve(fresh, producer=None))
             done = max(0, done - len(block))
 
@@ -188,7 +186,7 @@ class LaneFilling:
         return (TopicPartition(topic, number) for topic in sorted(self.plan.fed) for number in range(counts[topic]))
 
     def _hand_over(self) -> None:
-        """Commit that the tasks have read their through topics, for a live run that may follow."""
+        """Commit the ends of through topics for the application's group, for a live run that may follow."""
         group = self.plan.config.application_id
         committed = self.admin.committed_offsets(group)
         offsets = {}

@@ -1,8 +1,7 @@
-"""Whether stores that were left by an earlier version of a topology are what this one takes them for.
+"""Compatibility checks of existing stores with the current topology.
 
-A folder carries a note of its own; entries without one are not ours.  What is in a changelog alone
-has Kafka Streams' bytes, which do not tell; the note of the committed offsets does, which belong to
-the same commits.  Imports state.
+A store folder records its own layout.  A changelog has Kafka Streams' format, which does not identify the
+types; these are in the offset metadata of the same commits.  Imports state.
 """
 
 from collections.abc import Mapping
@@ -14,10 +13,10 @@ from streams.state import Content, Store, advice
 
 
 def misfit(task_id: TaskId, store: Store) -> str | None:
-    """Return why a store that was just opened must be made anew from its changelog, None if it need not.
+    """Return why a store that was just opened must be restored from its changelog, None if it fits.
 
     Raises:
-        StoreError: its content is not what the topology reads, or there is no changelog that has it.
+        StoreError: its content does not fit the topology, or no changelog has it.
     """
     noted, wanted = store.noted, store.note()
     where = f"store {store.spec.name!r} of task {task_id}"
@@ -51,9 +50,9 @@ def check_changelogs(
     changelogs: Mapping[str, TopicPartition],
     noted: Mapping[str, Content],
 ) -> dict[str, str]:
-    """Return the stores whose changelogs hold what this topology takes for something else, each with what to do.
+    """Return the stores whose changelogs do not fit this topology, each with advice.
 
-    ``noted`` is what the task's last commit said of its stores.
+    ``noted`` has the formats from the task's last commit.
     """
     found = {}
     for name, partition in changelogs.items():

@@ -1,7 +1,7 @@
 """Global stores: filled from all partitions of a topic on every instance, read by all its tasks.
 
-One thread per instance writes them; tasks on other threads read.  A lock around every verb of
-the store keeps a reader from seeing half an update.  Imports clients.
+One thread per instance writes them; tasks on other threads read.  A lock around every method of
+the store keeps updates atomic for readers.  Imports clients.
 """
 
 import threading
@@ -18,7 +18,7 @@ from streams.runtime.task import Task, TaskState
 
 
 class LockedStore:
-    """A store whose verbs run one at a time; iterators are read to the end inside the lock."""
+    """A store whose methods run one at a time; iterators are read to the end within the lock."""
 
     def __init__(self, store: Any, lock: threading.RLock) -> None:
         self._store = store
@@ -35,14 +35,14 @@ class LockedStore:
                 result = attribute(*arguments, **named)
                 return iter(list(result)) if isinstance(result, Iterator) else result
 
-        # Kept on the instance, so that the next access does not come here again.
+        # Cached on the instance for the next access.
         self.__dict__[name] = call
         return call
 
 
 @define(eq=False)
 class GlobalStores:
-    """The global stores of one instance, and the thread that keeps them up to date."""
+    """The global stores of one instance, and the thread that updates them."""
 
     _plan: ApplicationPlan
     _consumer: Consumer
@@ -69,7 +69,7 @@ class GlobalStores:
         return views
 
     def start(self, name: str) -> None:
-        """Keep the stores up to date in a thread."""
+        """Start the thread that updates the stores."""
         self._worker = self._threads.start(name, self._run)
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class GlobalStores:
         except ThreadKilled:
             raise
         except BaseException as error:
-            # Nobody is above this thread.
+            # This thread has no caller.
             self._on_failure(error)
 
     def _update(self, timeout_ms: int) -> None:
