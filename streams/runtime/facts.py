@@ -1,4 +1,4 @@
-"""What members of an application's group tell their leader, and what it tells them.
+"""User data of subscriptions and assignments, exchanged between members and the group's leader.
 
 The bytes travel as user data of subscriptions and assignments, beside Kafka's own fields.  Pure.
 """
@@ -17,20 +17,20 @@ _VERSION = 2
 
 @frozen
 class MemberFacts:
-    """What a member has: its process, its tasks, and how far the state is that lies with its process.
+    """The state of a member: its process, its tasks, and the positions of its process's stores.
 
-    ``positions`` is the sum of the changelog positions of each task whose state lies here
-    (KIP-441's task offset sums); tasks that run here as active ones are at the end by definition.
+    ``positions`` is the sum of the changelog positions of each task with local state
+    (KIP-441's task offset sums); active tasks are at the end by definition.
     """
 
     process_id: str
     active: tuple[TaskId, ...] = ()
     standby: tuple[TaskId, ...] = ()
     positions: Mapping[TaskId, int] = field(factory=dict)
-    #: The member's application asked for the end of all its instances.
+    #: Whether the member requests the shutdown of all instances of the application.
     wants_shutdown: bool = False
     client_id: str = ""
-    #: host:port under which others reach its instance; "" = none.
+    #: host:port of the setting ``application_server``; "" = none.
     application_server: str = ""
 
     def encode(self) -> bytes:
@@ -109,7 +109,7 @@ class Directive:
     standby: tuple[TaskId, ...] = ()
     warmup: tuple[TaskId, ...] = ()
     is_shutdown: bool = False
-    #: Nothing waits for its old owner to give it up: the group need not meet again.
+    #: Whether no task waits for revocation by its old owner, so that no further rebalance is needed.
     is_final: bool = True
     #: What all members have, so that each can say where a key lies (KIP-535).
     places: tuple[AssignedTasks, ...] = ()

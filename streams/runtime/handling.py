@@ -1,6 +1,6 @@
-"""What becomes of a record that fails in a task: its handler is asked, it is counted, dead letters go out.
+"""Handling of records that fail in a task: calls of handlers, metrics and dead letters.
 
-Used by the readers of sources, the sinks and the task; all of it happens on the failing path.  Imports core and
+Used by source readers, sinks and the task, only on the failing path.  Imports core and
 the outbox.  KIP-161, KIP-210, KIP-1033, KIP-1034.
 """
 
@@ -31,7 +31,7 @@ _FAILED: Final[dict[Setting, str]] = {
 
 @frozen
 class HandlerSettings:
-    """The three handlers of an application, and where what they skip goes."""
+    """The three exception handlers of an application, and its dead letter topic."""
 
     deserialization_handler: Any = "fail"
     processing_handler: Any = "fail"
@@ -40,7 +40,7 @@ class HandlerSettings:
 
     @classmethod
     def of(cls, config: StreamsConfig) -> "HandlerSettings":
-        """Return those of the settings."""
+        """Return the handlers of an application's settings."""
         return cls(
             config.deserialization_handler,
             config.processing_handler,
@@ -49,17 +49,17 @@ class HandlerSettings:
         )
 
     def may_skip(self, setting: Setting) -> bool:
-        """Whether a record that fails may be skipped: its handler has to be asked."""
+        """Whether a failed record may be skipped, so that its handler must be called."""
         return bool(getattr(self, setting) != "fail")
 
     @property
     def may_ask(self) -> bool:
-        """Whether anybody is asked about any record: what fails must be known as it was read."""
+        """Whether any handler may be called, so that raw records must be kept."""
         return any(self.may_skip(setting) for setting in _FAILED)
 
     @property
     def has_functions(self) -> bool:
-        """Whether a handler is the user's, whose dead letters may go to any topic."""
+        """Whether a handler is a user function, whose dead letters may go to any topic."""
         return any(not isinstance(getattr(self, setting), str) for setting in _FAILED)
 
 
@@ -70,25 +70,25 @@ class Handlers:
     settings: HandlerSettings
     metrics: Metrics
     outbox: Outbox | None = None
-    #: Dead letters that a handler gave to an answer of "fail" wait in the outbox.
+    #: Whether the outbox has dead letters of a handler that returned "fail".
     has_last_words: bool = False
     _has_complained: bool = field(default=False, init=False)
 
     def skips(self, setting: Setting, context: ErrorHandlerContext, record: Any, error: Exception) -> bool:
-        """Ask a handler; return whether the record is dropped: it is counted then, and its dead letters are written.
+        """Call a handler; return whether the record is dropped, after counting it and writing its dead letters.
 
         Raises:
-            HandlerError: the handler failed, or its answer is none.
+            HandlerError: the handler failed, or returned an invalid response.
         """
         return self.answer(setting, context, record, error) == "continue"
 
     def answer(
         self, setting: Setting, context: ErrorHandlerContext, record: Any, error: Exception
     ) -> Literal["fail", "continue", "retry"]:
-        """Ask a handler and do what it says, but for ending the task.
+        """Call a handler and execute its response, except for failing the task.
 
         Raises:
-            HandlerError: the handler failed, or its answer is none.
+            HandlerError: the handler failed, or returned an invalid response.
         """
         response = self._response(setting, context, record, error)
         self._write(setting, context, response)
@@ -112,7 +112,7 @@ class Handlers:
                     setting, handler, context, error, f"failed: {type(failure).__name__}: {failure}"
                 ) from failure
         if answer == "continue":
-            # A global store has no producer, and no dead letters either; as in Kafka Streams.
+            # A global store has no producer and so no dead letters, as in Kafka Streams.
             has_topic = self.settings.dead_letter_topic and self.outbox is not None
             return HandlerResponse.resume([context.dead_letter(error)] if has_topic else ())
         if answer == "fail":

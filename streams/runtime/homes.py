@@ -1,7 +1,7 @@
-"""Where the stores of an instance live: in a state directory, or in memory.
+"""Homes of an instance's stores: a state directory, or memory.
 
-A home opens the stores of tasks and remembers which task's state lies here and which thread has
-it open.  A simulation brings a home of its own.  Imports state.
+A home opens the stores of tasks and records which tasks have local state and which thread has it
+open.  The simulation has its own home.  Imports state.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,27 +21,27 @@ class StateHome(Protocol):
 
     @property
     def process_id(self) -> str:
-        """Identity under which the group knows what lies here; kept as long as the state is."""
+        """The process id of the local state in the group; it persists with the state."""
         ...
 
     def lock(self) -> None:
         """Claim the home for this instance.
 
         Raises:
-            StateLockedError: another one has it.
+            StateLockedError: another instance has claimed it.
         """
         ...
 
     def unlock(self) -> None:
-        """Give the home up; harmless when repeated."""
+        """Release the home; idempotent."""
         ...
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Return the tasks whose closed state lies here, with about the sum of its changelog positions."""
+        """Return the tasks with closed local state, with the approximate sum of its changelog positions."""
         ...
 
     def stores(self) -> Mapping[TaskId, list[str]]:
-        """Return the stores of each task that lie here, whatever the topology knows."""
+        """Return the local stores of each task, including those unknown to the topology."""
         ...
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class StateHome(Protocol):
         ...
 
     def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
-        """Let others open the task's stores, which the thread has closed at this sum of changelog positions."""
+        """Release a task's closed stores, with the sum of their changelog positions."""
         ...
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
@@ -62,7 +62,7 @@ class StateHome(Protocol):
         ...
 
     def clean_up(self) -> None:
-        """Delete everything that lies here.
+        """Delete all local state.
 
         Raises:
             StateLockedError: it is in use.
@@ -90,17 +90,17 @@ class MemoryHome:
     memory: MemoryBudget = field(factory=MemoryBudget)
 
     def lock(self) -> None:
-        """Nothing to claim."""
+        """Do nothing."""
 
     def unlock(self) -> None:
-        """Nothing to give up."""
+        """Do nothing."""
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Nothing lies here."""
+        """Return nothing: state in memory is not kept."""
         return {}
 
     def stores(self) -> Mapping[TaskId, list[str]]:
-        """Nothing lies here."""
+        """Return nothing: state in memory is not kept."""
         return {}
 
     def open_task(self, task_id: TaskId, specs: Iterable[StoreSpec], owner: object) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class MemoryHome:
         return _open_all(specs, self._open)
 
     def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
-        """Nothing to give up."""
+        """Do nothing."""
 
     def renew_store(self, task_id: TaskId, spec: StoreSpec) -> Any:
         """Open an empty store."""
@@ -118,7 +118,7 @@ class MemoryHome:
         return open_store(spec, memory_budget=self.memory)
 
     def clean_up(self) -> None:
-        """Nothing lies here."""
+        """Return nothing: state in memory is not kept."""
 
 
 @define(eq=False)
@@ -131,7 +131,7 @@ class DirectoryHome:
 
     @property
     def process_id(self) -> str:
-        """Identity kept in the directory."""
+        """The process id stored in the directory."""
         return self.directory.process_id()
 
     def lock(self) -> None:
@@ -139,11 +139,11 @@ class DirectoryHome:
         self.directory.lock()
 
     def unlock(self) -> None:
-        """Give the directory up."""
+        """Release the directory."""
         self.directory.unlock()
 
     def positions(self) -> Mapping[TaskId, int]:
-        """Return the tasks that have a folder which nobody has open; 0 where a crash left no note."""
+        """Return the tasks with a folder that is not open; position 0 if a crash prevented its recording."""
         directory = self.directory
         return {
             task_id: directory.noted_position(task_id)
@@ -165,7 +165,7 @@ class DirectoryHome:
             raise
 
     def release_task(self, task_id: TaskId, owner: object, position: int) -> None:
-        """Give a task's folder up."""
+        """Release a task's folder."""
         self.directory.note_position(task_id, position)
         self.directory.unlock_task(task_id, owner)
 

@@ -1,4 +1,4 @@
-"""An instance of an application: its threads, its stores on this machine, its state.
+"""An instance of an application: its threads, its local stores, its state.
 
 Several instances and threads of the same application id share the partitions through the
 group.  Imports clients and state.
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 class Instance:
     """Threads that run an application's tasks over one cluster.
 
-    ``bounds`` makes what a bounded run knows of its end from the plan; without it the run is live.
+    ``bounds`` returns the progress of a bounded run from the plan; without it the run is live.
     """
 
     topology: Topology
@@ -55,7 +55,7 @@ class Instance:
     metrics: Metrics = field(init=False, factory=Metrics)
     failure: BaseException | None = field(init=False, default=None)
     bounded: BoundedProgress | None = field(init=False, default=None)
-    #: Set when no thread is left, or one has failed that ends them all.
+    #: Set when no thread is left, or the failure of one ends all.
     ended: Signal = field(init=False)
     life: Life = field(init=False)
     pool: ThreadPool = field(init=False)
@@ -80,7 +80,7 @@ class Instance:
 
     @property
     def home(self) -> StateHome:
-        """Where the stores are."""
+        """The home of the stores."""
         return self.environment.home
 
     def start(self) -> None:
@@ -108,7 +108,7 @@ class Instance:
             if self.environment.tunes_collector:
                 collector.tune()
                 self._is_tuned = True
-            # The instance is not ready before all threads are there.
+            # The instance is not ready before all threads are started.
             with self.life.lock:
                 if self.life.move(State.REBALANCING):
                     for _ in range(self.config.num_stream_threads):
@@ -137,16 +137,16 @@ class Instance:
 
     @property
     def state(self) -> State:
-        """Where the instance is in its life."""
+        """The state of the instance."""
         return self.life.state
 
     @property
     def is_closed(self) -> bool:
-        """Whether it holds nothing: it was not started, or it is closed."""
+        """Whether the instance was not started or is closed."""
         return self.state in (State.CREATED, State.NOT_RUNNING, State.ERROR) and not self._is_locked
 
     def ask(self, question: Callable[[StreamThread], Any]) -> list[Any]:
-        """Run a function on every thread, between two turns of its loop; return the answers.
+        """Run a function on every thread, between two iterations of its loop; return the results.
 
         Raises:
             ClientClosedError: the instance does not run.
@@ -156,16 +156,16 @@ class Instance:
 
     @property
     def client_name(self) -> str:
-        """Name of the instance, with which those of its clients begin."""
+        """The name of the instance, the prefix of its client ids."""
         return self._clients.name("")[:-1]
 
     @property
     def global_views(self) -> Mapping[str, Any]:
-        """The global stores, to be read from any thread."""
+        """The global stores, which any thread can read."""
         return self._views
 
     def plan_of(self, layout: PartitionLayout) -> ApplicationPlan:
-        """Return the plan of a layout that the leader has told."""
+        """Return the plan of a layout from the leader."""
         return self._plans.of(layout)
 
     @property
@@ -174,7 +174,7 @@ class Instance:
         return self.pool.stream_threads
 
     def add_thread(self) -> str:
-        """Start one more thread, which gets its share of the tasks; return its name (KIP-663).
+        """Start a thread, which gets its share of the tasks; return its name (KIP-663).
 
         Raises:
             ClientClosedError: the instance does not run.
@@ -186,7 +186,7 @@ class Instance:
         return added
 
     def remove_thread(self, timeout_ms: int | None = None) -> str | None:
-        """Stop the youngest thread, whose tasks the others take; return its name.
+        """Stop the youngest thread, whose tasks move to the others; return its name.
 
         None if there is no thread left, or it has not ended in time.
 
@@ -202,11 +202,11 @@ class Instance:
         return removed.name
 
     def pause(self) -> None:
-        """Take records in but process none, until ``resume``; membership goes on (KIP-834)."""
+        """Buffer records without processing until ``resume``; group membership continues (KIP-834)."""
         self._set_paused(True)
 
     def resume(self) -> None:
-        """Go on processing."""
+        """Resume processing."""
         self._set_paused(False)
 
     @property
@@ -235,12 +235,12 @@ class Instance:
         return factory.make(number)
 
     def _on_new_topic(self, topic: str, count: int) -> None:
-        """A task of a bounded run writes to a topic that its plan does not know: its lanes are made."""
+        """Create the lanes of a topic that a task of a bounded run has chosen for a record."""
         if self.bounded is None:
             return
         plan = self.bounded.plan
         with self.life.lock:
-            # Another thread may have been faster; no task writes before the lanes are there.
+            # Another thread may have been faster; no task writes before the lanes exist.
             if plan.partition_count(topic) is None:
                 plan.add_topic(topic, count, self._provide)
 
@@ -248,7 +248,7 @@ class Instance:
         self._provisioner.provide([topic], self._provisioner.known())
 
     def _blueprint(self, _: Mapping[str, int]) -> Blueprint:
-        """Return what there is to share out now: topics are looked up, and made or checked."""
+        """Return the input of an assignment; topics are looked up, and created or checked."""
         known = self._provisioner.known()
         layout = self._plans.layout(known)
         plan = self._plans.of(layout)
@@ -267,7 +267,7 @@ class Instance:
         except ThreadKilled:
             raise
         except BaseException as error:
-            # No caller is above this thread: an exception that passes here would end it unseen.
+            # This thread has no caller: an exception that passes here would be lost.
             self._on_failure(member, error)
         finally:
             is_last = self.pool.end(member)
@@ -277,7 +277,7 @@ class Instance:
                 self.ended.set()
 
     def _on_failure(self, member: PooledThread, error: BaseException) -> None:
-        """Ask the user's handler what to do about a thread that has failed; without one the instance ends."""
+        """Call the user's handler for a failed thread; without one the instance ends."""
         response = ExceptionResponse.SHUTDOWN_CLIENT
         if self.listeners.on_exception is not None and self.bounded is None:
             try:
@@ -291,7 +291,7 @@ class Instance:
                 error = second
         is_running = self.life.is_up
         if member.stream_thread.stopping.is_set() and is_running and self.bounded is None:
-            # It was to end anyway: its tasks are the others' from here on.
+            # The thread was stopping anyway; its tasks move to the others.
             log.warning("%s: ends with a failure: %s", member.stream_thread.name, error, exc_info=error)
             return
         if response is ExceptionResponse.REPLACE_THREAD and is_running:
@@ -309,7 +309,7 @@ class Instance:
         self._fail(error)
 
     def _on_shutdown(self) -> None:
-        """Another instance has asked for the end of the whole application."""
+        """Shut down, as another instance has requested for the whole application."""
         if self.life.is_up:
             log.warning("application %r ends: another instance has asked for it", self.config.application_id)
             self._move(State.PENDING_SHUTDOWN)
@@ -323,7 +323,7 @@ class Instance:
             self.life.move(State.PENDING_ERROR)
         self.pool.stop_all()
         if is_first and self.bounded is None:
-            # A bounded run raises it to whoever waits for its end.  The traceback comes with what ``wait`` and
+            # A bounded run raises it in ``wait``.  The traceback comes with what ``wait`` and
             # ``close`` raise; of our own mistakes it is shown here too.
             trace = None if isinstance(error, StreamsError) else error
             text = "application %r failed: %s"
@@ -334,14 +334,14 @@ class Instance:
             self.bounded.done.set()
 
     def _settle(self) -> None:
-        """Be RUNNING while every thread has all its tasks open, and REBALANCING while one has not."""
+        """Set the state: RUNNING if every thread has all its tasks open, otherwise REBALANCING."""
         with self.life.lock:
             if self.life.is_up:
                 self.life.move(State.RUNNING if self.pool.is_ready else State.REBALANCING)
         self.life.tell()
 
     def _end_threads(self, timeout_ms: int | None) -> bool:
-        """Stop all threads and wait for their end; return whether that came in time."""
+        """Stop all threads and wait for their end; return whether they ended in time."""
         self.pool.stop_all()
         return self.pool.join(timeout_ms)
 
@@ -370,8 +370,8 @@ class Instance:
 
 
 def _told(error: BaseException) -> str:
-    """Return an error as one line of a log, with the line of the user's code that it comes from."""
-    # That an error has no text of its own must not hide what it is.
+    """Return an error as one log line, with the line of the user's code that raised it."""
+    # An error without text is shown by its type.
     text = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
     cause = error.__cause__ if isinstance(error, ProcessingError) and error.__cause__ is not None else error

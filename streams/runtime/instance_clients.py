@@ -1,4 +1,4 @@
-"""The clients of an instance: consumers, producers and what else talks to the brokers, by its settings.
+"""The clients of an instance: consumers, producers and the purger, made from its settings.
 
 Imports clients.
 """
@@ -17,7 +17,7 @@ from streams.runtime.purge import Purger
 
 @define(eq=False)
 class InstanceClients:
-    """Makes the clients of one instance; ``home`` has the identity that they are named after."""
+    """Makes the clients of one instance; ``home`` has the process id of their client ids."""
 
     _cluster: Cluster
     _config: StreamsConfig
@@ -62,7 +62,7 @@ class InstanceClients:
         )
 
     def purger(self, name: str) -> Purger:
-        """Return what deletes the records of repartition topics that are not read again."""
+        """Return the purger, which deletes consumed records of repartition topics."""
         connection = self._cluster.connect(f"{name}-purge")
         network = Network(connection, self._clock, request_timeout_ms=self._config.client.request_timeout_ms)
         return Purger(network, self._clock, self._config.repartition_purge_interval_ms)

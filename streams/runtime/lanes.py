@@ -1,7 +1,7 @@
-"""One order for a partition that several tasks write, each into a lane of its own.
+"""Merging of lanes: one order for a partition that several tasks write, each into its own lane.
 
-Lanes are merged by the rule of ``order``, so the result depends on what is in the lanes, never on which
-task was faster.  Pure; imports core only.
+Lanes are merged by the rule of ``order``, so the result depends only on their records, not on the speed
+of tasks.  Pure; imports core only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from streams.runtime.order import Span, certain, merge
 def merge_lanes(lanes: Sequence[Iterator[Block]]) -> Iterator[Block]:
     """Yield the records of all lanes in their one order, in blocks.
 
-    Lanes come in the order that decides ties.  A single lane passes through as it is; otherwise
+    Ties are decided by the order of the lanes.  A single lane passes through as it is; otherwise
     offsets count from 0 without gaps, and blocks name no producer.  One block of each lane is held;
     the next one is read when its last record has been yielded.
     """
@@ -42,7 +42,7 @@ class _Head:
     width: int
     block: Block | None = None
     start: int = 0
-    #: Of the rows that are left, among those of all lanes.
+    #: Places of the remaining rows, in the order of all lanes.
     places: list[int] = field(factory=list)
 
     def is_filled(self) -> bool:

@@ -1,7 +1,7 @@
-"""Records that came too late in a run over history: how many, where, and how far history is out of order.
+"""Late records in a run over history: their number and nodes, and how far history is out of order.
 
-Live a late record is a fact.  In files it mostly says how they were written: a job that writes a day in no order of
-time makes all of it late but what comes first.  Who runs over history is told which share was dropped and why.
+In a live run late records are expected.  In files they mostly show how these were written: if a job writes a day
+in no order of time, nearly all of its records are late.  A run over history reports the dropped share and its cause.
 Pure; imports core and topology.
 """
 
@@ -17,15 +17,15 @@ from streams.core.metrics import DROPPED, Counter, Metrics
 from streams.core.records import NO_TIMESTAMP
 from streams.topology import Topology, sub_topologies
 
-#: Why a store refuses a record.
+#: Reason for a record that a store drops as expired.
 TOO_OLD = "older than the store keeps"
-#: Reasons for which a record is dropped because it is late: in the words of windowed operators, stores and tables.
+#: Reasons for late records: of windowed operators, stores and tables.
 LATE_REASONS = ("expired window", TOO_OLD, "late record of a versioned table")
-#: Counter of an input topic: by how many milliseconds its partitions are out of order, at most.
+#: Counter of an input topic: the largest disorder of its partitions in milliseconds.
 DISORDER = "disorder-ms"
-#: Counter of a task: how many records it has read.
+#: Counter of a task: the number of records it has read.
 READ = "process-total"
-#: Share that is dropped as late without being an error, unless said otherwise.
+#: Default share of records that may be dropped as late.
 USUAL_LIMIT = "1%"
 
 #: A counter: its name, the node (or topic) that it is of, the sub-topology if it is of a task, and its value.
@@ -36,13 +36,13 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1,
 
 @define(eq=False)
 class Disorder:
-    """How far one partition is out of order: the most by which a record is older than one before it."""
+    """The disorder of a partition: the largest time by which a record is older than one before it."""
 
     counter: Counter
     _highest_ms: int = NO_TIMESTAMP
 
     def observe(self, times: Sequence[int]) -> None:
-        """Take in the times of the next records."""
+        """Add the times of the next records."""
         if not times:
             return
         ordered = sorted(times)  # Of times in order that is quicker than to look for the least.
@@ -61,8 +61,8 @@ class Disorder:
 class Late:
     """Records that were dropped at one node because they were late.
 
-    ``read`` is how many its tasks have read.  A record counts for each window that it is too late for, as in Kafka
-    Streams, so there may be more.
+    ``read`` is the number of records that its tasks have read.  As in Kafka Streams a record counts for each window
+    for which it is late, so that ``count`` may exceed ``read``.
     """
 
     node: str
@@ -74,7 +74,7 @@ class Late:
 
     @property
     def share(self) -> float:
-        """What part of the records it is."""
+        """The share of the read records."""
         return self.count / self.read if self.read else 1.0
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class Late:
 
 @frozen
 class DropLimit:
-    """How many records may be dropped as late at one node: a share of what is read there, or a count."""
+    """The number of records that may be dropped as late at one node: a share of what is read there, or a count."""
 
     text: str
     share: float | None = None
@@ -99,7 +99,7 @@ class DropLimit:
 
     @classmethod
     def of(cls, given: str | int) -> "DropLimit":
-        """Return what a user means by ``1%`` or ``1000``.
+        """Return the limit of a text such as ``1%`` or ``1000``.
 
         Raises:
             ConfigError: it is neither.
@@ -127,7 +127,7 @@ def merged(name: str, one: int, other: int) -> int:
 
 
 def late_of(topology: Topology, counts: Iterable[Count]) -> list[Late]:
-    """Return what was dropped as late, by node, of the counters of tasks; the most first."""
+    """Return the late records by node from the counters of tasks, the largest number first."""
     place_of = {name: sub.id for sub in sub_topologies(topology) for name in (*sub.nodes, *sub.stores)}
     late: dict[str, int] = {}
     read: dict[int | None, int] = {}
@@ -146,7 +146,7 @@ def late_of(topology: Topology, counts: Iterable[Count]) -> list[Late]:
 
 
 def late_in(topology: Topology, metrics: Metrics) -> list[Late]:
-    """Return what was dropped as late by the tasks of an instance."""
+    """Return the late records of an instance's tasks."""
     counts = metrics.snapshot().items()
     return late_of(
         topology, ((key.name, key.node or "", key.task and key.task.sub_topology, count) for key, count in counts)
@@ -154,7 +154,7 @@ def late_in(topology: Topology, metrics: Metrics) -> list[Late]:
 
 
 def span_text(span_ms: int) -> str:
-    """Return a length of time in its two largest units.
+    """Return a duration in its two largest units.
 
     >>> span_text(350), span_text(86_399_000), span_text(3_600_000)
     ('350 ms', '23 h 59 min', '1 h')

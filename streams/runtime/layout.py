@@ -1,4 +1,4 @@
-"""Which partition groups an application has, and that state stays where its keys go.
+"""Layouts: the partition groups of an application, and the check that state stays with its keys.
 
 Partition counts may grow while an application runs.  Tasks without state grow with them; state
 that exists is divided in as many groups as its changelog has partitions, and a new partition joins
@@ -42,7 +42,7 @@ class Plans:
         """
         prefix = f"{self._config.application_id}-"
         own = (*(f"{prefix}{name}" for name in self._topology.internal_topics),)
-        # A pattern that matches everything does not mean what the application itself has made.
+        # A pattern does not match the application's own internal topics.
         others = {
             topic: count
             for topic, count in known.items()
@@ -51,7 +51,7 @@ class Plans:
         subs = sub_topologies(self._topology, others)
         named = dict.fromkeys(topic for sub in subs for topic in sub.source_topics)
         if self._has_lanes:
-            # Lanes are made of outputs too.
+            # Outputs can have lanes too.
             named |= dict.fromkeys(topic for sub in subs for topic in sub.sink_topics)
             named |= dict.fromkeys([self._config.errors_dead_letter_queue_topic_name])
         counts = {topic: others[topic] for topic in named if topic in others}
@@ -97,7 +97,7 @@ class Plans:
 
 
 def tell_what_waits(plan: ApplicationPlan, known: Iterable[str]) -> None:
-    """Say which sources read nothing yet, for no topic matches, and which repartition topics wait for them."""
+    """Log the sources whose patterns match no topic yet, and the repartition topics that wait for them."""
     waiting = [name for name in plan.topology.internal_topics if name not in plan.partitions]
     for source in unmatched_patterns(plan.topology, known):
         log.warning(
@@ -110,13 +110,13 @@ def tell_what_waits(plan: ApplicationPlan, known: Iterable[str]) -> None:
 
 
 def check_groups(plan: ApplicationPlan, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-    """Check that partitions are where they were when their offsets were committed.
+    """Check that partitions are in the same partition groups as when their offsets were committed.
 
-    The number of its group is in the note of every committed offset.  Tasks without state may be
-    regrouped at will.
+    The metadata of every committed offset has the number of its group.  Stateless tasks may be
+    regrouped freely.
 
     Raises:
-        TopologyError: a partition would leave the group that has the state of its keys.
+        TopologyError: a partition would leave the group with the state of its keys.
     """
     for task_id in plan.stateful():
         for item in plan.inputs(task_id):

@@ -1,6 +1,6 @@
-"""The life of an instance: its states, the ways between them, and who is told of them.
+"""The states of an instance: transitions between them, and calls of the state listener.
 
-Between the instance, which moves it, and listeners of the user's.  No clock, no I/O.
+Between the instance, which changes the state, and the user's listener.  No clock, no I/O.
 """
 
 import logging
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class State(Enum):
-    """Life of an instance, with Kafka Streams' names.
+    """The state of an instance, with Kafka Streams' names.
 
-    RUNNING means that all tasks which the group has given are open and restored.  A failure ends in
-    ERROR, which stays: closing such an instance only gives up what it holds.
+    RUNNING means that all assigned tasks are open and restored.  A failure ends in ERROR, which is
+    final: closing such an instance only releases its resources.
     """
 
     CREATED = "created"
@@ -50,48 +50,48 @@ StateListener = Callable[[State, State], None]
 
 @define(eq=False)
 class Life:
-    """The state of one instance.
+    """The current state of one instance.
 
-    ``move`` is called under ``lock``, ``tell`` outside of it: a listener may ask the instance anything.
+    ``move`` is called with ``lock`` held, ``tell`` without: a listener may call any method of the instance.
     """
 
     application_id: str
     listener: StateListener | None = None
     state: State = State.CREATED
     lock: threading.RLock = field(factory=threading.RLock)
-    _untold: deque[tuple[State, State]] = field(factory=deque)
+    _pending: deque[tuple[State, State]] = field(factory=deque)
     _is_telling: bool = False
 
     @property
     def is_up(self) -> bool:
-        """Whether threads run, or are to."""
+        """Whether threads run or are starting."""
         return self.state in (State.REBALANCING, State.RUNNING)
 
     def move(self, state: State) -> bool:
-        """Go to a state if there is a way from the present one; return whether there was."""
+        """Change to a state if that transition is valid; return whether it was."""
         with self.lock:
             if state not in _NEXT[self.state]:
                 return False
             before, self.state = self.state, state
-            self._untold.append((state, before))
+            self._pending.append((state, before))
         log.info("application %r: %s -> %s", self.application_id, before.name, state.name)
         return True
 
     def tell(self) -> None:
-        """Tell the listener of all moves, one at a time and in their order, whichever threads made them."""
+        """Call the listener for all transitions, one at a time and in order, whichever threads made them."""
         while True:
             with self.lock:
-                if self._is_telling or not self._untold:
+                if self._is_telling or not self._pending:
                     return
                 self._is_telling = True
-                state, before = self._untold.popleft()
+                state, before = self._pending.popleft()
             try:
                 if self.listener is not None:
                     refuse_result(self.listener(state, before), "on_state")
             except INTERRUPTIONS:
                 raise
             except BaseException:
-                # It was told; what it makes of it must not stop the threads.
+                # An error of the listener must not stop the threads.
                 log.exception("application %r: the state listener failed at %s", self.application_id, state.name)
             finally:
                 self._is_telling = False

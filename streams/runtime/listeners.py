@@ -1,4 +1,4 @@
-"""The user's functions that an instance calls, and their answers.  Imports core."""
+"""Listeners and handlers of an instance, and their responses.  Imports core."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -12,17 +12,17 @@ from streams.runtime.restore import RestoreListener
 
 
 class ExceptionResponse(Enum):
-    """What to do when a thread has failed (KIP-671)."""
+    """The response to the failure of a thread (KIP-671)."""
 
-    #: Start another thread in its place; its tasks continue from their last commit.
+    #: Replace the thread; its tasks continue from their last commit.
     REPLACE_THREAD = "replace_thread"
-    #: Stop this instance; the others take its tasks.
+    #: Stop this instance; its tasks move to the others.
     SHUTDOWN_CLIENT = "shutdown_client"
     #: Stop all instances of the application.
     SHUTDOWN_APPLICATION = "shutdown_application"
 
 
-#: Called with the error that ended a thread; returns what to do.
+#: Called with the error that ended a thread; returns the response.
 ExceptionHandler = Callable[[BaseException], ExceptionResponse]
 
 

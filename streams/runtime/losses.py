@@ -1,10 +1,10 @@
-"""Records that a log of the application's own has lost, found out when a task opens.
+"""Detection of lost records in changelogs and repartition topics, when a task opens.
 
-A log's end never goes back: deletion and compaction take records from its beginning.  So a changelog
-that ends before what the last commit had written, or before what a store on disk holds, has lost
-records, and so has a repartition topic that ends before the committed offset.  That is an error: what
-is left would give wrong results.  A store that is ahead of its changelog is evidence, and may be all
-that is left; it is only dropped where nothing is committed, for then the application begins anew.
+A log's end offset never decreases: deletion and compaction remove earlier records.  So a changelog that
+ends before the position of the last commit or of a store on disk has lost records, and so has a
+repartition topic that ends before the committed offset.  That is an error, since the remaining records
+would give wrong results.  A store that is ahead of its changelog may be the only copy; it is dropped only
+without committed offsets, when the application starts from the beginning.
 Imports clients and state.
 """
 
@@ -34,24 +34,24 @@ _BEGIN_ANEW = (
 
 @frozen
 class Loss:
-    """A changelog that ends before ``committed``, which the last commit had written, or ``kept``, which a store has."""
+    """A changelog that ends before ``committed``, its end at the last commit, or ``kept``, the position of a store."""
 
     task_id: TaskId
     store: str
     partition: TopicPartition
     end: int
-    #: None if the last commit does not say.
+    #: None if the last commit has not recorded it.
     committed: int | None
-    #: 0 without a store that outlived its task.
+    #: 0 without a persistent store.
     kept: int
 
     @property
     def is_in_store(self) -> bool:
-        """Whether the store has all that was committed, as far as that is known."""
+        """Whether the store has all committed records, as far as known."""
         return self.kept > 0 and self.kept >= (self.committed or 0)
 
     def error(self, advice: str = "") -> LostRecordsError:
-        """Return the error, which says what was lost and what can be done."""
+        """Return the error with the loss and advice."""
         expected = max(self.committed or 0, self.kept)
         whose = "the last commit had written it" if (self.committed or 0) >= self.kept else "the store on disk has it"
         if self.is_in_store:
@@ -86,7 +86,7 @@ def lost_changelogs(
     committed: Mapping[str, int],
     ends: Mapping[TopicPartition, int],
 ) -> list[Loss]:
-    """Return the changelogs that have lost records; ``committed`` has their ends as of the last commit."""
+    """Return the changelogs that have lost records; ``committed`` has their end offsets at the last commit."""
     found = []
     for name, partition in changelogs.items():
         loss = Loss(task_id, name, partition, ends[partition], committed.get(name), changelog_position(stores[name]))
@@ -97,9 +97,9 @@ def lost_changelogs(
 
 @frozen
 class LossGuard:
-    """What one thread does about lost records, by the setting ``lost_records``.
+    """The response of one thread to lost records, by the setting ``lost_records``.
 
-    ``new_producer`` makes a producer without transactions, to write a changelog anew.
+    ``new_producer`` creates a producer without transactions, to rebuild a changelog.
     """
 
     name: str
@@ -108,13 +108,13 @@ class LossGuard:
     new_producer: Callable[[], Producer]
 
     def keeps_store(self, loss: Loss, store: Store, *, has_offsets: bool, is_copy: bool = False) -> bool:
-        """Deal with one loss; return whether the store stays, or else is to be dropped.
+        """Handle one loss; return whether the store is kept, otherwise it must be dropped.
 
-        ``has_offsets``: the group has committed offsets for the task, so that it goes on where it was.
-        ``is_copy``: the task runs elsewhere, and with it what is to be done about its changelog.
+        ``has_offsets``: the task continues from committed offsets.  ``is_copy``: a standby, whose active task
+        handles the changelog.
 
         Raises:
-            LostRecordsError: the setting does not allow to go on.
+            LostRecordsError: the setting does not accept losses.
         """
         policy = self.config.lost_records
         if not has_offsets:
@@ -147,9 +147,9 @@ class LossGuard:
         )
 
     def _rebuild(self, partition: TopicPartition, store: Store) -> int:
-        """Append the whole content of a store to its changelog, and a tombstone for all else that is in there.
+        """Append the whole content of a store to its changelog, and tombstones for all other keys in it.
 
-        Harmless when it is broken off and repeated: only the commit that follows makes it count.
+        It can be interrupted and repeated: it takes effect only with the next commit.
         """
         others, count = self.restorer.live_keys(partition), 0
         with self.new_producer() as producer:
@@ -173,10 +173,10 @@ class LossGuard:
     def position(
         self, task_id: TaskId, partition: TopicPartition, committed: OffsetAndMetadata, start: int, end: int
     ) -> int:
-        """Return where to go on in a repartition topic of the application's own.
+        """Return the position from which to continue in a repartition topic.
 
         Raises:
-            LostRecordsError: the log does not hold the committed offset, and the setting does not accept it.
+            LostRecordsError: the log ends before the committed offset, and the setting does not accept losses.
         """
         offset = committed.offset
         if start <= offset <= end:
@@ -196,12 +196,12 @@ def check_inputs(
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     ends_of: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]],
 ) -> None:
-    """Check before anybody writes that topics of the application's own hold the committed offsets of all tasks.
+    """Check that repartition topics reach the committed offsets of all tasks, before any task writes.
 
-    A task that writes one would bring its end beyond the committed offset again.
+    A write could move the end beyond the committed offset again.
 
     Raises:
-        LostRecordsError: one does not.
+        LostRecordsError: a topic ends before a committed offset.
     """
     own = {
         item.partition: task_id

@@ -1,7 +1,7 @@
 """The order of processing: of several inputs the one with the lowest head timestamp is always next.
 
 The one rule for the inputs of a task (``queues``), the lanes of a partition (``lanes``) and the tasks of a
-stage (``stage``); ties go to whichever comes first among them.  Each input keeps its own order: a record
+stage (``stage``); ties go to the first of them.  Each input keeps its own order: a record
 with a lower timestamp than the one before it waits for that one.  So taking the lowest head, again and
 again, is a sort by the running maximum of each input's timestamps (``core.loops.head_places``).  Pure;
 imports core only.

@@ -1,4 +1,4 @@
-"""What a task has to send: columns of its sinks, cut into blocks by partition.
+"""The outputs of a task: columns of its sinks, which are split into blocks by partition.
 
 Sinks append to columns inside the program; after a run the columns are partitioned and returned
 to the driver as blocks.  Order within a topic is the order of the sinks' appends.  Imports core
@@ -23,7 +23,7 @@ from streams.topology import Process, SinkNode
 
 @define(eq=False)
 class TopicColumns:
-    """Records on their way to one topic.
+    """Pending output records of one topic.
 
     ``partitions`` is filled only by sinks that choose the partition themselves, as index of the
     record -> partition.
@@ -47,8 +47,8 @@ class Outbox:
     """Output columns of one task, one set per topic.
 
     ``partitions_of`` gives the partition count of a topic by its name in the topology, ``physical``
-    where a partition of it is stored on the broker; ``home`` is the task's own partition, where records
-    without key go.
+    where a partition of it is stored on the broker; ``home`` is the task's partition number, for
+    records without key.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Outbox:
                 origin = "value"
                 raw_value = serialize_value(value)
             except Exception as error:
-                # A value of another type is a mistake in the topology, not a bad record (RecordCollectorImpl).
+                # A value of another type is an error in the topology, not a bad record (RecordCollectorImpl).
                 if skips is None or isinstance(error.__cause__, TypeError):
                     raise
                 assert topic is not None
@@ -196,7 +196,7 @@ class Outbox:
             ]
         blocks = []
         for partition, indexes in rows_by_number(chosen).items():
-            # One more, so that a single record comes in a tuple too.
+            # One more index, so that a single record gives a tuple too.
             pick = itemgetter(*indexes, 0)
             block = Block(
                 pick(keys)[:-1],

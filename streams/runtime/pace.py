@@ -1,8 +1,7 @@
-"""How long a thread may wait for records, and when it need not look at its tasks.
+"""Poll timeouts of a thread, and idle iterations in which tasks need no check.
 
-Between the thread's loop and its tasks.  A turn looks at every task: of a thousand that takes longer than
-what is to be done.  After a turn that found nothing, the tasks are left alone until something arrives or is
-due.
+An iteration of the loop checks every task: for a thousand tasks that costs more than the work itself.  After
+an iteration without work the tasks are not checked until records arrive or work is due.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,29 +15,29 @@ from streams.runtime.restore import Restorer
 from streams.runtime.schedule import ThreadStage
 from streams.runtime.task import Task
 
-#: Wait for inputs that may end without a record.
+#: Poll timeout for inputs that may end without a record.
 _END_POLL_MS = 5
-#: Wait for what the log is known to have.
+#: Poll timeout for records that the log is known to have.
 _FETCH_POLL_MS = 5
 _FOR_EVER_MS = 1 << 62
 
 
 @define(eq=False)
 class Pace:
-    """Waits of one thread."""
+    """The poll timeouts of one thread."""
 
     _config: StreamsConfig
     _clock: Clock
     _tasks: Mapping[TaskId, Task]
     _restorer: Restorer
     _stages: Callable[[], Sequence[ThreadStage]]
-    #: Inputs end, which no record says.
+    #: Whether inputs end, which no record indicates.
     _is_finite: bool
-    #: Wall-clock time up to which nothing is due; None: the tasks have to be looked at.
+    #: Wall-clock time before which nothing is due; None: the tasks must be checked.
     _rest_until_ms: int | None = None
 
     def timeout_ms(self, next_commit_ms: int, *, is_paused: bool) -> int:
-        """Return how long a poll may wait."""
+        """Return the timeout of the next poll in milliseconds."""
         if self._rest_until_ms is not None:
             return max(0, min(self._config.poll_ms, self._rest_until_ms - self._clock.now_ms()))
         if any(stage.is_waiting for stage in self._stages()):
@@ -49,15 +48,15 @@ class Pace:
 
     @property
     def is_resting(self) -> bool:
-        """Whether no task has anything to do unless something has arrived."""
+        """Return whether no task has work unless records have arrived."""
         return self._rest_until_ms is not None and self._clock.now_ms() < self._rest_until_ms
 
     def wake(self) -> None:
-        """Have the tasks looked at in the next turn."""
+        """Check the tasks in the next iteration."""
         self._rest_until_ms = None
 
     def rest(self, next_commit_ms: int) -> None:
-        """Leave the tasks alone while nothing arrives and nothing is due: a turn has found nothing to do."""
+        """Skip the tasks until records arrive or work is due, after an iteration without work."""
         is_waiting = any(stage.is_waiting for stage in self._stages())
         if not self._is_finite and self._restorer.is_idle and not is_waiting and not self._has_records:
             self._rest_until_ms = self._clock.now_ms() + self._until_due_ms(next_commit_ms)
@@ -67,10 +66,10 @@ class Pace:
         return any(task.queues.size for task in self._tasks.values())
 
     def _until_due_ms(self, next_commit_ms: int) -> int:
-        """Return how long nothing is due by itself."""
+        """Return the time until work is due without new records, in milliseconds."""
         now, tasks = self._clock.now_ms(), self._tasks.values()
         waits = [at_ms - now for task in tasks if (at_ms := task.next_deadline_ms()) is not None]
-        # Who has nothing to commit need not wake for it.
+        # Without pending changes the commit interval does not matter.
         if any(task.is_dirty for task in tasks):
             waits.append(next_commit_ms - self._clock.monotonic_ms())
         return max(0, min(waits, default=_FOR_EVER_MS))

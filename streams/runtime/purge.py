@@ -1,6 +1,6 @@
-"""Consumed records of repartition topics are deleted: nobody else reads them.
+"""Deletion of consumed records of repartition topics, which have no other readers.
 
-Sent without waiting; what is refused or lost is asked for again the next time.  Imports clients.
+Requests are sent without waiting; a failed or lost one is repeated at the next interval.  Imports clients.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ from streams.protocol.messages import (
 
 @define(eq=False)
 class Purger:
-    """Deletes what one thread has consumed and committed, now and then.
+    """Deletes at intervals the records that one thread has consumed and committed.
 
-    ``interval_ms`` is the setting ``repartition_purge_interval_ms``.  The leader of each partition is asked; a leader
-    that is unknown is looked up first.
+    ``interval_ms`` is the setting ``repartition_purge_interval_ms``.  Requests go to the leader of each
+    partition; an unknown leader is looked up first.
     """
 
     _network: Network
@@ -41,12 +41,12 @@ class Purger:
         self._next_ms = self._clock.monotonic_ms() + self._interval_ms
 
     def note(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Take note of offsets of repartition topics that have just been committed."""
+        """Add offsets of repartition topics that have just been committed."""
         for partition, found in committed.items():
             self._consumed[partition] = found.offset
 
     def poll(self) -> None:
-        """Ask for the deletion when it is due."""
+        """Send the requests when they are due."""
         if self._network.in_flight:
             self._network.poll(0)
         now = self._clock.monotonic_ms()
@@ -81,7 +81,7 @@ class Purger:
         for partition, offset in asked.items():
             found = response.partitions.get(partition) if isinstance(response, DeleteRecordsResponse) else None
             if found is None or found[0] is not ErrorCode.NONE:
-                # Its leader is another by now: the next time.
+                # The leader has changed: retried at the next interval.
                 self._metadata.topics.pop(partition.topic, None)
             elif self._consumed.get(partition) == offset:
                 del self._consumed[partition]

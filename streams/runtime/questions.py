@@ -1,4 +1,4 @@
-"""What other threads ask of a stream thread: answered between two turns of its loop."""
+"""Calls from other threads that a stream thread executes between two iterations of its loop."""
 
 from collections import deque
 from collections.abc import Callable
@@ -14,24 +14,24 @@ T = TypeVar("T")
 
 @define(eq=False)
 class Questions(Generic[T]):
-    """Functions that other threads want run by the owner, with ``T`` as their argument."""
+    """A queue of functions for the owner's thread, called with ``T`` as their argument."""
 
     _threads: Threads
-    #: Why there are no answers any more; None while there are.
+    #: The error of later calls once the owner has ended; None before.
     _refusal: Exception | None = None
     _open: "deque[tuple[Callable[[T], Any], Answer[Any]]]" = field(factory=deque)
 
     def ask(self, question: Callable[[T], Any]) -> Answer[Any]:
-        """Leave a question; it is refused once the owner has ended."""
+        """Add a function; it fails once the owner has ended."""
         answer: Answer[Any] = Answer(self._threads)
         self._open.append((question, answer))
         if self._refusal is not None:
-            # The owner may have looked for the last time before this one came.
+            # The owner may have run its last check before this call.
             self.refuse(self._refusal)
         return answer
 
     def answer(self, of: T) -> bool:
-        """Answer all there are; return whether there was any."""
+        """Execute all pending functions; return whether there were any."""
         has_any = bool(self._open)
         while self._open:
             question, answer = self._open.popleft()
@@ -39,7 +39,7 @@ class Questions(Generic[T]):
         return has_any
 
     def refuse(self, error: Exception) -> None:
-        """Answer nothing from now on, but with this error."""
+        """Fail all pending and later calls with this error."""
         self._refusal = error
         while True:
             try:
