@@ -1,4 +1,4 @@
-"""An application as its tasks: which exist, what they read and write, how they are opened.
+"""The plan of an application: its tasks, their inputs and outputs, and how they are opened.
 
 Made once per instance from the topology, the settings and the partition counts of its topics;
 the drivers open tasks from it.  Imports core, topology, state.
@@ -39,7 +39,7 @@ from streams.topology import (
     validate,
 )
 
-#: How the names of topics end that hold lanes.
+#: Suffix of the names of topics with lanes.
 _LANES = ".lanes"
 
 
@@ -54,10 +54,10 @@ class InternalTopicPlan:
 
 @frozen
 class Existing:
-    """What an application has already.
+    """Existing state of an application.
 
-    ``groups`` says of sub-topologies in how many groups their state is divided; ``later`` is the partition count of
-    topics that patterns may match later, None where it is not known.
+    ``groups`` has the number of partition groups of each stateful sub-topology; ``later`` is the partition count of
+    topics that patterns may match later, None if unknown.
     """
 
     groups: Mapping[int, int] = field(factory=dict)
@@ -70,8 +70,8 @@ class ApplicationPlan:
 
     With ``has_lanes`` (bounded runs) a topic is kept as one lane per producing task, so that its
     order does not depend on the speed of the tasks: repartition topics, topics of others that tasks
-    both write and read (*through*), and those that several tasks write.  A through topic has one more
-    lane, before all others, for what comes from outside.  Topics of global stores have none.
+    both write and read (*through*), and those that several tasks write.  A through topic has an
+    additional first lane for external records.  Topics of global stores have no lanes.
     """
 
     topology: Topology
@@ -83,7 +83,7 @@ class ApplicationPlan:
     has_lanes: bool = False
     #: Topic kept in lanes -> its producing tasks in order; filled with ``has_lanes``.
     lanes: dict[str, list[TaskId]] = field(factory=dict)
-    #: Through topics: their first lane is for what comes from outside.
+    #: Through topics: their first lane is for external records.
     fed: set[str] = field(factory=set)
     _compiled: dict[tuple[int, bool], CompiledSubTopology] = field(factory=dict)
     _read: dict[TaskId, tuple[TopicPartition, ...]] = field(factory=dict)
@@ -137,11 +137,11 @@ class ApplicationPlan:
                     self.fed.add(topic)
         kept = {store: topic for store, topic in self.topology.source_changelogs.items() if topic not in self.lanes}
         if len(kept) < len(self.topology.source_changelogs):
-            # Several lanes are no changelog: such a table keeps one of its own.
+            # Several lanes cannot serve as a changelog: such a table has its own.
             self.topology = evolve(self.topology, source_changelogs=kept)
 
     def _lanes_of(self, topic: str) -> list[TaskId] | None:
-        """Return the tasks that have a lane of a topic, None if it is written as it is."""
+        """Return the tasks with a lane of a topic, None if the topic has no lanes."""
         producers = self.writers(topic)
         if self.is_internal(topic) or (producers and topic in self._read_topics):
             return producers
@@ -170,11 +170,11 @@ class ApplicationPlan:
 
     @property
     def handlers(self) -> HandlerSettings:
-        """What is asked about records that fail."""
+        """The exception handlers of the application."""
         return HandlerSettings.of(self.config)
 
     def _chooses_topics(self, sub: SubTopology) -> bool:
-        """Whether what a sub-topology writes to is known record by record only; dead letters of handlers count."""
+        """Return whether a sub-topology chooses topics per record; dead letters of user handlers count."""
         if not sub.is_global and self.handlers.has_functions:
             return True
         nodes = (self.topology.nodes.get(name) for name in sub.nodes)
@@ -212,7 +212,7 @@ class ApplicationPlan:
         return result
 
     def bundles(self) -> dict[TaskId, tuple[TopicPartition, ...]]:
-        """Return what is assigned as a whole: each task's partitions, in a bounded run each cycle's.
+        """Return the units of assignment: each task's partitions, in a bounded run each cycle's.
 
         A cycle is one stage there, run by one thread over all its partitions, so that its order
         does not depend on the speed of its tasks.
@@ -228,18 +228,18 @@ class ApplicationPlan:
     # --- names on the broker ------------------------------------------------------------
 
     def is_internal(self, topic: str) -> bool:
-        """Whether a topic of the topology is a repartition topic of ours."""
+        """Return whether a topic of the topology is a repartition topic."""
         return topic in self.topology.internal_topics
 
     def physical_topic(self, topic: str) -> str:
-        """Return a topic's name on the broker, that of its lanes where it has some."""
+        """Return a topic's name on the broker; if it has lanes, theirs."""
         return self._lanes_name(topic) if topic in self.lanes else self._prefixed(topic)
 
     def _lanes_name(self, topic: str) -> str:
         return f"{self.config.application_id}-{topic}{_LANES}"
 
     def topic_of_lanes(self, name: str) -> str | None:
-        """Return the topic of others whose lanes have a name on the broker, None if these are none."""
+        """Return the external topic whose lanes have this name on the broker, None if there is none."""
         prefix = f"{self.config.application_id}-"
         if not (name.startswith(prefix) and name.endswith(_LANES)):
             return None
@@ -255,7 +255,7 @@ class ApplicationPlan:
         return source if source is not None else f"{self.config.application_id}-{store}-changelog"
 
     def repartition_topics(self) -> set[str]:
-        """Return the names of the repartition topics on the broker, those of lanes aside."""
+        """Return the names of the repartition topics on the broker, except those of lanes."""
         return set() if self.has_lanes else {self.physical_topic(topic) for topic in self.topology.internal_topics}
 
     def regroups(self, sub_topology: int) -> bool:
@@ -264,7 +264,7 @@ class ApplicationPlan:
         return any(self.is_internal(topic) for topic in sub.sink_topics)
 
     def partition_count(self, topic: str) -> int | None:
-        """Return the partition count of a topic of the topology, None if it is not known."""
+        """Return the partition count of a topic of the topology, None if unknown."""
         return self.partitions.get(topic)
 
     def internal_topics(self) -> list[InternalTopicPlan]:
@@ -287,11 +287,11 @@ class ApplicationPlan:
     # --- inputs -------------------------------------------------------------------------
 
     def is_own(self, item: TaskInput) -> bool:
-        """Whether only the application's tasks write a partition: that of a repartition topic, or a lane of a task."""
+        """Return whether only the application's tasks write a partition: of a repartition topic, or a task's lane."""
         return self.is_internal(item.topic) or self.producer_of(item.topic, item.partition) is not None
 
     def inputs(self, task_id: TaskId) -> list[TaskInput]:
-        """Return what a task reads, in the order that decides ties."""
+        """Return the inputs of a task, in the order that decides ties."""
         sources = self._sources(task_id.sub_topology)
         result = []
         for logical in self.groups[task_id]:
@@ -304,22 +304,22 @@ class ApplicationPlan:
         return result
 
     def stored_in(self, logical: TopicPartition) -> list[TopicPartition]:
-        """Return where a partition of a topic of the topology lies on the broker: its lanes in order, or itself."""
+        """Return the broker's partitions for a partition of the topology: its lanes in order, or itself."""
         topic, number = logical
         name = self.physical_topic(topic)
         width = self.lane_count(topic)
         return [TopicPartition(name, number * width + lane) for lane in range(width)]
 
     def lane_count(self, topic: str) -> int:
-        """Return in how many parts each partition of a topic is kept, 1 where it has no lanes."""
+        """Return the number of lanes of each partition of a topic, 1 without lanes."""
         return len(self.lanes[topic]) + (topic in self.fed) if topic in self.lanes else 1
 
     def feed(self, logical: TopicPartition) -> TopicPartition:
-        """Return where records from outside go that are meant for a partition."""
+        """Return the broker's partition for external records of a partition."""
         return self.stored_in(logical)[0] if logical.topic in self.fed else logical
 
     def partition_groups(self) -> dict[TaskId, tuple[TopicPartition, ...]]:
-        """Return the partitions that each task reads, as they are named on the broker."""
+        """Return the partitions that each task reads, with their names on the broker."""
         if not self._read:
             self._read = {
                 task_id: tuple(item.partition for item in self.inputs(task_id)) for task_id in sorted(self.groups)
@@ -327,7 +327,7 @@ class ApplicationPlan:
         return self._read
 
     def producer_of(self, topic: str, partition: TopicPartition) -> TaskId | None:
-        """Return the task that alone writes a lane; None for what is no lane, or is for what comes from outside."""
+        """Return the only task that writes a lane; None for other partitions and lanes of external records."""
         producers = self.lanes.get(topic)
         if not producers:
             return None
@@ -335,10 +335,10 @@ class ApplicationPlan:
         return producers[lane] if lane >= 0 else None
 
     def physical(self, task_id: TaskId) -> Callable[[str, int], TopicPartition]:
-        """Return the function from a topic's partition to where a task writes it.
+        """Return the function from a topic's partition to the partition on the broker that a task writes.
 
-        With lanes it refuses topics that tasks read and that the task has no sink for: nobody would
-        know when they end.
+        With lanes it rejects topics that tasks read and for which the task has no sink, since their end
+        would be unknown.
         """
         refused = {topic for topic in self._read_topics if self.has_lanes and task_id not in self.writers(topic)}
 
@@ -359,9 +359,9 @@ class ApplicationPlan:
         return place
 
     def add_topic(self, topic: str, partitions: int, provide: Callable[[InternalTopicPlan], None]) -> None:
-        """Take up a topic that was chosen for a record, before anything is written to it.
+        """Add a topic that was chosen for a record, before it is written.
 
-        ``provide`` makes its lanes, if several tasks may write it.
+        ``provide`` creates its lanes if several tasks may write it.
         """
         producers = self._lanes_of(topic) if self.has_lanes else None
         if producers is not None:
@@ -399,9 +399,9 @@ class ApplicationPlan:
         timer_heap: TimerHeap | None = None,
         new_columns: NewColumns = TopicColumns,
     ) -> Task:
-        """Make a task over opened stores; its positions are set by the driver.
+        """Return a task over opened stores; the driver sets its positions.
 
-        With ``is_bounded`` inputs end, and an empty one is waited for until it has.
+        With ``is_bounded`` inputs end, and the task waits for an empty input until its end.
         """
         config = self.config
         inputs = self.inputs(task_id)
@@ -441,7 +441,7 @@ class ApplicationPlan:
         return task
 
     def open_global(self, store: str, state: TaskState, metrics: Metrics) -> Task:
-        """Make the task that fills a global store from all partitions of its topic."""
+        """Return the task that fills a global store from all partitions of its topic."""
         spec = self.topology.global_stores[store]
         graph = Topology()
         graph.add_node(spec.source)
@@ -460,7 +460,7 @@ class ApplicationPlan:
                 state,
                 Outbox(0, lambda _: 1, TopicPartition, lambda _: False),
                 metrics,
-                # As in Kafka Streams, processing handlers are not asked about processors of global stores.
+                # As in Kafka Streams, processing handlers are not called for processors of global stores.
                 Handlers(self.handlers, metrics),
                 self.clock.now_ms(),
             )
@@ -471,7 +471,7 @@ class ApplicationPlan:
         return task
 
     def add_tasks(self, source: str, count: int) -> list[TaskId]:
-        """Return the tasks of a source for a topic of so many partitions; those that are missing are planned."""
+        """Return the tasks of a source for a topic of ``count`` partitions; missing ones are added to the plan."""
         sub = next(sub for sub in self.subs if source in sub.nodes)
         task_ids = [TaskId(sub.id, number) for number in range(count)]
         for task_id in task_ids:
@@ -479,7 +479,7 @@ class ApplicationPlan:
         return task_ids
 
     def add_input(self, task: Task, node: SourceNode, topic: str) -> None:
-        """Let a task read its partition of a topic that a pattern source has just matched."""
+        """Add an input to a task: its partition of a topic that a pattern source has just matched."""
         self._attach(task, node, topic, TopicPartition(topic, task.task_id.partition))
 
     def _attach(self, task: Task, node: SourceNode, topic: str, partition: TopicPartition) -> None:
@@ -509,7 +509,7 @@ class ApplicationPlan:
     ) -> SourceReader:
         node = source or self.topology.nodes[item.source]
         assert isinstance(node, SourceNode)
-        # What the application has written itself can be read; where nobody does, it stays as it is.
+        # Repartition topics can be deserialized; without a reader the bytes are left unchanged.
         is_ignored = program is not None and self.is_internal(item.topic) and program.ignores_values(node.name)
         return SourceReader(
             task_id,
@@ -523,7 +523,7 @@ class ApplicationPlan:
         )
 
     def extractor(self, node: SourceNode, topic: str) -> Extractor:
-        """Return the timestamp extractor of a source; that of internal topics is the record's time."""
+        """Return the timestamp extractor of a source; internal topics use the record's time."""
         policy: Any = node.extractor
         if policy is None:
             policy = "fail_on_invalid" if self.is_internal(topic) else self.config.default_timestamp_extractor
@@ -556,10 +556,10 @@ def _kept_together(
     partitions: Mapping[str, int],
     is_default: bool,
 ) -> dict[TaskId, tuple[TopicPartition, ...]]:
-    """Let partitions beyond those with state join the groups that have their keys.
+    """Add new partitions to the partition groups that have the state of their keys.
 
     Where a topic grows to a multiple of its partitions, the keys of a new partition come from the
-    one with the same number modulo the old count: Kafka's partitioner takes the hash modulo it.
+    one with the same number modulo the old count: Kafka's partitioner uses the hash modulo the count.
     """
     beyond = [task for task in sorted(groups) if task.sub_topology == sub_id and task.partition >= count]
     if not beyond:
@@ -581,7 +581,7 @@ def _kept_together(
 
 
 def _check_groups(groups: Mapping[TaskId, Sequence[TopicPartition]]) -> None:
-    """Refuse a grouper's result that splits or shares a partition within a sub-topology."""
+    """Reject a grouper's result that splits or shares a partition within a sub-topology."""
     owner: dict[tuple[int, TopicPartition], TaskId] = {}
     for task_id, partitions in groups.items():
         for partition in partitions:

@@ -1,7 +1,7 @@
-"""Topics of an application: looked up, made where they are missing, checked where they exist.
+"""Topics of an application: missing ones are created, existing ones checked.
 
-Run at the start, and by the group's leader when partition counts have changed.  On a cluster each question is
-asked again while it cannot be answered for the moment.  Imports clients.
+Run at the start, and by the group's leader when partition counts have changed.  On a cluster requests are
+retried on temporary errors.  Imports clients.
 """
 
 import logging
@@ -31,10 +31,10 @@ _FOR_EVER = -1
 
 @define(eq=False)
 class Provisioner:
-    """Makes and checks the topics of one application.
+    """Creates and checks the topics of one application.
 
-    ``creates_topics`` lets missing source and sink topics be made, with the partitions that their
-    declarations name; a cluster of others is left as it is.
+    With ``creates_topics`` missing source and sink topics are created with their declared partition
+    counts; on an external cluster they are not.
     """
 
     _cluster: Cluster
@@ -42,13 +42,13 @@ class Provisioner:
     _config: StreamsConfig
     _topology: Topology
     _creates_topics: bool
-    #: Settings of topics as far as they came with their partition counts.
+    #: Topic settings that were read together with partition counts.
     _configs: dict[str, Mapping[str, str]] = field(factory=dict)
-    #: Internal topics whose settings fit.
+    #: Internal topics whose settings have been checked.
     _checked: set[str] = field(factory=set)
 
     def known(self) -> dict[str, int]:
-        """Return the partition counts of all topics, those declared by the topology made if need be."""
+        """Return the partition counts of all topics; missing declared topics are created if allowed."""
         with self._admin() as admin:
             known = self._counts(admin)
             if not self._creates_topics:
@@ -61,8 +61,8 @@ class Provisioner:
         """Create the internal topics that are missing, and check the others.
 
         Raises:
-            TopologyError: one exists with another number of partitions, or with settings that would lose records.
-            BrokerError: one cannot be made.
+            TopologyError: one exists with another partition count, or with settings that would lose records.
+            BrokerError: one cannot be created.
         """
         missing = []
         for plan in plans:
@@ -75,13 +75,13 @@ class Provisioner:
             with self._admin() as admin:
                 self._create(admin, missing)
                 if isinstance(self._cluster, TcpCluster):
-                    # Known to all brokers by now, or nearly; and perhaps made by somebody else in the same moment.
+                    # Metadata may still be propagating, and another instance may have created topics concurrently.
                     for name, topic in admin.describe_topics([spec.name for spec in missing]).items():
                         _check_count(next(plan for plan in plans if plan.name == name), len(topic.leaders))
         self._check(unchecked)
 
     def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Return all committed offsets of the application's group, as they are now."""
+        """Return all committed offsets of the application's group."""
         with self._admin() as admin:
             return admin.committed_offsets(self._config.application_id)
 
@@ -91,12 +91,12 @@ class Provisioner:
             return [group.group_id for group in admin.list_groups()]
 
     def has_members(self) -> bool:
-        """Whether any instance of the application is in its group."""
+        """Return whether the application's group has members."""
         with self._admin() as admin:
             return bool(admin.describe_group(self._config.application_id).members)
 
     def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return where logs end, open transactions included."""
+        """Return log end offsets, including open transactions."""
         with self._admin() as admin:
             return admin.list_offsets(dict.fromkeys(partitions, LATEST))
 
@@ -114,16 +114,16 @@ class Provisioner:
         return {topic.name: len(topic.leaders) for topic in found if not topic.is_internal}
 
     def _made_lately(self, admin: Admin, known: Mapping[str, int]) -> dict[str, int]:
-        """Return the partition counts of sources that this broker did not know of, or for which it had no leaders."""
+        """Return the partition counts of sources that were unknown to the broker or had no leaders."""
         sources = dict.fromkeys(topic for sub in sub_topologies(self._topology) for topic in sub.source_topics)
         missing = [name for name in sources if name not in known and name not in self._topology.internal_topics]
         if not missing:
             return {}
         try:
-            # Asked for again for some seconds: a cluster's brokers do not hear of a new topic at once.
+            # Retried for some seconds: metadata of a new topic takes time to reach all brokers.
             return {name: len(topic.leaders) for name, topic in admin.describe_topics(missing).items()}
         except UnknownTopicError:
-            # Whoever needs them says which.
+            # The caller reports the topics it needs.
             return {}
 
     def _create_declared(self, admin: Admin, known: Mapping[str, int]) -> bool:
@@ -152,10 +152,10 @@ class Provisioner:
     # --- settings that fit --------------------------------------------------------------
 
     def _check(self, plans: Sequence[InternalTopicPlan]) -> None:
-        """Refuse internal topics that somebody has made, or changed, so that they would lose records.
+        """Reject existing internal topics whose settings would lose records.
 
         Raises:
-            TopologyError: one is of that kind.
+            TopologyError: there is such a topic.
         """
         if not plans:
             return
@@ -203,7 +203,7 @@ def _check_count(plan: InternalTopicPlan, count: int) -> None:
 
 
 def misfit(wanted: Mapping[str, str], found: Mapping[str, str]) -> str | None:
-    """Return why an existing topic would lose records that are needed, None if it does not."""
+    """Return why an existing topic would lose needed records, None if it would not."""
     if _POLICY not in found:
         return None
     needs, has = _policies(wanted), _policies(found)

@@ -1,4 +1,4 @@
-"""Timers of a task: which punctuation is due when, in stream time and in wall-clock time.
+"""Timers of a task: due times of punctuations in stream time and wall-clock time.
 
 Pure; the task asks with its two clocks.  As in Kafka Streams a punctuation gets the current
 time, not the scheduled one, and a jump over many intervals fires once.  KIP-138, KIP-1146.
@@ -33,7 +33,7 @@ class Timer:
     sequence: int = 0
 
     def cancel(self) -> None:
-        """Stop it; harmless when repeated."""
+        """Cancel the timer; idempotent."""
         self.is_cancelled = True
 
     def move_past(self, now_ms: int) -> None:
@@ -48,7 +48,7 @@ TimerRow: TypeAlias = tuple[int, int, Timer]
 
 @frozen
 class TimerHeap:
-    """How a heap of timers is kept; its first row is always one of those due next."""
+    """An order of timers as a heap, whose first row is always due next."""
 
     push: Callable[[list[TimerRow], TimerRow], None] = heapq.heappush
     pop: Callable[[list[TimerRow]], TimerRow] = heapq.heappop
@@ -106,7 +106,7 @@ class Punctuations:
             if before.due_ms is None:
                 timer.is_cancelled = timer.is_cancelled or with_cancelled
             elif with_wall_clock or timer.kind is PunctuationType.STREAM_TIME:
-                # In the order of ``timers``, which decides between those due at the same time.
+                # In the order of ``timers``, which decides ties.
                 timer.due_ms, timer.sequence = before.due_ms, next(self._sequence)
         for kind, heap in self._heaps.items():
             self._heaps[kind] = []
@@ -133,14 +133,14 @@ class Punctuations:
             yield from (timer for _, _, timer in heap if not timer.is_cancelled)
 
     def next_due_ms(self, kind: PunctuationType) -> int | None:
-        """Return when the next timer of a clock is due; None if there is none."""
+        """Return the time at which the next timer of a clock is due; None if there is none."""
         heap = self._heaps[kind]
         while heap and heap[0][2].is_cancelled:
             self._pop(kind)
         return heap[0][0] if heap else None
 
     def fire(self, kind: PunctuationType, now_ms: int, run: Callable[[Timer, int], None]) -> int:
-        """Run what is due at ``now_ms`` of a clock, in order of due time; return how many ran."""
+        """Run the timers that are due at ``now_ms`` of a clock, in order of due time; return their number."""
         fired = 0
         while (due := self.next_due_ms(kind)) is not None and due <= now_ms:
             timer = self._pop(kind)

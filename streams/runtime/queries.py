@@ -1,7 +1,7 @@
-"""Queries of stores from other threads, and where in the group a key lies (KIP-67, KIP-535).
+"""Interactive queries of stores, and the location of keys within the group (KIP-67, KIP-535).
 
-An answer is what the store holds, or an error that says why there is none: "no such key" is None, "not
-here" and "not now" are not.  Each query runs on the threads that own the store, between two turns of their
+A query returns the content of the store, None if the key does not exist, or raises an error if the store is not
+on this instance or not ready.  It runs on the threads that own the store, between two iterations of their
 loops.  Imports state.
 """
 
@@ -33,13 +33,13 @@ from streams.topology import SinkNode
 #: Chooses the partition of a key: topic, key, value (None in a query) and partition count -> partition.
 KeyPartitioner = Callable[[str, Any, Any, int], int | None]
 
-#: What a task answers whose stores are not complete yet.
+#: The result of a task whose stores are not restored yet.
 _RESTORING = object()
 
 
 @frozen
 class StreamsMetadata:
-    """A member of the application's group, as its leader has told the others.
+    """A member of the application's group, as published by the leader.
 
     ``client_id`` is the name of the stream thread, ``process_id`` that of its instance, and
     ``application_server`` the host:port of the setting, "" if it has none.
@@ -53,9 +53,10 @@ class StreamsMetadata:
 
 @frozen
 class KeyQueryMetadata:
-    """Where a key of a store lies: its partition, the member that runs it, those with standby copies (KIP-535).
+    """The location of a key: its partition, the active member, and those with standby replicas (KIP-535).
 
-    ``active`` is None while nobody has the partition.  A global store is everywhere: partition -1, active here.
+    ``active`` is None while the partition is unassigned.  A global store is on every instance: partition -1, active
+    on this one.
     """
 
     store: str
@@ -68,10 +69,10 @@ class KeyQueryMetadata:
 class StoreView:
     """Read access to the partitions of a store that this instance has.
 
-    Every method raises, if there is no answer:
+    Every method raises:
 
     - StreamsNotStartedError, StateStoreNotAvailableError: the application does not run (yet, any more).
-    - StreamsRebalancingError: tasks are on their way, or restored; ask again.
+    - StreamsRebalancingError: tasks are moving or being restored; retry.
     - StateStoreMigratedError: another instance has it; ``owner`` says which.
     - InvalidStateStoreError: a store of this kind has no such method.
     """
@@ -88,14 +89,14 @@ class StoreView:
     def get(self, key: Any) -> Any:
         """Return the value of a key of a key-value store, None if there is none.
 
-        The task of the key's partition is asked, by the partitioner: of the view, of the repartition topic
-        before the store, or murmur2 of the key's bytes.  A processor may put any key into its store: if that
-        task has none, the store's other tasks here are asked too.
+        The task is chosen by the partitioner of the view, that of the upstream repartition topic, or murmur2 of
+        the key's bytes.  Since a processor may put any key into its store, the store's other tasks on this
+        instance are queried too if that task does not have the key.
         """
         return self._of_key(key, "get", key)
 
     def fetch(self, key: Any, *bounds: int) -> Any:
-        """Return what a window or session store has of a key.
+        """Return the entries of a key of a window or session store.
 
         - windows, one bound: the value of the window that starts there, None if there is none;
         - windows, two bounds: a list of (start, value) of the windows that start in between, both included;
@@ -108,7 +109,7 @@ class StoreView:
             return self._of_key(key, "find_sessions", key, *(bounds or (0, MAX_TIME)))
         return self._of_key(key, "fetch_range" if len(bounds) == 2 else "fetch", key, *bounds)
 
-    # --- what is here -------------------------------------------------------------------------
+    # --- all entries -------------------------------------------------------------------------
 
     def all(self) -> list[Any]:
         """Return all entries of the partitions that this instance has.
@@ -126,18 +127,18 @@ class StoreView:
         return self._joined(self._keys_between(low, high))
 
     def approximate_num_entries(self) -> int:
-        """Return about how many entries a key-value store has in the partitions of this instance."""
+        """Return the approximate number of a key-value store's entries in the partitions of this instance."""
         return sum(self._each("approximate_num_entries"))
 
     def ask(self, query: str, *arguments: Any, key: Any = None) -> Any:
-        """Return what a method of the store (of its view, if its kind has one) answers.
+        """Return the result of a method of the store (of its view, if its kind has one).
 
-        The kind of the store says which methods may be asked: of a versioned store ``get_as_of``,
-        for example.  With ``key`` the task of this key answers, as in ``get``; without one the result is a list with
-        the answer of each partition that this instance has.
+        The kind of the store defines its queries, for example ``get_as_of`` of a versioned store.  With ``key``
+        the task of this key is queried, as in ``get``; otherwise the result is a list with the result of each
+        partition that this instance has.
 
         Raises:
-            InvalidStateStoreError: the kind does not answer this query, or as for ``get``.
+            InvalidStateStoreError: the kind does not have this query, or as for ``get``.
         """
         return self._each(query, *arguments) if key is None else self._of_key(key, query, *arguments)
 
@@ -155,14 +156,14 @@ class StoreView:
             entries.sort(key=lambda entry: self._spec.key_serde.serialize(entry[0]) or b"")
         return entries
 
-    # --- asking -------------------------------------------------------------------------------
+    # --- execution ----------------------------------------------------------------------------
 
     @property
     def _spec(self) -> StoreSpec:
         return spec_of(self._instance, self.name)
 
     def _each(self, verb: str, *arguments: Any) -> list[Any]:
-        """Return the answer of each task here, or raise if one of them cannot answer now."""
+        """Return the result of each task of this instance; raise if one of them is not ready."""
         check_up(self._instance, self.name)
         if self._is_global:
             return [_read(self._instance.global_views[self.name], verb, arguments)]
@@ -204,7 +205,7 @@ class StoreView:
         hit = next((value for value in others.values() if value is not _RESTORING and not _is_empty(value)), None)
         if hit is not None:
             return hit
-        # Without a partition "no such key" takes an answer of all tasks; before an assignment there is none.
+        # Without a partition, "no such key" needs the results of all tasks, and so an assignment.
         if found and (mine is not None or found.keys() >= set(tasks_with(self._instance, self._spec))):
             return next(iter(found.values()))
         owner = None if mine is None else owner_of_task(self._instance, self.name, mine)
@@ -223,7 +224,7 @@ class StoreView:
         try:
             return self._instance.ask(question)
         except ClientClosedError as error:
-            # The thread has ended between the look at the state and the answer.
+            # The thread has ended between the check of the state and the query.
             check_up(self._instance, self.name)
             raise self._rebalancing() from error
 
@@ -241,16 +242,16 @@ class StoreView:
         )
 
 
-# --- where a key lies -------------------------------------------------------------------------
+# --- location of keys -------------------------------------------------------------------------
 
 
 def owner_of(instance: Instance, name: str, key: Any, partitioner: KeyPartitioner | None = None) -> KeyQueryMetadata:
-    """Return where a key of a store lies, as the leader of the group has last told.
+    """Return the location of a key of a store, by the last assignment of the group's leader.
 
     Raises:
         UnknownStateStoreError: the topology has no such store.
         StreamsNotStartedError, StateStoreNotAvailableError: the application does not run.
-        StreamsRebalancingError: this instance has not been told yet.
+        StreamsRebalancingError: this instance has no assignment yet.
     """
     spec = spec_of(instance, name)
     check_up(instance, name)
@@ -270,7 +271,7 @@ def owner_of(instance: Instance, name: str, key: Any, partitioner: KeyPartitione
 
 
 def owner_of_task(instance: Instance, name: str, task_id: TaskId) -> KeyQueryMetadata:
-    """Return where a task of a store lies."""
+    """Return the location of a task of a store."""
     directive = _directive(instance)
     places = () if directive is None else directive.places
     own = instance.home.process_id
@@ -324,7 +325,7 @@ def check_up(instance: Instance, name: str) -> None:
 
 
 def task_of(instance: Instance, spec: StoreSpec, key: Any, partitioner: KeyPartitioner | None) -> TaskId | None:
-    """Return the task whose partition has a key, None while that cannot be told.
+    """Return the task whose partition has a key, None while that is unknown.
 
     The partition is that of the key in the source topic with the most partitions, as in Kafka Streams.
     """
@@ -343,7 +344,7 @@ def task_of(instance: Instance, spec: StoreSpec, key: Any, partitioner: KeyParti
     if number is None:
         serde = spec.key_serde
         if isinstance(serde, PinnedSerde) and not serde.is_pinned:
-            # To serialize the key would settle the type of the store.
+            # Serializing the key would pin the type of the store.
             return None
         number = partition_for(serde.serialize(key) or b"", counts[topic])
     wanted = (topic, number)

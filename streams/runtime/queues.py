@@ -18,10 +18,10 @@ from streams.core.records import NO_TIMESTAMP, Headers, TopicPartition
 from streams.runtime.lateness import Disorder
 from streams.runtime.order import Span, certain, lowest_head, merge
 
-#: Records of one partition that are considered for one mixed run: bounds the work of a take.
+#: Maximum number of records of one partition in a mixed run; bounds the work of ``take``.
 _LOOK_AHEAD = 1024
 
-#: Batches smaller than this are joined, so that runs do not become short.
+#: Batches with fewer records are joined, to avoid short runs.
 _JOIN_BELOW = 256
 
 _head_ms: Callable[["PartitionQueue"], int] = attrgetter("head_ms")
@@ -29,9 +29,9 @@ _head_ms: Callable[["PartitionQueue"], int] = attrgetter("head_ms")
 
 @frozen
 class Drop:
-    """A record that cannot be read and is left out.
+    """An unreadable record that is dropped.
 
-    It is dropped when it is next, not when it is read: records read ahead are read again after a restart.
+    It is dropped in its turn, not when it is read: records that were read ahead are read again after a restart.
     """
 
     offset: int
@@ -48,7 +48,7 @@ class Batch:
     timestamps: Sequence[int]
     headers: Sequence[Headers] | None
     offsets: Sequence[int]
-    #: Directly after the last record.  A run ends here, so that dead letters are in the order of records.
+    #: Drops directly after the last record.  A run ends here, so that dead letters are in the order of records.
     drops: Sequence[Drop] = ()
 
     def __len__(self) -> int:
@@ -68,21 +68,21 @@ class PartitionQueue:
     size: int = 0
     #: Next offset to process; None until known.
     position: int | None = None
-    #: Next offset to be added: position plus what is buffered.
+    #: Next offset to be added: position plus buffered records.
     fetched: int | None = None
     #: End of the log as far as the consumer knows; None before the first fetch.
     end_offset: int | None = None
     #: No record will ever follow at ``end_offset``.
     is_ended: bool = False
-    #: Written by the cycle that the task is part of: the task must not wait for itself.
+    #: Whether the task's own cycle writes it: the task must not wait for itself.
     is_loop: bool = False
     #: Highest timestamp taken from this partition.
     partition_time_ms: int = NO_TIMESTAMP
-    #: Wall-clock time until which an empty queue is waited for.
+    #: Wall-clock deadline of the wait for records of an empty queue.
     idle_deadline_ms: int | None = None
-    #: Error of a record that could not be read, raised when all before it are processed.
+    #: Error of an unreadable record, raised when all earlier ones are processed.
     failure: Exception | None = None
-    #: Measures how far records are out of order; None where nothing asks for it.
+    #: Measures the disorder of records; None if not requested.
     disorder: Disorder | None = None
 
     @property
@@ -97,7 +97,7 @@ class PartitionQueue:
 
     @property
     def is_drained(self) -> bool:
-        """Whether no record is left and none will come, but from the cycle that the task is part of."""
+        """Whether no record is left or will come, except from the task's own cycle."""
         return not self.size and (self.is_ended or self.is_loop) and self.is_caught_up
 
     @property
@@ -107,7 +107,7 @@ class PartitionQueue:
 
     @property
     def lag(self) -> int:
-        """Number of records that are still to be processed, as far as known."""
+        """The number of unprocessed records, as far as known."""
         return self.size + max(0, (self.end_offset or 0) - (self.fetched or 0))
 
     def add(self, batch: Batch) -> None:
@@ -172,7 +172,7 @@ class PartitionQueue:
 class Run:
     """Records in the order of processing, as columns of equal length.
 
-    ``queues`` says for each record where it came from; a single queue if all came from one.
+    ``queues`` has the queue of each record, or a single queue for all.
     """
 
     queues: PartitionQueue | list[PartitionQueue]
@@ -193,9 +193,9 @@ class Run:
 class TaskQueues:
     """All input queues of one task.
 
-    ``max_idle_ms`` says how long an empty partition is waited for: -1 not at all; 0 as long as its log
-    has, or may have, records that are not fetched; above 0 also so many milliseconds after that, for a
-    slow producer; None until the input has ended.
+    ``max_idle_ms`` is the wait for an empty partition: -1 none; 0 while its log has, or may have, records
+    that are not fetched; above 0 that many milliseconds longer, for a slow producer; None until the input
+    has ended.
     """
 
     def __init__(
@@ -312,7 +312,7 @@ class TaskQueues:
         return any(queue.failure is not None and not queue.size for queue in self._ordered)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when waiting for an empty partition ends, if that alone holds the task."""
+        """Return the deadline of the wait for an empty partition, if only that blocks the task."""
         deadlines = [queue.idle_deadline_ms for queue in self._ordered if queue.idle_deadline_ms is not None]
         return max(deadlines) if deadlines and self.size else None
 
@@ -323,7 +323,7 @@ class TaskQueues:
 
     @property
     def is_drained(self) -> bool:
-        """Whether no record is left and none will come, but from the cycle that the task is part of."""
+        """Whether no record is left or will come, except from the task's own cycle."""
         return all(queue.is_drained for queue in self._ordered)
 
     @property
@@ -332,7 +332,7 @@ class TaskQueues:
         return all(queue.is_caught_up for queue in self._ordered)
 
     def _may_start(self, now_ms: int) -> bool:
-        """Check whether the task may go on without every empty partition (KIP-695).
+        """Return whether the task may continue despite its empty partitions (KIP-695).
 
         Partitions are waited for one after the other: the wait for the next begins when that for
         the one before it has ended, or when it has records.
@@ -354,7 +354,7 @@ class TaskQueues:
         return True
 
     def _must_wait(self, queue: PartitionQueue) -> bool:
-        """Check whether the task has to stop when this queue runs empty."""
+        """Return whether the task has to wait when this queue is empty."""
         if queue.is_loop:
             return False
         if self._max_idle_ms is None:
