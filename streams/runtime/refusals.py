@@ -1,7 +1,7 @@
-"""Outputs that cannot be sent: too large for the producer, or refused by the broker record by record.
+"""Outputs that cannot be sent: too large for the producer, or rejected by the broker record by record.
 
-Between a thread's committer and the production handler of the task that made them.  What the broker says comes later
-than the source record is known, and may come on the producer's own thread: it is kept until the stream thread asks.
+Between a thread's committer and the production handlers of its tasks.  The broker's errors arrive when the source
+record is no longer known, perhaps on its own thread: they are kept until the stream thread polls.
 Imports clients.  KIP-210, KIP-1033.
 """
 
@@ -21,7 +21,7 @@ from streams.runtime.task import Task
 
 @frozen
 class Refusal:
-    """Records that a task has made, and that nobody takes."""
+    """Output records of a task that were rejected."""
 
     task: Task
     partition: TopicPartition
@@ -31,21 +31,21 @@ class Refusal:
 
 @define(eq=False)
 class Refusals:
-    """Asks production handlers about what cannot be sent; ``add`` is for any thread, the rest for the stream thread."""
+    """Calls production handlers for rejected records; ``add`` is thread-safe, the rest is for the stream thread."""
 
     max_request_bytes: int
     is_exactly_once: bool
     _waiting: deque[Refusal] = field(factory=deque)
 
     def add(self, task: Task, partition: TopicPartition, block: Block, error: BrokerError) -> None:
-        """Keep what the broker has refused, or not taken in time."""
+        """Add records that the broker has rejected, or not acknowledged in time."""
         self._waiting.append(Refusal(task, partition, block, error))
 
     def within_bounds(self, task: Task, partition: TopicPartition, block: Block) -> Block:
-        """Return a block without the records that are too large, if their handler lets them go.
+        """Return a block without the records that are too large, if their handler continues.
 
         Raises:
-            ProcessingError: it does not.
+            ProcessingError: the handler fails the task.
         """
         found = oversized(block, self.max_request_bytes)
         if not found:
@@ -67,11 +67,11 @@ class Refusals:
         )
 
     def asked(self) -> Iterator[Task]:
-        """Ask about each record that was refused; yield its task, which may have dead letters to be sent now.
+        """Call the handler for each rejected record; yield its task, which may have dead letters to send.
 
         Raises:
-            ProcessingError: the handler does not let it go, or it has ended a transaction.
-            RequestTimeoutError: it is to be tried again.
+            ProcessingError: the handler fails the task, or the record has aborted a transaction.
+            RequestTimeoutError: the record is to be retried.
         """
         while self._waiting:
             refusal = self._waiting.popleft()
@@ -85,19 +85,19 @@ class Refusals:
             answer = self._answer(refusal, record)
             if answer == "retry" and isinstance(refusal.error, RequestTimeoutError):
                 if self.is_exactly_once:
-                    return  # Its transaction is aborted, and all of it comes again.
+                    return  # Its transaction is aborted, and all its records are processed again.
                 raise refusal.error
-            # A transaction that something is missing of cannot be committed, whatever a handler says.
+            # A transaction with a missing record cannot be committed, whatever the handler returns.
             if answer != "continue" or (was_sent and self.is_exactly_once):
                 raise _failure(refusal, record)
 
     def _answer(self, refusal: Refusal, record: DeadLetter) -> str:
         is_transient = isinstance(refusal.error, RequestTimeoutError)
         if any(name == EXCEPTION_HEADER for name, _ in record.headers):
-            # Nobody is asked about a dead letter: its own would be refused next.
+            # No handler is called for a dead letter, whose own dead letter would be rejected next.
             return "retry" if is_transient else "fail"
         if is_transient and isinstance(refusal.task.handlers.settings.production_handler, str):
-            # Nothing is wrong with the record: tried again, as by Kafka Streams' own handler (KIP-1065).
+            # The record is not at fault: retried, as by Kafka Streams' default handler (KIP-1065).
             return "retry"
         return refusal.task.answer_about_unsent(record, refusal.error)
 

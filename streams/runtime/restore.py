@@ -1,9 +1,9 @@
-"""Stores and their changelogs: restored when a task opens, followed while it stands by.
+"""Restore of stores from changelogs when a task opens, and updates of standby replicas.
 
-A store starts from the changelog position kept with its data, or from the start of the
-changelog if it has none.  Restoring ends at the end that the changelog had; a standby copy goes
-on for ever, and waits while a task of the same thread restores.  Memory is bounded: what is
-restored so far is written with its position.  Imports clients and state.
+A store starts from the changelog position stored with its data, or from the start of the
+changelog without one.  Restoring ends at the end offset at its start; a standby is updated
+continuously, but waits while a task of the same thread restores.  Memory is bounded: restored
+state is written with its position.  Imports clients and state.
 """
 
 import logging
@@ -23,11 +23,11 @@ from streams.state import Store
 
 log = logging.getLogger(__name__)
 
-#: Restored state that waits to be written, above which it is.
+#: Bytes of restored state above which it is written.
 _MAX_UNCOMMITTED_BYTES = 64 << 20
-#: How long a poll waits that reads a changelog to its end.
+#: Poll timeout for reading a changelog to its end.
 _READ_POLL_MS = 100
-#: A store that is so many records behind is prepared for it.
+#: Lag in records above which a store is prepared for bulk writes.
 _LONG = 50_000
 
 #: Called with (task, store, records restored so far, records to restore).
@@ -41,38 +41,38 @@ def changelog_position(store: Store) -> int:
 
 @define(eq=False)
 class _Restoring:
-    """One store on its way to the end of its changelog; ``end`` None: it follows for ever."""
+    """A store being restored up to ``end``; None: a standby, updated continuously."""
 
     task_id: TaskId
     store: Store
     start: int
     position: int
     end: int | None
-    #: Records applied; offsets have holes.
+    #: Number of applied records, which offsets with gaps do not show.
     count: int = 0
 
 
 @define(eq=False)
 class Restorer:
-    """Feeds changelogs into the stores of a thread's new tasks and of its standby copies."""
+    """Applies changelogs to the stores of a thread's new tasks and standby replicas."""
 
     _consumer: Consumer
     _max_records: int
     _listener: RestoreListener | None = None
-    #: Counts the tasks that were restored to the end.
+    #: Counter of restored tasks.
     _restored: Counter = field(factory=Counter)
     _open: dict[TopicPartition, _Restoring] = field(factory=dict)
     _read: tuple[TopicPartition, ...] = ()
-    #: Over all stores that are restored at a time.
+    #: Maximum size over all stores being restored.
     max_uncommitted_bytes: int = _MAX_UNCOMMITTED_BYTES
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where logs end; what an open transaction has written counts too: who restores waits for its end."""
+        """Return log end offsets, including open transactions, for whose end a restore waits."""
         wanted = list(partitions)
         return self._consumer.end_offsets(wanted, isolation_level=READ_UNCOMMITTED) if wanted else {}
 
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where logs begin."""
+        """Return log start offsets."""
         wanted = list(partitions)
         return self._consumer.beginning_offsets(wanted) if wanted else {}
 
@@ -110,8 +110,7 @@ class Restorer:
     ) -> None:
         """Start restoring a task's stores; ``partitions`` has the changelog partition of each logged store.
 
-        ``limits`` names stores that must not be read beyond an offset (their changelog is a
-        source topic).
+        ``limits`` has the end offsets of stores whose changelog is a source topic.
         """
         starts, ends = self.starts(partitions.values()), self.ends(partitions.values())
         for name, partition in partitions.items():
@@ -125,17 +124,17 @@ class Restorer:
         self._assign()
 
     def follow(self, task_id: TaskId, stores: Mapping[str, Store], partitions: Mapping[str, TopicPartition]) -> None:
-        """Keep copies of a task's stores up to date until ``forget``."""
+        """Update standby replicas of a task's stores until ``forget``."""
         starts = self.starts(partitions.values())
         for name, partition in partitions.items():
             start = max(changelog_position(stores[name]), starts[partition])
-            # It may come from a task that was given up while it was restored.
+            # The store may come from a task that was revoked while being restored.
             stores[name].set_restoring(False)
             self._open[partition] = _Restoring(task_id, stores[name], start, start, None)
         self._assign()
 
     def is_restoring(self, task_id: TaskId) -> bool:
-        """Whether a store of the task is not at the end of its changelog yet."""
+        """Return whether a store of the task is still being restored."""
         return any(item.task_id == task_id and item.end is not None for item in self._open.values())
 
     @property
@@ -144,7 +143,7 @@ class Restorer:
         return all(item.end is None for item in self._open.values())
 
     def lag(self, task_id: TaskId) -> int | None:
-        """Return how many records a standby copy is behind, as far as fetches have told; None before the first."""
+        """Return the lag of a standby replica in records, by its last fetches; None before the first."""
         total = 0
         for partition, item in self._open.items():
             if item.task_id == task_id:
@@ -155,7 +154,7 @@ class Restorer:
         return total
 
     def forget(self, task_id: TaskId) -> None:
-        """Leave the stores of a task alone from now on."""
+        """Stop restoring or updating a task's stores."""
         gone = [partition for partition, item in self._open.items() if item.task_id == task_id]
         for partition in gone:
             del self._open[partition]
@@ -163,7 +162,7 @@ class Restorer:
             self._assign()
 
     def poll(self, timeout_ms: int = 0) -> int:
-        """Apply what has arrived; return the number of records."""
+        """Apply fetched records; return their number."""
         if not self._open:
             return 0
         count = 0
@@ -210,11 +209,10 @@ class Restorer:
         return len(block)
 
     def _write_back(self) -> None:
-        """Write what is restored so far when it takes much memory.
+        """Write restored state when it exceeds the memory bound.
 
-        What is written is a beginning of the changelog, with its position: whoever opens the store next
-        goes on from there.  It holds nothing that might be undone: with exactly-once only records of
-        committed transactions are read.
+        The written state is a prefix of the changelog, with its position, from which the next restore
+        continues.  With exactly-once it has only records of committed transactions.
         """
         restoring = [item for item in self._open.values() if item.end is not None]
         if sum(item.store.approximate_uncommitted_bytes for item in restoring) <= self.max_uncommitted_bytes:
@@ -223,13 +221,13 @@ class Restorer:
             item.store.commit({CHANGELOG_POSITION: str(item.position).encode()})
 
     def _finish(self) -> None:
-        """End the restoring of stores that are at the end."""
+        """Complete the stores that have reached their end offsets."""
         done: dict[TaskId, None] = {}
         for partition in self._read:
             item = self._open.get(partition)
             if item is None or item.end is None:
                 continue
-            # Compaction and transactions leave holes: the log may end before the offset that was its end.
+            # Compaction and transactions leave gaps: the last record may be well before the end offset.
             if item.position >= item.end or (self._consumer.known_position(partition) or 0) >= item.end:
                 item.store.commit({CHANGELOG_POSITION: str(item.end).encode()})
                 item.store.set_restoring(False)
@@ -248,7 +246,7 @@ class Restorer:
             refuse_result(answer, "on_restore")
 
     def _assign(self) -> None:
-        """Read the changelogs of tasks that restore; with none, those of the standby copies."""
+        """Assign the changelogs of tasks being restored; without any, those of the standby replicas."""
         restoring = [partition for partition, item in self._open.items() if item.end is not None]
         wanted = tuple(restoring or self._open)
         if wanted == self._read:
@@ -260,7 +258,7 @@ class Restorer:
 
 
 def _check_format(item: _Restoring, partition: TopicPartition, block: Block) -> None:
-    """Check that what a store of ours alone reads was written in its format.
+    """Check that a changelog in a private format was written in that format.
 
     Raises:
         ForeignFormatError: another program, or another release, has written the changelog.

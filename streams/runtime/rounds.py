@@ -1,8 +1,8 @@
-"""How often records go round a cycle of topics, where a run must come to an end.
+"""Rounds of records through a cycle of topics, in runs that must end.
 
-A topology that writes a topic which it also reads may send a record round any number of times.  Live
-that is the application's business; a bounded run, a replay and the test driver end when nothing is
-left, so they end what never would.  Pure: no clock, no I/O; imports core only.
+A topology that writes a topic which it also reads may repeat a record without end.  A live application
+may do so; a bounded run, a replay and the test driver end when no records are left, so they stop a
+cycle that never would.  Pure: no clock, no I/O; imports core only.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from attrs import define
 
 from streams.core.errors import TopologyError
 
-#: A cycle with more records than this after some rounds, and so many times those of its first, grows without end.
+#: Number of records of a round, and factor over the first round, above which a cycle grows without end.
 _MANY_RECORDS = 100_000
 _MANY_TIMES = 1_000
 _SOME_ROUNDS = 10
@@ -19,26 +19,26 @@ _SOME_ROUNDS = 10
 
 @define
 class Rounds:
-    """Counts the rounds of one cycle, from when all its inputs are at hand.
+    """Counts the rounds of one cycle, once all its inputs are available.
 
-    A round ends when as many records have been processed as waited at its start, inputs included: a record
-    that goes round may come before an input of the same time.  ``limit`` is the number of rounds that may
-    be, 0 for any (``max_cycle_rounds``).
+    A round ends when as many records have been processed as waited at its start, including inputs: a
+    repeated record may precede an input of the same time.  ``limit`` is the maximum number of rounds, 0
+    for any (``max_cycle_rounds``).
     """
 
     limit: int
     count: int = 0
     _processed: int = 0
-    #: Records processed at the end of this round.
+    #: Number of processed records at the end of this round.
     _round_end: int = 0
-    #: Records that waited at the start of the first round.
+    #: Number of records waiting at the start of the first round.
     _first_size: int = 0
 
     def note(self, processed: int, left: Callable[[], int], topics: Callable[[], Iterable[str]]) -> None:
-        """Take note of records processed; ``left`` tells how many wait, 0 while inputs go on.
+        """Add processed records; ``left`` is the number of waiting records, 0 before the inputs end.
 
         Raises:
-            TopologyError: the records go round too often, or are ever more.
+            TopologyError: the cycle exceeds the limit of rounds, or its records grow without end.
         """
         self._processed += processed
         if self._processed < self._round_end or not self.limit:

@@ -1,7 +1,7 @@
-"""How a thread's tasks are grouped into stages, and whether their inputs end.
+"""Schedules: the grouping of a thread's tasks into stages, and the ends of their inputs.
 
-Between the thread's loop and its stages.  ``LiveSchedule`` is that of an application, whose inputs go on;
-``runtime.bounded`` has that of a run over inputs that end.
+Between the thread's loop and its stages.  ``LiveSchedule`` is for live applications, whose inputs do not end;
+``runtime.bounded`` has the schedule of bounded runs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,14 +17,14 @@ ThreadStage: TypeAlias = Stage[Task]
 
 
 class Effects(Protocol):
-    """What a thread does for its stages."""
+    """The effects that a thread performs for its stages."""
 
     def send(self, stage: ThreadStage, task: Task) -> bool:
         """Send a task's outputs; return whether the stage reads some of them itself."""
         ...
 
     def flush(self) -> None:
-        """Wait until what was sent is acknowledged."""
+        """Wait until all sent records are acknowledged."""
         ...
 
     def try_commit(self, tasks: Sequence[Task]) -> bool:
@@ -33,34 +33,34 @@ class Effects(Protocol):
 
 
 class Schedule(Protocol):
-    """What a thread asks about its tasks."""
+    """The grouping of a thread's tasks, and their ends."""
 
     @property
     def is_finite(self) -> bool:
-        """Whether inputs end: the thread has to look for that in each turn of its loop."""
+        """Whether inputs end, for which the thread has to check in each iteration of its loop."""
         ...
 
     def stages(self, tasks: Iterable[Task]) -> list[ThreadStage]:
-        """Return the stages of a thread that has these tasks."""
+        """Return the stages of a thread's tasks."""
         ...
 
     def note_end(self, task: Task, partition: TopicPartition) -> bool:
-        """Let a task know where an input ends, where the schedule knows it; return whether it does."""
+        """Set the end of a task's input, if the schedule knows it; return whether it does."""
         ...
 
     def end(self, stages: Iterable[ThreadStage], effects: Effects) -> None:
-        """End the tasks that have processed all that there will ever be."""
+        """End the tasks that have processed all their input."""
         ...
 
 
 @frozen
 class LiveSchedule:
-    """Tasks are stages of their own, but for those whose outputs meet in a repartition topic."""
+    """The schedule of live runs: one stage per task, except for tasks that write to a common repartition topic."""
 
     is_finite: bool = False
 
     def stages(self, tasks: Iterable[Task]) -> list[ThreadStage]:
-        """Return the stages of a thread that has these tasks."""
+        """Return the stages of a thread's tasks."""
         result: list[ThreadStage] = []
         in_step: dict[int, list[Task]] = {}
         for task in tasks:
@@ -71,7 +71,7 @@ class LiveSchedule:
         return [*result, *(Stage(group, InStep()) for group in in_step.values())]
 
     def note_end(self, task: Task, partition: TopicPartition) -> bool:
-        """Return False: only the consumer knows how far a log reaches."""
+        """Return False: only the consumer knows the end offset."""
         return False
 
     def end(self, stages: Iterable[ThreadStage], effects: Effects) -> None:

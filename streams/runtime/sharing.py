@@ -1,7 +1,7 @@
-"""Who runs which task, who keeps a copy of whose state: the decision of the group's leader.
+"""The leader's assignment of active tasks, standby replicas and warm-up replicas.
 
-Even, sticky, and without downtime: a task with much state moves only to a process that has it;
-until then the task stays and a warm-up copy is built where it is to go (KIP-441).  Pure.
+Balanced, sticky, and without downtime: a task with much state moves only to a process that has it;
+until then the task stays, and its destination builds a warm-up replica (KIP-441).  Pure.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from streams.runtime.facts import MemberFacts
 
 @frozen
 class SharingRules:
-    """Settings of the decision; see ``StreamsConfig`` for their meaning."""
+    """Settings of the assignment; see ``StreamsConfig`` for their meaning."""
 
     standby_replicas: int = 0
     acceptable_lag: int = 10_000
@@ -29,7 +29,7 @@ class SharingRules:
 
 @define(eq=False)
 class Share:
-    """What one member gets."""
+    """The share of one member."""
 
     active: list[TaskId] = field(factory=list)
     standby: list[TaskId] = field(factory=list)
@@ -37,7 +37,7 @@ class Share:
 
     @property
     def load(self) -> int:
-        """Number of tasks and copies."""
+        """The number of tasks and replicas."""
         return len(self.active) + len(self.standby) + len(self.warmup)
 
 
@@ -50,9 +50,9 @@ def share(
     changelog_ends: Mapping[TaskId, int],
     rules: SharingRules,
 ) -> dict[str, Share]:
-    """Share tasks and copies of their state out.
+    """Assign tasks and replicas of their state.
 
-    ``owned`` has the member to which each task was assigned last, whether it has opened it yet or
+    ``owned`` has the member to which each task was assigned last, opened or
     not; ``changelog_ends`` is the sum of the end offsets of each stateful task's changelogs.
     """
     lags = _Lags(members, changelog_ends, rules.acceptable_lag)
@@ -82,11 +82,11 @@ def share_tasks(
     owned: Mapping[TaskId, str],
     lags: "_Lags | None" = None,
 ) -> dict[str, list[TaskId]]:
-    """Share tasks out: nobody has two more than another, and each stays where it was if that allows.
+    """Assign tasks: members differ by at most one task, and each task stays with its member if possible.
 
-    A task that cannot stay with its member goes to one that keeps a copy of its state, to one of
-    the same process, to a process whose state of it is nearly complete, to one that has some, then
-    to whoever has the least.
+    A task that cannot stay goes to a member with a replica of its state, otherwise to one of the
+    same process, to a process whose state is nearly caught up, to one with some state, or to the
+    member with the lowest load.
     """
     lags = lags or _Lags(members, {}, 0)
     # By partition first, so that the tasks of one sub-topology spread over the members.
@@ -131,7 +131,7 @@ def share_tasks(
 
 
 class _Lags:
-    """How far each process's state of a task lies behind its changelogs."""
+    """The lag of each process's state of a task."""
 
     def __init__(self, members: Mapping[str, MemberFacts], ends: Mapping[TaskId, int], acceptable: int) -> None:
         self._ends = ends
@@ -144,7 +144,7 @@ class _Lags:
                 known[facts.process_id] = max(position, known.get(facts.process_id, 0))
 
     def is_ready(self, task: TaskId, process: str, *, known: bool = False) -> bool:
-        """Whether a process could go on with a task at once; with ``known`` only if it has state of it."""
+        """Return whether a process could run a task at once; with ``known`` only if it has state of the task."""
         if (task, process) in self._running:
             return True
         position = self._positions.get(task, {}).get(process)
@@ -153,7 +153,7 @@ class _Lags:
         return self._ends.get(task, 0) - position <= self._acceptable
 
     def holders(self, task: TaskId) -> list[str]:
-        """Return the processes that have state of a task, the most complete first."""
+        """Return the processes with state of a task, the lowest lag first."""
         positions = self._positions.get(task, {})
         return sorted(positions, key=lambda process: -positions[process])
 
@@ -166,7 +166,7 @@ def _ready_holder(
     lags: _Lags,
     result: Mapping[str, Share],
 ) -> str | None:
-    """Return the member with which a task had better stay for now: its owner, a copy, or a process with its state."""
+    """Return the member that should run a task for now: its owner, a standby, or a process with its state."""
     ready = [member for member in order if lags.is_ready(task, members[member].process_id, known=True)]
     return min(
         ready,
@@ -188,13 +188,13 @@ def _copy(
     rules: SharingRules,
     result: dict[str, Share],
 ) -> None:
-    """Add warm-up copies where tasks are to go, and standby copies on processes of their own."""
+    """Add warm-up replicas at the destinations of tasks, and standby replicas on separate processes."""
     taken: dict[TaskId, set[str]] = {task: set() for task in stateful}
     for member in order:
         for task in result[member].active:
             if task in taken:
                 taken[task].add(members[member].process_id)
-    # Those on their way go on first: a warm-up given up is work lost.
+    # Warm-ups in progress first: stopping one would waste its work.
     waiting = sorted(waiting, key=lambda item: item[0] not in members[item[1]].standby)
     for task, member in waiting[: rules.max_warmups]:
         result[member].warmup.append(task)

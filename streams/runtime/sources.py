@@ -1,8 +1,7 @@
-"""Reading of raw blocks: keys, values and event times of one source, block by block.
+"""Deserialization of raw blocks: keys, values and event times of one source.
 
-A block that goes wrong is read again record by record, so that a bad record is found, goes by
-its handler, and those around it are kept.  The types of what lambdas made travel in headers of
-internal records and are pinned here.  Imports core and topology.
+A block that fails is read again record by record, so that only bad records go to the handler.
+Types that lambdas returned are in headers of internal records, and are pinned here.  Imports core and topology.
 """
 
 import logging
@@ -42,19 +41,19 @@ class SourceReader:
     value_serde: Serde[Any]
     extractor: Extractor
     handlers: Handlers
-    #: The partition as users know it, which that of a lane is not; itself if it is None.
+    #: The partition of the topology for a lane; None: the partition itself.
     known_as: TopicPartition | None = None
-    #: Highest event time read so far; extractors may ask for it.
+    #: Highest event time read so far, for timestamp extractors.
     partition_time_ms: int = NO_TIMESTAMP
     _has_types: bool = field(init=False)
-    #: Blocks with records that are not processed yet, as they were read: kept where a handler may ask for the bytes.
+    #: Raw blocks with unprocessed records, kept if a handler may need the bytes.
     _raw: deque[Block] = field(factory=deque, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._has_types = isinstance(self.key_serde, PinnedSerde) or isinstance(self.value_serde, PinnedSerde)
 
     def read(self, block: Block) -> tuple[list[Batch], Exception | None]:
-        """Return the readable records with those to be dropped, and the error of the first that must fail the task."""
+        """Return the readable records with the drops, and the error of the first record that must fail the task."""
         headers = block.headers
         if self.handlers.settings.may_ask:
             self._raw.append(block)
@@ -67,7 +66,7 @@ class SourceReader:
         except StreamsError:
             is_readable = False
         if not is_readable:
-            # No longer within the handling of the block's error: that may be another record's.
+            # Outside the handler of the block's error, which may be of another record.
             return self._one_by_one(block, headers)
         timestamps = self.extractor.block(values, block.timestamps)
         if timestamps is None or (timestamps and min(timestamps) < 0):
@@ -85,7 +84,7 @@ class SourceReader:
                 key = self.key_serde.deserialize(raw_key)
                 value = self.value_serde.deserialize(raw_value)
             except StreamsError as error:
-                # A record that another program has put into an internal topic is not one bad record among good ones.
+                # A foreign record in an internal topic is not a single bad record.
                 may_skip = self.handlers.settings.may_skip("deserialization_handler")
                 if may_skip and not isinstance(error, ForeignFormatError):
                     self._leave_out(batches[-1], offset, partial(self._ask, block, index, error))
@@ -114,7 +113,7 @@ class SourceReader:
         batch.drops = [*batch.drops, Drop(offset, effect)]
 
     def _ask(self, block: Block, index: int, error: Exception) -> Exception | None:
-        """Ask what becomes of a record that cannot be read; return the error if the task must fail."""
+        """Call the handler for an unreadable record; return the error if the task must fail."""
         topic, number = self._known_as
         offset, key, value, time = block.offsets[index], block.keys[index], block.values[index], block.timestamps[index]
         headers = () if block.headers is None else block.headers[index]
@@ -146,7 +145,7 @@ class SourceReader:
         )
 
     def raw_record(self, offset: int) -> tuple[bytes | None, bytes | None]:
-        """Return key and value of a record that is not processed yet, as they were read."""
+        """Return the raw key and value of an unprocessed record."""
         for block in self._raw:
             if block.offsets[-1] >= offset:
                 index = bisect_left(block.offsets, offset)
@@ -155,7 +154,7 @@ class SourceReader:
         return None, None
 
     def forget_raw(self, position: int) -> None:
-        """Let go of the bytes of records before an offset, as far as whole blocks are."""
+        """Drop whole raw blocks before an offset."""
         while self._raw and self._raw[0].offsets[-1] < position:
             self._raw.popleft()
 
@@ -192,7 +191,7 @@ class SourceReader:
 
     def _pin(self, headers: Sequence[Headers]) -> Sequence[Headers] | None:
         """Pin serdes to the types in the headers, and return the headers without them."""
-        # Records of one origin share theirs.
+        # Records of one origin share their headers.
         distinct = {id(entry): entry for entry in headers}
         stripped = {number: self._strip(entry) for number, entry in distinct.items()}
         if not any(stripped.values()):

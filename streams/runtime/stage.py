@@ -1,4 +1,4 @@
-"""Which task is next: tasks that are processed together, one run at a time, in an order of their own.
+"""Stages: tasks that are processed together, one run at a time; a stage chooses the next task.
 
 Between a driver (thread, bounded run, replay, test driver) and its tasks.  The driver adds blocks, asks for
 steps, and sends what the task of each step has written; the stage chooses the task.  A policy says how many
@@ -18,16 +18,16 @@ from streams.runtime.queues import PartitionQueue, TaskQueues
 from streams.runtime.rounds import Rounds
 from streams.runtime.task import TaskInput
 
-#: Records of one run, at most: bounds how long a task keeps others and the clock waiting.
+#: Maximum number of records of one run; bounds the delay of other tasks and of the clock.
 RUN_LIMIT = 10_000
-#: The same where tasks are kept in step: how far one of them gets ahead of the others.
+#: The same for tasks kept in step; bounds their lead over each other.
 STEP_LIMIT = 256
 #: How long tasks in step wait for records that the log of another one has and the consumer has not fetched.
 PATIENCE_MS = 1_000
 
 
 class StageTask(Protocol):
-    """What a stage needs of a task."""
+    """The interface of a task for its stage."""
 
     @property
     def task_id(self) -> TaskId:
@@ -36,12 +36,12 @@ class StageTask(Protocol):
 
     @property
     def inputs(self) -> Mapping[TopicPartition, TaskInput]:
-        """What it reads."""
+        """The inputs of the task."""
         ...
 
     @property
     def queues(self) -> TaskQueues:
-        """What is buffered of its inputs."""
+        """The buffered records of its inputs."""
         ...
 
     @property
@@ -77,9 +77,9 @@ def _by_task_id(tasks: Iterable[T]) -> list[T]:
 
 
 class Policy(Protocol):
-    """How a stage takes its records: as they come, unless a method says otherwise."""
+    """The order in which a stage takes records: by default as they come."""
 
-    #: Records of one run, at most.
+    #: Maximum number of records of one run.
     limit: int
 
     def must_wait(self, tasks: Sequence[StageTask], head_ms: int, monotonic_ms: int) -> bool:
@@ -101,7 +101,7 @@ class Policy(Protocol):
 
 @define(eq=False)
 class AsTheyCome(Policy):
-    """What is buffered is processed."""
+    """Buffered records are processed without waiting."""
 
     limit: int = RUN_LIMIT
 
@@ -150,9 +150,9 @@ class Stage(Generic[T]):
     rounds: Rounds = field(factory=lambda: Rounds(0))
     #: Records processed by the last step.
     count: int = 0
-    #: There are records, but an earlier one is awaited.
+    #: Whether there are records, but an earlier one is awaited.
     is_waiting: bool = False
-    #: Reader of each partition that the stage writes itself.
+    #: The reading task of each partition that the stage writes itself.
     loops: dict[TopicPartition, T] = field(init=False)
     #: Tasks with records that wait for another of their own inputs.
     _blocked: set[TaskId] = field(factory=set)
@@ -163,7 +163,7 @@ class Stage(Generic[T]):
         self.loops = {queue.partition: task for task in self.tasks for queue in task.queues if queue.is_loop}
 
     def take_in(self, task: T) -> None:
-        """Take one more task into the stage."""
+        """Add a task to the stage."""
         self.tasks = [*self.tasks, task]
 
     def add(self, task: T, partition: TopicPartition, block: Block) -> None:
@@ -200,11 +200,11 @@ class Stage(Generic[T]):
 
     @property
     def has_short_runs(self) -> bool:
-        """Whether the outputs of several steps are worth sending together."""
+        """Return whether the outputs of several steps should be sent together."""
         return self.policy.limit < RUN_LIMIT
 
     def flush(self, *, is_final: bool) -> None:
-        """Have the tasks forward what their caches hold; if final, also what operators hold back, once."""
+        """Flush the tasks' record caches; if final, also forward buffered results of operators, once."""
         for task in self.tasks:
             if is_final:
                 task.final_flush()
@@ -212,7 +212,7 @@ class Stage(Generic[T]):
 
     @property
     def is_ended(self) -> bool:
-        """Whether all inputs have ended and all records are processed, those of loops included."""
+        """Return whether all inputs have ended and all records are processed, including those of loops."""
         return all(task.queues.is_drained for task in self.tasks)
 
     def _next(self, monotonic_ms: int) -> T | None:

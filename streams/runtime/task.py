@@ -1,4 +1,4 @@
-"""A stream task: in go blocks of records and the time, out come blocks and positions.
+"""A stream task: a state machine from blocks of records and time to output blocks and positions.
 
 Between the driver (thread, test driver, simulation, replay), which performs all effects, and
 the program of the sub-topology, which it runs.  Pure: no clock, no I/O but its stores.
@@ -59,12 +59,12 @@ class TaskInput:
 
 @define
 class TaskState:
-    """What a task is opened with: stores by name, times of the last commit, next offsets.
+    """The initial state of a task: stores by name, times of the last commit, next offsets.
 
     ``is_complete`` False: the stores are still to be restored, so the driver calls ``initialize`` later.
 
-    Timers of stream time go on where the checkpoint says.  Those of the wall clock start anew, as in
-    Kafka Streams, unless the clock is driven by records and ``carries_wall_clock`` says so.
+    Stream-time timers continue from the checkpoint.  Wall-clock timers restart, as in Kafka Streams, unless
+    the clock is driven by records and ``carries_wall_clock`` is True.
     ``carries_cancelled`` leaves those cancelled that were: for runs that go on with one another.  Where
     processors come and go it is wrong, for one that schedules again what it cancelled has forgotten it.
     """
@@ -106,7 +106,7 @@ class TaskParts:
 
 
 class Task:
-    """One partition group of one sub-topology, with its stores.
+    """A task: one partition group of one sub-topology, with its stores.
 
     Single-threaded: its driver calls ``add``, ``process``, ``punctuate`` and the steps of a
     commit from one thread at a time.
@@ -183,7 +183,7 @@ class Task:
         self._is_flushed = False
 
     def initialize(self) -> None:
-        """Let operators and user processors prepare, once their stores hold all that was committed.
+        """Initialize operators and user processors, once their stores are restored.
 
         Raises:
             StreamsError: user code failed.
@@ -206,7 +206,7 @@ class Task:
         queue.position = queue.fetched = position
 
     def attach(self, item: TaskInput, reader: SourceReader) -> None:
-        """Let the task read one more partition."""
+        """Add an input partition."""
         self.inputs[item.partition] = item
         self._readers[item.partition] = reader
         self.queues.attach(item.partition)
@@ -237,7 +237,7 @@ class Task:
         self.is_dirty = self.is_dirty or queue.position != before
 
     def note_end(self, partition: TopicPartition, end_offset: int, *, is_ended: bool = False) -> None:
-        """Tell how far the log of a partition reaches, and whether it will ever grow."""
+        """Set the end offset of a partition, and whether it is final."""
         queue = self.queues[partition]
         queue.end_offset = end_offset
         queue.is_ended = is_ended
@@ -245,7 +245,7 @@ class Task:
             queue.fetched = queue.position = 0
 
     def note_position(self, partition: TopicPartition, position: int) -> None:
-        """Tell how far a partition has been read: markers of transactions are read, but never added."""
+        """Set the position up to which a partition was read, including transaction markers."""
         queue = self.queues[partition]
         if queue.failure is None and (queue.fetched is None or queue.fetched < position):
             queue.fetched = position
@@ -275,7 +275,7 @@ class Task:
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, now_ms)
 
     def final_flush(self) -> None:
-        """Close what is still open, as if stream time had reached its end: for pure batch runs.
+        """Forward all buffered results, as if stream time had reached its end; for batch runs.
 
         Operators forward the results that they hold back, in the order of the graph, and once only.
         """
@@ -288,7 +288,7 @@ class Task:
             self.flush_caches()
 
     def next_deadline_ms(self) -> int | None:
-        """Return the wall-clock time at which there is something to do without new records."""
+        """Return the wall-clock time at which work is due without new records."""
         times = [self.punctuations.next_due_ms(PunctuationType.WALL_CLOCK_TIME), self.queues.next_deadline_ms()]
         return min((time for time in times if time is not None), default=None)
 
@@ -370,7 +370,7 @@ class Task:
     # --- what the program asks (ProgramHost) ---------------------------------------------
 
     def context(self, node: str, forward: Process, forward_to: Callable[[str], Process]) -> TaskNodeContext:
-        """Make the context of an operator."""
+        """Return the context of an operator."""
         context = TaskNodeContext(self, node, forward, forward_to)
         self._contexts[node] = context
         return context
@@ -380,7 +380,7 @@ class Task:
         return self.outbox.columns(sink)
 
     def sink_process(self, sink: SinkNode) -> Process:
-        """Return the process function of a sink that decides or guards something per record."""
+        """Return the process function of a sink that is not plain."""
         may_skip = self.handlers.settings.may_skip("production_handler")
         return self.outbox.process(
             sink, self.record_context, partial(self._skips_unwritable, sink.name) if may_skip else None
@@ -394,7 +394,7 @@ class Task:
     def answer_about_unsent(
         self, record: ProducerRecord[Any, Any], error: Exception
     ) -> Literal["fail", "continue", "retry"]:
-        """Ask what becomes of an output that cannot be sent; what it was made of is not known any more."""
+        """Call the production handler for an output that cannot be sent; its source record is no longer known."""
         context = ErrorHandlerContext(
             self.sink_of(record.topic),
             self.task_id,
@@ -415,13 +415,13 @@ class Task:
         return next((sink.name for sink in sinks), topic)
 
     def on_error(self, node: str, error: Exception, key: Any, value: Any, timestamp_ms: int, headers: Any) -> None:
-        """Ask what becomes of a record that failed at a node.
+        """Call the processing handler for a record that failed at a node.
 
         Raises:
             ProcessingError: the task is to fail.
         """
         if error is self._decided or isinstance(error, HandlerError | ForeignFormatError):
-            # Bytes of another program in a store are not one bad record among good ones.
+            # Foreign bytes in a store are not a single bad record.
             raise error
         record = Record(key, value, timestamp_ms, headers or ())
         if not self.handlers.skips("processing_handler", self._error_context(node), record, error):
@@ -429,7 +429,7 @@ class Task:
             raise self._decided from error
 
     def _error_context(self, node: str, origin: FailureOrigin | None = None) -> ErrorHandlerContext:
-        """Return what a handler is told of a failure at a node."""
+        """Return the handler's context of a failure at a node."""
         topic, number, offset = self.origin()
         key = value = None
         headers: Headers = ()
@@ -456,16 +456,16 @@ class Task:
             self.handlers.settings.dead_letter_topic,
         )
 
-    # --- the record in work ----------------------------------------------------------------
+    # --- current record ----------------------------------------------------------------
 
     @property
     def _index(self) -> int:
-        """Index in the run of the record now processed."""
+        """The index of the current record in the run."""
         assert self._run is not None
         return len(self._run) - int(self._values.__length_hint__()) - 1
 
     def origin(self) -> tuple[str, int, int]:
-        """Return topic, partition and offset of the record now processed, ("", -1, -1) within a punctuation."""
+        """Return topic, partition and offset of the current record, ("", -1, -1) within a punctuation."""
         if self._override is not None:
             return self._override[:3]
         run = self._run
@@ -478,17 +478,17 @@ class Task:
         return (item.name, item.number, run.offsets[index])
 
     def record_metadata(self) -> RecordMetadata | None:
-        """Return the origin of the record now processed, None within a punctuation."""
+        """Return topic, partition and offset of the current record, None within a punctuation."""
         if self._override is None and self._run is None:
             return None
         return RecordMetadata(*self.origin())
 
     def record_context(self, timestamp_ms: int, headers: Headers | None) -> RecordContext:
-        """Return origin, time and headers of the record now processed."""
+        """Return origin, time and headers of the current record."""
         return RecordContext(*self.origin(), timestamp_ms, headers or ())
 
     def stream_time_ms(self) -> int:
-        """Return the highest timestamp taken so far, that of the current record included."""
+        """Return the highest timestamp taken so far, including the current record's."""
         if self._run is None:
             return self.queues.stream_time_ms
         start, time = self._time_memo
@@ -499,7 +499,7 @@ class Task:
         return time
 
     def within(self, context: RecordContext, forward: Callable[[], None]) -> None:
-        """Forward a record as if the one of ``context`` were processed."""
+        """Forward a buffered record, with ``context`` as the metadata of the current record."""
         before, self._override = self._override, context
         try:
             forward()
@@ -509,7 +509,7 @@ class Task:
     # --- commit -------------------------------------------------------------------------
 
     def flush_caches(self) -> None:
-        """Forward what the record cache holds back; first step of a commit."""
+        """Flush the record cache; first step of a commit."""
         for context in self._contexts.values():
             context.flush_cache()
 
@@ -531,7 +531,7 @@ class Task:
         return {queue.partition: queue.position for queue in self.queues if queue.position is not None}
 
     def checkpoint(self) -> Checkpoint:
-        """Return the times and timers that belong to the current positions, and what changelogs hold."""
+        """Return the times and timers at the current positions, and the changelog formats."""
         return Checkpoint(
             self.queues.stream_time_ms,
             {queue.partition: queue.partition_time_ms for queue in self.queues},
@@ -555,20 +555,20 @@ class Task:
 
     @property
     def uncommitted_bytes(self) -> int:
-        """About how much state waits for the next commit."""
+        """The approximate size of uncommitted state in bytes."""
         return sum(store.approximate_uncommitted_bytes for store in self.stores.values())
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Call back when the task closes."""
+        """Register a callback for when the task closes."""
         self._closers.append(callback)
 
     def close(self) -> None:
-        """Close user processors and stores; what was not committed is lost."""
+        """Close user processors and stores; uncommitted state is lost."""
         closers = self._closers if self.is_initialized else []
         self._close([*closers, *(store.close for store in self.stores.values())])
 
     def close_processors(self) -> None:
-        """Close user processors, and leave the stores open to whoever goes on with them."""
+        """Close user processors, and leave the stores open for their next owner."""
         if self.is_initialized:
             self._close(self._closers)
 

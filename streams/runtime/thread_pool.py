@@ -1,4 +1,4 @@
-"""The threads of an instance: started, stopped, asked, and given their shares of memory.
+"""The threads of an instance: start, stop, calls, and shares of memory.
 
 Imports state.
 """
@@ -20,17 +20,17 @@ from streams.state import MemoryBudget
 
 @define(eq=False)
 class PooledThread:
-    """A stream thread, its number, and what runs it."""
+    """A stream thread, its number, and its worker."""
 
     number: int
     stream_thread: StreamThread
     worker: Worker | None = None
-    #: The thread has ended; its worker may still be seen alive for a moment.
+    #: Whether the thread has ended; its worker may still be alive for a moment.
     has_ended: bool = False
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it runs, or is to run, and was not asked to stop."""
+        """Whether it runs or will run, and was not stopped."""
         return not self.has_ended and not self.stream_thread.stopping.is_set()
 
     @property
@@ -39,23 +39,23 @@ class PooledThread:
         return self.worker is not None and self.worker.is_alive
 
     def ask(self, question: Callable[[StreamThread], Any], threads: Threads) -> Answer[Any]:
-        """Have a function run on the thread."""
+        """Run a function on the thread."""
         if self.worker is None or not self.worker.is_current:
             return self.stream_thread.ask(question)
-        # A listener or processor asks on the thread itself, which would wait for its own answer.
+        # A call from the thread itself, by a listener or processor, would wait for itself.
         answer: Answer[Any] = Answer(threads)
         answer.settle(partial(question, self.stream_thread))
         return answer
 
     def stop(self) -> None:
-        """Ask it to end."""
+        """Request its end."""
         self.stream_thread.stopping.set()
         self.stream_thread.wake()
 
 
 @define(eq=False)
 class ThreadPool:
-    """Threads by number; ``make`` makes one, ``run`` runs one to its end.  ``lock`` is the instance's."""
+    """Threads by number; ``make`` creates one, ``run`` runs one to its end.  ``lock`` is the instance's."""
 
     _make: Callable[[int], StreamThread]
     _run: Callable[[PooledThread], None]
@@ -67,7 +67,7 @@ class ThreadPool:
     is_paused: bool = field(init=False, default=False)
 
     def add(self) -> StreamThread:
-        """Start one more thread."""
+        """Start a thread."""
         with self._lock:
             taken = {member.number for member in self.members}
             number = next(number for number in count(1) if number not in taken)
@@ -93,23 +93,23 @@ class ThreadPool:
         return member.stream_thread
 
     def drop(self, member: PooledThread) -> None:
-        """Forget a thread that has ended."""
+        """Remove a thread that has ended."""
         with self._lock:
             if member in self.members:
                 self.members.remove(member)
                 self._share_memory()
 
     def end(self, member: PooledThread) -> bool:
-        """Note that a thread has ended; return whether it was the last."""
+        """Mark a thread as ended; return whether it was the last."""
         with self._lock:
             member.has_ended = True
             return all(other.has_ended for other in self.members)
 
     def announce_shutdown(self, number: int) -> None:
-        """Have the group's leader tell all instances to end, by a member that joins just for that.
+        """Request the shutdown of all instances from the group's leader, through a temporary member.
 
         Raises:
-            StreamsError: it cannot join.
+            StreamsError: the member cannot join.
         """
         with self._lock:
             announcer = self._make(number)
@@ -117,13 +117,13 @@ class ThreadPool:
         announcer.announce()
 
     def ask(self, question: Callable[[StreamThread], Any]) -> list[Any]:
-        """Run a function on every thread, between two turns of its loop; return the answers."""
+        """Run a function on every thread, between two iterations of its loop; return the results."""
         with self._lock:
             asked = [member.ask(question, self._threads) for member in self.members if member.is_alive]
         return [answer.result() for answer in asked]
 
     def set_paused(self, is_paused: bool) -> None:
-        """Let the threads process, or not."""
+        """Pause or resume processing."""
         with self._lock:
             self.is_paused = is_paused
             for member in self.members:
@@ -131,13 +131,13 @@ class ThreadPool:
                 member.stream_thread.wake()
 
     def stop_all(self) -> None:
-        """Ask all threads to end."""
+        """Request the end of all threads."""
         with self._lock:
             for member in self.members:
                 member.stop()
 
     def join(self, timeout_ms: int | None) -> bool:
-        """Wait for the end of all threads; return whether it came in time."""
+        """Wait for the end of all threads; return whether they ended in time."""
         deadline_ms = None if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
         for member in list(self.members):
             if member.worker is not None:
@@ -156,7 +156,7 @@ class ThreadPool:
         return [member.stream_thread for member in self.members]
 
     def _share_memory(self) -> None:
-        """Divide the memory of record caches, and of state that waits to be written, among the threads."""
+        """Divide the memory of record caches and of uncommitted state among the threads."""
         config, count = self._config, len(self.members)
         budget = MemoryBudget(config.state_memory_max_bytes, config.cache_max_bytes)
         for thread in self.stream_threads:

@@ -1,10 +1,9 @@
-"""State that an application has and its topology does not know, found out at the start.
+"""Detection of state that the topology does not know, at the start of an application.
 
-A store that nobody named has a number in its name, which moves with every change before it: the old
-store stays where it is and a new one begins empty.  So does one that was given another name.  What is
-left over is named, on the broker and in the state directory; where a generated name seems to have
-moved the application does not start.  Topics of an application whose id only begins alike are no
-matter of ours.  Imports clients, topology and state.
+A generated store name has a number that shifts with every upstream change: the old store is left over
+and a new one starts empty.  Renaming a store has the same effect.  Left-over stores on the broker and in
+the state directory are logged; if a generated name seems to have shifted, the application does not start.
+Topics of another application whose id has the same prefix are ignored.  Imports clients, topology and state.
 """
 
 import logging
@@ -29,11 +28,11 @@ _NUMBER = re.compile(r"\d{10}")
 
 @define
 class _Found:
-    #: Store that the topology does not know -> where it was found.
+    #: Unknown store -> where it was found.
     stores: dict[str, list[str]] = field(factory=dict)
-    #: Those of them that hold something.
+    #: Unknown stores with content.
     filled: set[str] = field(factory=set)
-    #: Repartition topics.
+    #: Unknown repartition topics.
     topics: list[str] = field(factory=list)
     #: Names of all its topics.
     names: list[str] = field(factory=list)
@@ -48,7 +47,7 @@ def check_unknown_state(
     folders: Mapping[TaskId, Iterable[str]],
     cluster: Provisioner,
 ) -> None:
-    """Name the stores, changelogs and repartition topics that the topology does not know.
+    """Log the stores, changelogs and repartition topics that the topology does not know.
 
     ``known`` are the topics of the cluster, before any is made; ``folders`` the stores per task in the
     state directory.
@@ -108,7 +107,7 @@ def _left_over(
         for store in names:
             if is_unknown(store, None) or _has_left(plan, task_id, store):
                 if store not in found.stores:
-                    # Without a changelog nobody can tell but by opening it.
+                    # Without a changelog only opening the store would show.
                     found.filled.add(store)
                 found.stores.setdefault(store, []).append(f"folder {task_id}/{store}")
     return found

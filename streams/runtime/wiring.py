@@ -1,7 +1,7 @@
-"""Puts a stream thread together, each part after those that it needs.
+"""Construction of stream threads, each part after its dependencies.
 
-What the assignor and the task set ask of the thread, which is built last, stands in the protocols
-``AssignedMember`` and ``TaskOwner``; the thread puts itself in there.  Imports clients and state.
+The assignor and the task set use the thread, which is built last, through the protocols
+``AssignedMember`` and ``TaskOwner``; the thread sets itself there.  Imports clients and state.
 """
 
 import re
@@ -30,7 +30,7 @@ _RESTORED_RECORDS = 5
 
 @define(eq=False)
 class ThreadFactory:
-    """Makes the threads of one instance; ``blueprint`` tells a leader what there is to share out."""
+    """Creates the threads of one instance; ``blueprint`` returns the input of an assignment."""
 
     _shared: SharedParts
     _clients: InstanceClients
@@ -69,7 +69,7 @@ class ThreadFactory:
 
 
 def _subscription(plan: ApplicationPlan) -> Sequence[str] | re.Pattern[str]:
-    """Return the topics of all tasks; one pattern where a source has one."""
+    """Return the topics of all tasks, or one pattern if a source has a pattern."""
     topics = sorted({partition.topic for group in plan.partition_groups().values() for partition in group})
     patterns = [node.pattern.pattern for node in plan.topology.sources() if node.pattern is not None]
     if not patterns:
