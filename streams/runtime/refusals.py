@@ -1,7 +1,7 @@
 """Outputs that cannot be sent: too large for the producer, or rejected by the broker record by record.
 
 Between a thread's committer and the production handlers of its tasks.  The broker's errors arrive when the source
-record is no longer known, perhaps on its own thread: they are kept until the stream thread polls.
+record is no longer known, perhaps on the producer's thread: they are kept until the stream thread polls.
 Imports clients.  KIP-210, KIP-1033.
 """
 

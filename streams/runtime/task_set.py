@@ -1,4 +1,4 @@
-"""The tasks of a thread and the copies it keeps: opened and closed until they are what the group says.
+"""The tasks and standby replicas of a thread, opened and closed to match the group's assignment.
 
 Active tasks process records; a copy only follows the changelogs of a task that runs elsewhere, so
 that it can be taken over quickly.  Stores pass from one to the other without being closed.
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskOwner(Protocol):
-    """What a task set asks of its thread."""
+    """The interface of a thread for its task set."""
 
     def commit(self, tasks: Iterable[Task]) -> None:
         """Commit tasks."""
@@ -48,7 +48,7 @@ class TaskOwner(Protocol):
 
 @define(eq=False)
 class TaskSet:
-    """What one thread has open."""
+    """The open tasks and standby replicas of one thread."""
 
     name: str
     plan: ApplicationPlan
@@ -65,11 +65,11 @@ class TaskSet:
 
     @property
     def home(self) -> StateHome:
-        """Where the stores are."""
+        """The home of the stores."""
         return self.shared.environment.home
 
     def reconcile(self, plan: ApplicationPlan, directive: Directive) -> bool:
-        """Open and close until everything is as directed; False while another thread still holds something."""
+        """Open and close tasks to match the assignment; return False while another thread holds some of them."""
         self.plan = plan
         wanted = tasks_of(plan.partition_groups(), self.consumer.assignment())
         followed = [task for task in (*directive.standby, *directive.warmup) if task not in wanted]
@@ -95,7 +95,7 @@ class TaskSet:
         return positions | {task_id: _position_sum(stores) for task_id, stores in self.copies.items()}
 
     def _close_changed(self, wanted: Sequence[TaskId]) -> None:
-        """Close tasks that read other partitions from now on, to open them again."""
+        """Close tasks whose input partitions have changed, to reopen them."""
         groups = self.plan.partition_groups()
         changed = [
             task
@@ -242,7 +242,7 @@ class TaskSet:
     def _positions(
         self, task_id: TaskId, committed: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, int]:
-        """Return where a task goes on in each of its inputs.
+        """Return the start position of a task in each of its inputs.
 
         Raises:
             LostRecordsError: a log that the application writes itself does not hold its committed offset.
@@ -264,7 +264,7 @@ class TaskSet:
         return result
 
     def _start_position(self, partition: TopicPartition) -> int:
-        """Return where to begin without a committed offset.
+        """Return the start position without a committed offset.
 
         A partition that was added to a topic which the application reads already begins at its
         beginning, whatever the reset policy: nobody could have read it before.
@@ -325,7 +325,7 @@ class TaskSet:
             self._release(task_id, task.stores)
 
     def close_copy(self, task_id: TaskId) -> None:
-        """Stop following a task."""
+        """Close a standby replica."""
         self.restorer.forget(task_id)
         self._release(task_id, self.copies.pop(task_id))
 

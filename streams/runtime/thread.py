@@ -51,7 +51,7 @@ _DISPLACED = (MemberFencedError, ProducerFencedError, TransactionError)
 
 @define(eq=False)
 class ThreadEvents:
-    """What a thread tells its instance."""
+    """Callbacks of a thread to its instance."""
 
     #: All tasks are open and restored, or not any more.
     readiness: Callable[[], None]
@@ -161,7 +161,7 @@ class StreamThread:
         self._close_clients()
 
     def ask(self, question: "Callable[[StreamThread], Any]") -> Answer[Any]:
-        """Have a function run on this thread between two turns of its loop."""
+        """Run a function on this thread between two iterations of its loop."""
         answer = self._questions.ask(question)
         self.wake()
         return answer
@@ -171,7 +171,7 @@ class StreamThread:
         self.consumer.wakeup()
 
     def run_once(self) -> int:
-        """Do one turn of the loop; return the number of records processed."""
+        """Run one iteration of the loop; return the number of processed records."""
         if self._questions.answer(self):
             # They may have changed anything.
             self._pace.wake()
@@ -213,7 +213,7 @@ class StreamThread:
         return processed
 
     def _work(self) -> int:
-        """Process what there is and commit what is due."""
+        """Process available records, and commit if due."""
         processed = 0 if self.is_paused else self._process()
         self._pause_and_resume()
         self.schedule.end(self.stages, self)
@@ -221,7 +221,7 @@ class StreamThread:
         return processed
 
     def announce(self) -> None:
-        """Join the group, tell its leader what this thread has to say, and leave again."""
+        """Join the group to send this thread's user data to its leader, then leave."""
         deadline_ms = self.clock.monotonic_ms() + self.config.consumer.session_timeout_ms
         try:
             while self.assignor.directive is None and self.clock.monotonic_ms() < deadline_ms:
@@ -302,7 +302,7 @@ class StreamThread:
                 self.schedule.note_end(task, partition)
 
     def flush(self) -> None:
-        """Wait until what was sent is acknowledged."""
+        """Wait until all sent records are acknowledged."""
         self.committer.flush()
 
     def _pause_and_resume(self) -> None:
@@ -376,7 +376,7 @@ class StreamThread:
         return count
 
     def forget(self, task_id: TaskId) -> None:
-        """A task is closed, maybe without a commit."""
+        """Remove a closed task, maybe without a commit."""
         self.committer.forget(task_id)
         self.waiting.forget([task_id])
 
@@ -413,11 +413,11 @@ class StreamThread:
     # --- rebalances -----------------------------------------------------------------------
 
     def listener(self) -> RebalanceListener:
-        """Return what the consumer calls when tasks come and go."""
+        """Return the rebalance listener of the consumer."""
         return _Listener(self)
 
     def facts(self) -> MemberFacts:
-        """Return what the leader is to know of this thread and of the state that lies with its process."""
+        """Return the user data of this thread's subscription, with the positions of its process's stores."""
         task_set = self.task_set
         return MemberFacts(
             task_set.home.process_id,
@@ -440,7 +440,7 @@ class StreamThread:
         return {task_id: sum(ends[partition] for partition in group) for task_id, group in partitions.items()}
 
     def take_over(self, partitions: Sequence[TopicPartition]) -> None:
-        """Note that there is something to open; nothing is read of it before that is done."""
+        """Schedule the opening of assigned tasks; their partitions are not read before that."""
         self.consumer.pause(partitions)
         self._held.update(partitions)
         self._held &= self.consumer.assignment()
@@ -505,7 +505,7 @@ class StreamThread:
             self._ask_rebalance("this member was out of the group")
 
     def _check_patience(self, error: RequestTimeoutError) -> None:
-        """Go on for a time while the broker does not answer."""
+        """Tolerate an unavailable broker for a limited time."""
         now = self.clock.monotonic_ms()
         if self._unanswered_since_ms is None:
             self._unanswered_since_ms = now
@@ -520,7 +520,7 @@ class StreamThread:
             log.info("%s: goes on; the broker has not answered for %d ms", self.name, away_ms)
 
     def _reconcile(self) -> None:
-        """Open and close tasks and copies until they are what the group has given."""
+        """Open and close tasks and standbys to match the group's assignment."""
         directive = self.assignor.directive
         if directive is None:
             return
@@ -579,7 +579,7 @@ def _names(tasks: Iterable[TaskId]) -> str:
 
 
 class _Listener(RebalanceListener):
-    """Rebalances of a thread's consumer, as tasks that come and go."""
+    """The rebalance listener of a thread's consumer."""
 
     def __init__(self, thread: StreamThread) -> None:
         self._thread = thread
@@ -593,5 +593,5 @@ class _Listener(RebalanceListener):
         self._thread.give_up(partitions, is_lost=False)
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Close tasks that are somebody else's already."""
+        """Close tasks that other members own already."""
         self._thread.give_up(partitions, is_lost=True)
