@@ -98,7 +98,7 @@ def _is_quiet(broker: EmbeddedBroker, thread: StreamThread, wanted: set[int]) ->
     tasks, directive = thread.tasks, thread.assignor.directive
     if directive is None or not thread.is_ready or {task_id.sub_topology for task_id in tasks} != wanted:
         return False
-    if tasks.keys() != thread.plans.of(directive.layout).groups.keys():
+    if tasks.keys() != thread.shared.plans.of(directive.layout).groups.keys():
         return False
     return all(
         not queue.size and (queue.fetched or 0) >= broker.end_offset(queue.partition) and not task.is_dirty

@@ -338,7 +338,7 @@ def test_commit_that_the_group_refuses_is_logged_once(caplog):
 
         def refused(thread):
             usual, thread.committer = thread.committer, Refusing()
-            found = [thread._try_commit([]) for _ in range(3)]
+            found = [thread.try_commit([]) for _ in range(3)]
             thread.committer = usual
             return found
 
