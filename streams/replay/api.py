@@ -47,27 +47,30 @@ def replay(
     progress: Listener | None = None,
     **settings: Unpack[Settings],
 ) -> ReplayResult:
-    """Run a topology over history.  The result equals that of a bounded live run, record for record.
+    """Run a topology over history.  The result is the same as from a bounded live run, record for record.
 
     ``inputs`` maps each source topic to its history: a file, folder or pattern, several of them, an
-    ``Archive``, or a ``KafkaTopic``.  ``partitions`` is the partition count of topics that do not declare one (1).
+    ``Archive``, or a ``KafkaTopic``.  ``partitions`` is the partition count of topics without a declared
+    one (default 1).
 
     ``executor`` "spark" runs on the ``spark`` session, classic or Connect, or on a new one for ``master``
     (default ``local[*]``); "local" runs in ``processes`` processes of this machine (default: one per core).
-    ``slices`` divides history: a span of event time ("1d"), a number of slices (up to 1000), or above
-    that the maximum number of records per slice.  ``until`` is the end: a datetime, epoch milliseconds, ISO
-    text, or offsets by topic and partition.  ``directory`` keeps all files of the replay; ``resume`` continues
-    from them.  ``state_from`` is a snapshot to continue from.
+    ``slices`` divides history: a span of event time ("1d"), a number of slices (up to 1000), or a larger
+    number, which is the maximum number of records per slice.  ``until`` is where the replay ends: a datetime,
+    epoch milliseconds, ISO text, or offsets by topic and partition.  ``directory`` keeps all files of the
+    replay, and ``resume`` continues from them.  ``state_from`` is a snapshot to continue from.
 
-    ``wall_clock`` is how to treat wall-clock time, which history does not have: "error" rejects any use of
-    it, "skip" never fires its punctuations, "append_time" advances it by the append times of the
-    records.  ``final_flush`` closes open windows at the end.  ``settings`` are those of ``StreamsConfig``.
-    ``max_dropped`` limits the late records that one node may drop: a share of the records its tasks read
-    ("1%") or a number; by default more than 1 % logs a warning.  ``explain`` only reads the inputs and plans.
+    ``wall_clock`` selects how wall-clock time, which history does not have, is treated: "error" rejects any use
+    of wall-clock time, "skip" never fires wall-clock punctuations, and "append_time" advances the clock to the
+    append times of the records.  ``final_flush`` closes open windows at the end.  ``settings`` are the settings
+    of ``StreamsConfig``.
+    ``max_dropped`` limits how many late records one node may drop: a share of the records that its tasks read
+    ("1%") or a number; by default, a share of more than 1 % logs a warning.  ``explain`` only reads the inputs
+    and makes the plan.
 
     Raises:
-        ReplayTaskError: user code failed or a record cannot be read; the error has the place.
-        LateRecordsError: more late records were dropped than ``max_dropped`` allows; the error has the result.
+        ReplayTaskError: user code failed or a record cannot be read; the error locates the record.
+        LateRecordsError: more late records were dropped than ``max_dropped`` allows; the error carries the result.
         ReplayError: the replay cannot be planned, a file is missing or damaged, or the disk is full.
         TopologyError, ConfigError, InputError: an argument is invalid.
     """
@@ -113,7 +116,7 @@ def replay(
 
 
 def _folder(directory: str | os.PathLike[str] | None, stack: ExitStack) -> Place:
-    """Return the folder of a replay: a temporary one that ``stack`` deletes, unless one is given."""
+    """Return the given folder of a replay, or a temporary folder that ``stack`` deletes."""
     if directory is None:
         folder = tempfile.TemporaryDirectory(prefix="streams-replay-")
         stack.callback(folder.cleanup)
@@ -127,7 +130,7 @@ def _check_late(result: ReplayResult, limit: DropLimit, *, is_given: bool) -> No
     """Check the late records against ``limit``, or warn if there is no limit and more than 1 % were late.
 
     Raises:
-        LateRecordsError: there are more than ``limit``.
+        LateRecordsError: more late records were dropped than ``limit`` allows.
     """
     found = limit.exceeded(result.late)
     if found and is_given:
@@ -141,7 +144,7 @@ def drive(session: ReplaySession, executor: Any, progress: Listener | None = Non
     """Run all steps of a session on an executor.
 
     Raises:
-        StreamsError: a call failed; the message has the place.
+        StreamsError: a call failed; the message locates the failure.
     """
     reporter = Reporter(session, progress, SystemClock(), getattr(executor, "ui_url", None) or "")
     steps = session.prepare() if only_plan else session.steps()

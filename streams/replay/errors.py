@@ -14,8 +14,8 @@ class ReplayError(StreamsError):
 class ReplayTaskError(ReplayError):
     """A task of a replay failed.
 
-    ``stage`` and ``task`` identify the task; ``node``, ``topic``, ``partition`` and ``offset`` are those of
-    the failed record, ``place`` is the line of user code.  Unknown fields are None.
+    ``stage`` and ``task`` identify the task; ``node``, ``topic``, ``partition`` and ``offset`` locate the
+    failed record; ``place`` is the line of user code.  Unknown fields are None.
     """
 
     def __init__(
@@ -43,7 +43,8 @@ class ReplayTaskError(ReplayError):
 class LateRecordsError(ReplayError):
     """More late records were dropped than ``max_dropped`` allows; the replay is otherwise complete.
 
-    ``late`` has the late records per node with their share.  ``result`` is the ``ReplayResult``; close it.
+    ``late`` has the number and share of late records by node.  ``result`` is the ``ReplayResult``, which the
+    caller closes.
     """
 
     def __init__(self, message: str, *, late: Sequence[Late], result: Any) -> None:
@@ -53,7 +54,7 @@ class LateRecordsError(ReplayError):
 
 
 class SnapshotError(ReplayError):
-    """A snapshot is damaged, incomplete, or of another application."""
+    """A snapshot is damaged or incomplete, or belongs to another application."""
 
 
 class HandOverError(ReplayError):

@@ -8,13 +8,13 @@ from streams.core.timestamps import to_milliseconds
 
 
 def time_ms(given: Any, what: str) -> int:
-    """Return epoch milliseconds of a datetime, of ISO text (UTC by default), or of milliseconds.
+    """Convert a datetime, ISO text (UTC by default), or milliseconds to epoch milliseconds.
 
     >>> time_ms("1970-01-01T00:00:01Z", "until"), time_ms("1000", "until")
     (1000, 1000)
 
     Raises:
-        InputError: the value is no time; ``what`` names its setting in the message.
+        InputError: the value is not a time; the message refers to it as ``what``.
     """
     try:
         if isinstance(given, str):

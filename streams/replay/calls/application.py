@@ -1,6 +1,6 @@
-"""Serialization of a topology for other processes: pickled as the user gave it, built by the worker.
+"""Serialization of a topology for other processes: pickled as given by the user, built by the worker.
 
-Functions that a script defines are pickled by value, so workers need neither the script nor its
+Functions defined in a script are pickled by value, so workers need neither the script nor its
 folder.  Built topologies and running tasks are never pickled.
 """
 
@@ -29,7 +29,7 @@ from streams.replay.errors import ReplayError
 from streams.runtime import ApplicationPlan
 from streams.topology import Topology, describe
 
-#: Attribute of a user's class in which msgspec caches its decoder.
+#: Attribute of a user class in which msgspec caches its decoder.
 _DECODERS_OWN = "__msgspec_cache__"
 
 
@@ -43,7 +43,7 @@ class Application:
     #: Topology and settings as given, for calls in the driver's process: unpickling a class in the process that
     #: defined it would replace methods of the original.  Not pickled.
     given: tuple[TopologySource, Mapping[str, Any]] | None = field(default=None, repr=False, eq=False)
-    #: Partition count of topics that only a record or a handler names, such as the dead letter queue.
+    #: Partition count of topics that only a record or a handler determines, such as the dead letter queue topic.
     default_partitions: int = 1
 
     @classmethod
@@ -80,7 +80,7 @@ class Application:
 
 
 def pickled(thing: object, what: str) -> bytes:
-    """Pickle a user's object for another process.
+    """Pickle an object of the user for another process.
 
     Raises:
         ReplayError: part of it cannot be pickled.
@@ -151,28 +151,29 @@ def _names_of_bodies(code: CodeType) -> Iterator[str]:
 
 
 def fingerprint(topology: Topology) -> str:
-    """Return a digest of what a topology reads, writes and stores; the code of functions is not included.
+    """Return a digest of what a topology reads, writes and stores; function code is not included.
 
-    The choice of the source topic as a table's changelog is not included either: it depends on the topic's writers.
+    Whether a table uses its source topic as changelog is not included either, since this depends on who writes the
+    topic.
     """
     described = describe(evolve(topology, source_changelogs={}))
     return hashlib.blake2b(str(described).encode(), digest_size=8).hexdigest()
 
 
 def source_digest(topology: TopologySource) -> str:
-    """Return a digest of the user's code: the module of the topology and the loaded modules of its folder."""
+    """Return a digest of the user code: the module of the topology and the loaded modules in its folder."""
     state = hashlib.blake2b(digest_size=8)
     for module in _modules_around(topology):
         try:
             state.update(inspect.getsource(module).encode())
         except (OSError, TypeError):
-            continue  # Interactive code has no source: the topology's description must do.
+            continue  # Interactive code has no source; the description of the topology is used instead.
     return state.hexdigest()
 
 
 @contextmanager
 def _by_value(thing: object) -> Iterator[None]:
-    """Make cloudpickle pickle the definitions of the user's own modules by value."""
+    """Make cloudpickle pickle definitions in the user's own modules by value."""
     import cloudpickle
 
     # Settings are a dict of plain values and the user's functions.
@@ -191,7 +192,7 @@ def _by_value(thing: object) -> Iterator[None]:
 
 
 def _modules_around(thing: object) -> list[ModuleType]:
-    """Return the module that defines a function and the loaded modules of its folder, without installed packages."""
+    """Return the module that defines a function and the loaded modules in its folder, without installed packages."""
     module = inspect.getmodule(thing)
     file = getattr(module, "__file__", None)
     if module is None or file is None or _is_installed(file):
@@ -223,7 +224,7 @@ def _is_installed(file: str) -> bool:
 
 
 def logical_of(plan: ApplicationPlan, partition: TopicPartition) -> TopicPartition:
-    """Return the partition of the topology's topic that a lane is part of; a partition that is no lane is unchanged."""
+    """Return the partition of the topology that a lane is part of; other partitions are returned unchanged."""
     for topic in plan.lanes:
         if plan.physical_topic(topic) == partition.topic:
             return TopicPartition(topic, partition.partition // plan.lane_count(topic))

@@ -1,6 +1,6 @@
-"""Failures of calls with node, file and record, without tracebacks of the executor.
+"""Failures of calls, with their node, file and record but without tracebacks of the executor.
 
-A failure returns from executors as text; its details are packed into that text and unpacked here.
+Executors return a failure as text; its details are packed into that text, and unpacked again here.
 """
 
 import json
@@ -21,24 +21,24 @@ _KNOWN: dict[str, type[StreamsError]] = {
 }
 
 _MARK = "streams-replay-failure:"
-#: Maximum characters of a message and of a traceback; some executors limit the size.
+#: Maximum number of characters of a message and of a traceback; some executors limit their size.
 _LONGEST_MESSAGE = 4_000
 _LONGEST_TRACE = 8_000
 
 
 class TaskFailure(Exception):
-    """A failure of an executor that only passes text."""
+    """A failure in an executor that can only pass on text."""
 
 
 class WorkerTraceback(Exception):
-    """The worker's traceback, as the cause of the error that the driver raises."""
+    """The traceback of the worker, as the cause of the error that the driver raises."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
 def packed(work: Any, error: BaseException) -> TaskFailure:
-    """Return an error whose text has all details that the driver needs."""
+    """Return an error whose text includes all details that the driver needs."""
     fields = {
         "name": work.name,
         "stage": work.stage,
@@ -54,13 +54,13 @@ def packed(work: Any, error: BaseException) -> TaskFailure:
 
 
 def failure_text(text: str) -> str | None:
-    """Return the text within ``text`` that ``packed`` made, None if there is none."""
+    """Return the part of ``text`` that ``packed`` has written, None if there is none."""
     found = re.findall(rf"{_MARK}[\w=-]+:", text)
     return str(found[-1]) if found else None
 
 
 def unpacked(text: str) -> dict[str, Any] | None:
-    """Return the details that ``packed`` stored in a text, None if there are none."""
+    """Return the details that ``packed`` has stored in ``text``, None if there are none."""
     found = failure_text(text)
     if found is None:
         return None
@@ -106,7 +106,7 @@ def _explained(session: Any, error: Exception) -> Exception:
 
 
 def _where(session: Any, fields: dict[str, Any]) -> str:
-    """Return the file and row that a failed record came from, as the end of a message."""
+    """Return the file and row of a failed record, as the end of a message."""
     topic, partition, offset = fields.get("topic"), fields.get("partition"), fields.get("offset")
     if topic is None or partition is None or offset is None:
         return ""

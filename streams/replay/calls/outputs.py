@@ -1,6 +1,6 @@
 """Output topics of a replay, read in their defined order.
 
-A partition that several tasks wrote is the merge of their records by lowest head timestamp, as in
+A partition written by several tasks is the merge of their records by lowest head timestamp, as in
 bounded live runs.  Offsets number the records in that order.
 """
 
@@ -23,7 +23,7 @@ def output_topics(outputs: Outputs) -> list[str]:
 
 
 def lanes_of(outputs: Outputs, at: TopicPartition) -> list[list[Extent]]:
-    """Return the extents that each task wrote to a partition, in the order that breaks ties."""
+    """Return the extents that each task wrote to a partition, in tie-breaking order."""
     producers = sorted((producer for place, producer in outputs if place == at), key=_order)
     return [outputs[at, producer] for producer in producers]
 
@@ -49,5 +49,5 @@ def counts(outputs: Outputs) -> Mapping[str, int]:
 
 
 def _order(producer: str) -> tuple[int, int]:
-    # Records from outside come before those that tasks wrote.
+    # Records from outside come before records written by tasks.
     return (-1, -1) if not producer else task_of(producer)

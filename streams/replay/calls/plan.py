@@ -1,6 +1,6 @@
 """The plan of a replay: stages, their calls, and the part of history that each slice reads.
 
-Made by the driver.  Pure except for the timestamps it reads to cut history by time.
+The driver makes the plan.  Pure, except that timestamps are read to cut history by time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ class Options:
 
 @frozen
 class Pass:
-    """One pass over the stages: a slice, or the final pass, which processes the records that slices held back.
+    """One pass over the stages: a slice, or the final pass, which processes the records held back by the slices.
 
     ``cut`` has the first offset of each source partition that the pass does not read.
     """
@@ -50,7 +50,7 @@ class ReplayPlan:
     root: Place
     #: Calls of each stage; a call has one task, or all tasks of a cycle.
     stages: list[list[list[TaskId]]] = field(init=False)
-    #: Numbers of stages without dependencies on each other, wave by wave.
+    #: Stage numbers in waves; the stages of a wave do not depend on each other.
     waves: list[list[int]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -60,7 +60,7 @@ class ReplayPlan:
         self.stages = []
         for part in parts:
             tasks = [task for task in sorted(plan.groups) if task.sub_topology in part]
-            # Longest first, so that the last task to start is not the longest.
+            # The longest task comes first, so that it is not the last one to start.
             calls = [tasks] if part[0] in cycles else [[task] for task in sorted(tasks, key=self._size, reverse=True)]
             self.stages.append([call for call in calls if call])
         self.waves = _waves(parts, {sub.id: sub for sub in plan.subs if not sub.is_global})
@@ -72,11 +72,11 @@ class ReplayPlan:
 
     @property
     def readers(self) -> dict[TopicPartition, TaskId]:
-        """The task that reads each lane or source partition."""
+        """Maps each lane or source partition to the task that reads it."""
         return {item.partition: task for task in self.plan.groups for item in self.plan.inputs(task)}
 
     def global_works(self, folder: str) -> list[GlobalWork]:
-        """Return the calls that fill the global stores, each from all records of its topics."""
+        """Return the calls that fill the global stores, each from all records of the topics of its store."""
         works = []
         for name, store in sorted(self.plan.topology.global_stores.items()):
             inputs = []
@@ -95,7 +95,7 @@ class ReplayPlan:
             tasks = tuple(self._task_work(task, step, state) for task in call)
             is_new = any(task not in state.positions for task in call)
             flushes = step.is_last and self.options.final_flush
-            # With the end of its inputs, a task may process records it held back even if there is nothing to read.
+            # At the end of its inputs, a task may process records it held back even if there is nothing to read.
             if not is_new and not flushes and not any(_has_work(task) for task in tasks):
                 continue
             works.append(

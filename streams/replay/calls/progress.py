@@ -1,7 +1,7 @@
-"""Progress of a replay: tasks write it to files in the replay's folder, the driver reads and reports it.
+"""Progress of a replay: tasks write files in the folder of the replay, and the driver reads and reports them.
 
-Files reach the driver from every executor, including through Spark Connect.  They are hints:
-nothing depends on them, and they are not synced to disk.
+Files reach the driver from every executor, including through Spark Connect.  Progress files are only
+informational: nothing depends on them, and they are not synced to disk.
 """
 
 import json
@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 from streams.core.clock import Clock
 from streams.replay.storage import Place
 
-#: Interval in milliseconds between two reports, of a task and of the driver.
+#: Interval in milliseconds between two reports of a task, and between two reports of the driver.
 _EVERY_MS = 500
 _FOLDER = "progress"
 
@@ -24,8 +24,8 @@ _FOLDER = "progress"
 class ReplayProgress:
     """The progress of a replay.
 
-    ``records_total`` counts the records that the stages will read, as far as known.  Records of a
-    repartition topic are known once the stage upstream of it has ended.
+    ``records_total`` is the number of records that the stages will read, as far as known.  The records of a
+    repartition topic are only counted when its upstream stage has ended.
     """
 
     slice: int
@@ -37,7 +37,7 @@ class ReplayProgress:
     records: int
     records_total: int
     elapsed_ms: int
-    #: URL of the Spark UI, empty without one.
+    #: URL of the Spark UI, empty if there is none.
     link: str = ""
 
 
@@ -56,7 +56,7 @@ class CallHeartbeat:
     _next_ms: int = 0
 
     def beat(self, records: int) -> None:
-        """Write how many records were read so far, at most every 500 ms."""
+        """Write the number of records read so far, at most every 500 ms."""
         if not self._root.is_local:
             return
         now = self._clock.monotonic_ms()
@@ -90,7 +90,7 @@ def reported_records(root: Place) -> int:
         try:
             total += int(json.loads(path.read_text())["records"])
         except (OSError, ValueError, KeyError):
-            continue  # The call just ended, or the file is being replaced.
+            continue  # The call has just ended, or the file is being replaced.
     return total
 
 
@@ -101,12 +101,12 @@ class Reporter:
     _session: Any
     _listener: Listener | None
     _clock: Clock
-    #: URL of the Spark UI, empty without one.
+    #: URL of the Spark UI, empty if there is none.
     _link: str = ""
     _started_ms: int = 0
     _calls: list[Any] = field(factory=list)
     _calls_done: int = 0
-    #: Records that finished calls have read.
+    #: Number of records that finished calls have read.
     _records: int = 0
     _next_ms: int = 0
 
@@ -125,14 +125,14 @@ class Reporter:
         self._report()
 
     def look(self) -> None:
-        """Report running calls, if 500 ms have passed."""
+        """Report the running calls if 500 ms have passed since the last report."""
         now = self._clock.monotonic_ms()
         if now >= self._next_ms:
             self._next_ms = now + _EVERY_MS
             self._report()
 
     def finish(self) -> None:
-        """Report the end."""
+        """Report the end of the session."""
         self._calls = []
         self._report()
 

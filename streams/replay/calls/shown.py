@@ -31,7 +31,7 @@ _WIDTH = 120
 
 
 def plain(value: Any) -> Any:
-    """Return an object as JSON-compatible values; a windowed key as text."""
+    """Convert an object to JSON-compatible values; a windowed key becomes text."""
     if isinstance(value, Windowed):
         return key_text(value)
     if isinstance(value, bytes):
@@ -43,9 +43,9 @@ def plain(value: Any) -> Any:
 
 
 def key_text(key: Any, serde: Serde[Any] | None = None) -> str:
-    """Return a key as text: a windowed one as ``key@[start, end)``, a session as ``key@[start, end]``.
+    """Return a key as text: a windowed key as ``key@[start, end)``, a session key as ``key@[start, end]``.
 
-    The serde of the key distinguishes sessions from other windows.
+    The serde of the key tells sessions from other windows.
     """
     if not isinstance(key, Windowed):
         return key if isinstance(key, str) else value_text(key)
@@ -62,7 +62,7 @@ def value_text(value: Any) -> str:
 
 
 def reader(serde: Serde[Any] | None) -> Callable[[bytes | None], Any]:
-    """Return a decoder of bytes for display; bytes that it cannot decode are returned unchanged."""
+    """Return a function that decodes bytes for display, and returns bytes it cannot decode unchanged."""
     is_known = serde is not None and not (isinstance(serde, PinnedSerde) and not serde.is_pinned)
 
     def read(data: bytes | None) -> Any:
@@ -95,7 +95,7 @@ def _guessed(data: bytes) -> Any:
 def described_spec(name: str, described: Mapping[str, Any], carried: Mapping[str, bytes]) -> StoreSpec:
     """Return the spec of a store from its description in a snapshot, for display only.
 
-    User classes are not imported: their values are shown as the JSON they were stored as.
+    User classes are not imported: their values are shown as the stored JSON.
     """
 
     def serde(said: str, pinned: bytes | None) -> Serde[Any]:

@@ -1,7 +1,7 @@
 """The state of a replay between two slices, and the manifests that store it.
 
-A manifest is written last and atomically: a file that no manifest lists does not exist.  Files of a
-failed attempt are deleted with the next manifest.
+A manifest is written last and atomically: a file that no manifest lists is not part of the replay.  Files of
+a failed attempt are deleted with the next manifest.
 """
 
 import json
@@ -31,7 +31,7 @@ Outputs = dict[tuple[TopicPartition, str], list[Extent]]
 
 @define
 class ReplayState:
-    """The positions and stores of all tasks, and the records in repartition topics that are not read yet."""
+    """The positions and stores of all tasks, and the unread records of repartition topics."""
 
     positions: dict[TaskId, dict[TopicPartition, int]] = field(factory=dict)
     checkpoints: dict[TaskId, Mapping[str, Any]] = field(factory=dict)
@@ -135,7 +135,7 @@ def task_of(name: str) -> TaskId:
 
 
 def store_to_json(ref: StoreRef) -> dict[str, Any]:
-    """Return a store's reference as JSON-compatible values."""
+    """Return the reference to a store as JSON-compatible values."""
     return {
         "extents": list(map(list, ref.extents)),
         "carried": {name: data.hex() for name, data in ref.carried.items()},
@@ -143,7 +143,7 @@ def store_to_json(ref: StoreRef) -> dict[str, Any]:
 
 
 def store_from_json(data: Mapping[str, Any]) -> StoreRef:
-    """Return a store's reference from the values of ``store_to_json``."""
+    """Return the reference to a store from the values of ``store_to_json``."""
     carried = {name: bytes.fromhex(text) for name, text in data["carried"].items()}
     return StoreRef(tuple(Extent(*extent) for extent in data["extents"]), carried)
 
@@ -162,20 +162,20 @@ def outputs_from_json(data: list[Any]) -> Outputs:
 
 
 def write_manifest(folder: Place, content: Mapping[str, Any]) -> None:
-    """Write a manifest, which makes the folder valid.  It starts with its format and its checksum.
+    """Write a manifest, which makes the folder valid; it starts with its format and checksum.
 
     Raises:
-        ReplayError: it cannot be written.
+        ReplayError: the manifest cannot be written.
     """
     data = json.dumps({"format": FORMAT, "checksum": _UNSEALED, **content}, indent=1).encode()
     folder.child(MANIFEST).write(data.replace(_UNSEALED.encode(), _checksum(data), 1))
 
 
 def read_manifest(folder: Place) -> dict[str, Any] | None:
-    """Return the content of a folder's manifest, None if it has none.
+    """Return the content of the manifest of a folder, None if there is no manifest.
 
     Raises:
-        ReplayError: it is damaged, or has another format.
+        ReplayError: the manifest is damaged, or has another format.
     """
     place = folder.child(MANIFEST)
     if not place.exists():

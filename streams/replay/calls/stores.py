@@ -1,6 +1,6 @@
 """Stores of a replay: opened with the contents of an earlier slice, and written as contents.
 
-A replay keeps the contents of stores, sorted by key in changelog bytes, never their changes.
+A replay keeps the contents of stores in changelog format, sorted by key, never their changes.
 Imports runtime and state.
 """
 
@@ -21,7 +21,7 @@ MAX_UNCOMMITTED_BYTES = 8 << 20
 
 
 def open_empty(spec: StoreSpec, folder: Path, engine: str) -> Any:
-    """Open an empty store without a changelog: a replay keeps contents, not changes."""
+    """Open an empty store without a changelog, since a replay keeps contents and not changes."""
     unlogged = evolve(spec, has_changelog=False)
     name: Any = engine
     place = folder / spec.name if is_on_disk(spec, name) and engine == "rocksdb" else None
@@ -39,7 +39,7 @@ def _filled(store: Any, ref: StoreRef, reader: ExtentReader) -> Any:
 
 
 def open_contents(spec: StoreSpec, ref: StoreRef, root: Place) -> dict[Any, Any]:
-    """Return the contents of a store, key to value; the keys of windows and sessions are ``Windowed``."""
+    """Return the contents of a store as a mapping; the keys of windows and sessions are ``Windowed``."""
     reader = ExtentReader(root)
     store = _filled(open_empty(spec, Path(), "in_memory"), ref, reader)
     try:
@@ -51,7 +51,7 @@ def open_contents(spec: StoreSpec, ref: StoreRef, root: Place) -> dict[Any, Any]
 def open_all(
     specs: Iterable[StoreSpec], refs: Mapping[str, StoreRef], root: Place, folder: Path, engine: str
 ) -> dict[str, Any]:
-    """Open stores with their earlier contents; those without a reference are empty."""
+    """Open stores with their earlier contents; stores without a reference are empty."""
     stores: dict[str, Any] = {}
     reader = ExtentReader(root)
     try:

@@ -1,6 +1,6 @@
 """Pickling of msgspec classes: the worker creates them from their fields.
 
-cloudpickle creates a class first and sets its annotations later.  msgspec reads the fields from the
+cloudpickle creates a class first and sets its annotations later, but msgspec reads the fields from the
 annotations when the class is created, and would find none.  Used by ``application``.  Imports msgspec only.
 """
 
@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import msgspec
 
 _StructMeta: Any = type(msgspec.Struct)
-#: msgspec's wrapper of a ``default_factory``.
+#: The class in which msgspec wraps a ``default_factory``.
 _Factory = type(
     msgspec.defstruct("Example", [("one", list, msgspec.field(default_factory=list))]).__struct_defaults__[0]
 )
@@ -50,7 +50,7 @@ _MADE = {
     "__weakref__",
 }
 
-#: Keep one class per sent class, however often it is sent, by the name it gets when first sent.
+#: One class per sent class, however often it is sent, by the name assigned when it was first sent.
 _names: "WeakKeyDictionary[type, str]" = WeakKeyDictionary()
 _known: "WeakValueDictionary[str, type]" = WeakValueDictionary()
 
@@ -61,7 +61,7 @@ def is_struct(found: object) -> bool:
 
 
 def reduced_struct(struct: Any) -> tuple[Any, ...]:
-    """Return how pickle creates a class: the arguments to create it, then attributes that may refer to the class."""
+    """Return how pickle recreates a class: the arguments to create it, and attributes that may refer to the class."""
     own = _own_fields(struct)
     defaults = dict(zip(reversed(struct.__struct_fields__), reversed(struct.__struct_defaults__), strict=False))
     namespace = {"__module__": struct.__module__, "__qualname__": struct.__qualname__}
@@ -93,7 +93,7 @@ def _is_carried(name: str, own: tuple[str, ...]) -> bool:
 
 
 def _annotations(struct: Any) -> dict[str, Any]:
-    """Return the types of a class's own fields, resolved: the worker lacks the module that would resolve text."""
+    """Return the resolved types of the own fields of a class, since the worker lacks the module to resolve them."""
     declared = dict(vars(struct).get("__annotations__", {}))
     if any(isinstance(kind, str) for kind in declared.values()):
         try:

@@ -1,7 +1,7 @@
 """Requests to an executor and their reports, as values that travel between processes.
 
 A ``StageWork`` is one call: a stream task over one slice of history, or all tasks of a cycle of
-sub-topologies.  It is a pure function of these values: a retry writes the same records to files of another name.
+sub-topologies.  A call is a pure function of these values: a retry writes the same records to files with other names.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,10 +16,10 @@ from streams.replay.storage import Extent, Kind, Place
 
 @frozen
 class StoreRef:
-    """The contents of one task's instance of a store, in changelog bytes sorted by key."""
+    """The contents of one task's instance of a store, in changelog format, sorted by key."""
 
     extents: tuple[Extent, ...] = ()
-    #: State of the store in addition to its entries, such as its stream time.
+    #: State of the store other than its entries, such as its stream time.
     carried: Mapping[str, bytes] = field(factory=dict)
 
     @property
@@ -35,9 +35,9 @@ class InputWork:
     partition: TopicPartition
     extents: tuple[Extent, ...]
     position: int
-    #: First offset that this slice does not read.
+    #: First offset after this slice.
     end: int
-    #: Whether this is the end of the partition.
+    #: Whether the partition ends here.
     is_ended: bool
 
 
@@ -47,7 +47,7 @@ class TaskWork:
 
     task_id: TaskId
     inputs: tuple[InputWork, ...]
-    #: ``Checkpoint.to_json()`` of the previous slice, None in the first.
+    #: ``Checkpoint.to_json()`` of the previous slice, None in the first slice.
     checkpoint: Mapping[str, Any] | None = None
     stores: Mapping[str, StoreRef] = field(factory=dict)
     #: Next offset of each partition that the task writes.
@@ -67,7 +67,7 @@ class StageWork:
     final_flush: bool = False
     is_last: bool = False
     wall_clock: str = "error"
-    #: Initial wall-clock time with ``append_time``: that of the first record of all history.
+    #: Initial wall-clock time with ``append_time``: the time of the first record in history.
     started_ms: int = 0
     store_engine: str = "rocksdb"
     global_stores: Mapping[str, StoreRef] = field(factory=dict)
@@ -136,18 +136,18 @@ class StageReport:
     files: Mapping[str, int]
     elapsed_ms: int
     cpu_ms: int
-    #: Peak resident memory of the process, bytes.
+    #: Peak resident memory of the process in bytes.
     peak_bytes: int
     attempt: str = ""
 
     @property
     def records_in(self) -> int:
-        """Records read."""
+        """Number of records read."""
         return sum(task.records_in for task in self.tasks)
 
 
 class Executor(Protocol):
-    """Runs calls, in any order."""
+    """Runs calls in any order."""
 
     #: Name for display.
     name: str
@@ -158,13 +158,13 @@ class Executor(Protocol):
         ``on_done(report)`` is called as soon as the executor learns that a call has ended.
 
         Raises:
-            ReplayTaskError: a call failed, retries included.
+            ReplayTaskError: a call failed, including all retries.
         """
         ...
 
 
 def lanes_of(reports: Iterator[TaskReport], kind: Kind) -> dict[TopicPartition, list[Extent]]:
-    """Return what tasks wrote of a kind, by partition, in order."""
+    """Return the extents of a kind that tasks wrote, in order, by partition."""
     result: dict[TopicPartition, list[Extent]] = {}
     for report in reports:
         for what, partition, extent in report.written:

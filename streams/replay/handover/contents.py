@@ -1,4 +1,4 @@
-"""The contents of snapshots as text, and their differences, for ``streams snapshot``."""
+"""The contents of snapshots as text, and the differences of two snapshots, for ``streams snapshot``."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
@@ -98,7 +98,7 @@ def _entries(snapshot: Snapshot, ref: StoreRef) -> Iterator[Entry]:
 
 
 def _texts(name: str, snapshot: Snapshot, ref: StoreRef) -> tuple[Callable[[Entry], str], Callable[[Entry], str]]:
-    """Return two functions: from an entry of a store to text, and from its value to text."""
+    """Return two functions that convert to text: one for a store entry, one for its value."""
     described = snapshot.structure["stores"].get(name)
     if described is None:
         # The store is not in this snapshot, so it has no entries.

@@ -1,9 +1,9 @@
 """The check that the topics of a cluster continue the replayed history, and the offsets to start from.
 
-An archive or Kafka topic has the offsets of its topic.  Rows of files only have row numbers.  They are
-offsets of a topic if the last record of each partition is equal.  If not, the user gives the time at
-which the history ends, and the topic starts at the first record from then on.  Used by ``golive``;
-changes nothing.
+Records of an archive or Kafka topic have the offsets of the topic.  Rows of files only have row numbers,
+which are accepted as offsets if the last record of each partition is the same in the topic.  Otherwise the
+user specifies the time at which the history ends, and the topic continues with its first record at or after
+that time.  Used by ``golive``; changes nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,10 @@ Offsets = dict[TopicPartition, OffsetAndMetadata]
 def check_history(parent: Snapshot, topic: str, extents: Mapping[int, Sequence[Extent]] | None, root: Place) -> None:
     """Check that an archive or Kafka topic continues the history of a snapshot.
 
-    ``extents`` are those of the archive by partition; None if they are not known before they are read.
+    ``extents`` are the extents of the archive by partition, None if they are not known before the topic is read.
 
     Raises:
-        ReplayError: it is another history, or the snapshot is of files and that cannot be checked.
+        ReplayError: the history is a different one, or cannot be checked because the snapshot is of files.
     """
     other = ReplayError(
         f"topic {topic!r}: snapshot {parent.root} was replayed from "
@@ -56,10 +56,11 @@ def check_history(parent: Snapshot, topic: str, extents: Mapping[int, Sequence[E
 
 
 def check_cut(snapshot: Snapshot, cut: Mapping[str, Any]) -> dict[str, int]:
-    """Return the end of each topic's history in epoch milliseconds, from the user's ``cut``.
+    """Return the end of the history of each topic in ``cut``, in epoch milliseconds.
 
     Raises:
-        HandOverError: a topic has no such history, or its table is read from the topic itself.
+        HandOverError: a topic was not replayed from files, a table is restored from the topic, or the replayed
+            history reaches beyond the cut.
         InputError: a time is invalid.
     """
     result = {}
@@ -149,7 +150,7 @@ def _cut_positions(
 def _check_partition(
     snapshot: Snapshot, cluster: Cluster, partition: TopicPartition, position: int, start: int, end: int
 ) -> None:
-    """Check that a partition continues where its history ends."""
+    """Check that a partition continues where its replayed history ends."""
     hint = ""
     if snapshot.is_of_files(partition.topic):
         last_time = time_text(snapshot.highest_ms(partition.topic))
@@ -169,7 +170,7 @@ def _check_partition(
         )
     last = snapshot.last_record(partition)
     if last is None:
-        return  # No record of it was replayed.
+        return  # No record of this partition was replayed.
     is_same = _has(cluster, partition, last, start)
     if is_same is None and hint:
         raise HandOverError(
@@ -185,7 +186,7 @@ def _check_partition(
 
 
 def _has(cluster: Cluster, partition: TopicPartition, last: LastRecord, start: int) -> bool | None:
-    """Whether a partition has the last replayed record; None if it has no record at that offset."""
+    """Whether a partition has the last replayed record; None if there is no record at that offset."""
     if last.offset < start:
         return None
     with broker_source(cluster, partition) as source:

@@ -1,7 +1,7 @@
 """From a snapshot to a live application, without gaps or duplicates, even if killed between any two steps.
 
-The committed offsets of the application's group make it live.  They are written last, in one
-request; everything written before is recreated by the next attempt.  State is loaded into the
+The committed offsets of the application's group make the application live.  They are written last, in one
+request; everything written earlier is recreated by the next attempt.  State is loaded into the
 changelogs, from which any instance restores its stores.
 """
 
@@ -28,9 +28,9 @@ from streams.replay.handover.cutover import check_cut, check_topics
 from streams.replay.handover.snapshot import Snapshot
 from streams.state import KEY_TYPE, VALUE_TYPE
 
-#: Field of the offset metadata with the id of the snapshot.
+#: Field of the offset metadata that has the snapshot ID.
 _ORIGIN = "n"
-#: Marker files in a state directory: it was created from a snapshot, or its creation has started.
+#: Marker files in a state directory: creation from a snapshot has finished, or has started.
 MARKER = "FROM_SNAPSHOT.json"
 _UNFINISHED = "FROM_SNAPSHOT.unfinished"
 
@@ -48,7 +48,7 @@ class GoneLive:
 
     changelog_records: int
     partitions: int
-    #: Whether an earlier attempt had finished already.
+    #: Whether an earlier attempt had already finished.
     was_live: bool = False
 
 
@@ -63,17 +63,17 @@ def go_live(
     """Load a snapshot into a cluster: internal topics, changelogs, and last the committed offsets.
 
     Then start the application as usual; it continues with the first record that the replay has not read.
-    ``force`` overwrites offsets that the group has committed already.
+    ``force`` overwrites offsets that the group has already committed.
 
-    A topic that was replayed from files must have the same records at the same offsets.  If it has not, ``cut`` gives
-    by topic the time at which the history of the files ends (a datetime, ISO text or epoch milliseconds); each
-    partition then continues with its first record from that time on.
+    A topic that was replayed from files must have the same records at the same offsets.  Otherwise, ``cut`` maps
+    the topic to the time at which the history of the files ends (a datetime, ISO text or epoch milliseconds);
+    each partition continues with its first record at or after that time.
 
     Raises:
-        HandOverError: the group is active or has offsets of its own; a source topic does not match, has
+        HandOverError: the group is active or has committed other offsets; a source topic does not match, has
             another history, or has lost records after the snapshot; a cut would skip or repeat records; or a
             file of the snapshot is missing or damaged.
-        InputError: a cut is no time.
+        InputError: a cut is not a valid time.
     """
     refuse_unawaited(on_step, "on_step of go_live", error=ConfigError)
     _check_whole(snapshot)
@@ -86,7 +86,7 @@ def go_live(
 def _load(
     snapshot: Snapshot, cluster: Cluster, on_step: OnStep, *, force: bool = False, cuts: Mapping[str, int] | None
 ) -> GoneLive:
-    """Load a snapshot.  ``cuts`` None skips the check of the topics' history: they were created from the snapshot."""
+    """Load a snapshot.  With ``cuts`` None, topics are not checked, since they were created from the snapshot."""
     live = snapshot.live
     with Admin(cluster, client_id=f"{snapshot.application_id}-golive") as admin:
         on_step("check")
@@ -113,9 +113,9 @@ def _load(
 
 
 def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) -> None:
-    """Create a state directory with its own embedded broker from a snapshot; do nothing if that was done before.
+    """Create a state directory with its own embedded broker from a snapshot, unless this was done before.
 
-    Source topics start at the offsets that the replay reached.
+    Source topics start at the offsets where the replay ended.
 
     Raises:
         HandOverError: the directory holds another run, or was created from another snapshot.
@@ -135,7 +135,7 @@ def lay_down(snapshot: Snapshot, folder: Path, *, on_step: OnStep = _ignored) ->
         on_step("check the directory")
         if not unfinished.exists():
             _write_whole(unfinished, {"topics": sorted(_free_topics(snapshot, broker, folder))})
-        # The offsets are written last: if they are there, everything is.
+        # The offsets are written last: if they exist, so does everything else.
         if not _has_offsets(snapshot, broker):
             _begin_topics(snapshot, broker, folder, json.loads(unfinished.read_text())["topics"], on_step)
         _load(snapshot, broker, on_step, cuts=None)
@@ -177,7 +177,7 @@ def _free_topics(snapshot: Snapshot, broker: EmbeddedBroker, folder: Path) -> se
     """Return the input topics of a snapshot, after checking that they have no records on a broker.
 
     Raises:
-        HandOverError: they have records, or the application has run there.
+        HandOverError: a topic has records, or the application has run on this broker.
     """
     names = {
         partition.topic
@@ -221,7 +221,7 @@ def _is_live(snapshot: Snapshot, admin: Admin, *, force: bool) -> bool:
     """Whether the group already has the offsets of this snapshot.
 
     Raises:
-        HandOverError: it is active, or has offsets of its own.
+        HandOverError: the group is active, or has committed other offsets.
     """
     group = snapshot.application_id
     members = admin.describe_group(group).members
@@ -266,9 +266,9 @@ def _load_changelogs(snapshot: Snapshot, cluster: Cluster, on_step: OnStep) -> i
 
 
 def _as_changelog(snapshot: Snapshot, store: str, ref: StoreRef) -> Iterator[Block]:
-    """Yield contents in an order that a changelog could have.
+    """Yield the contents of a store in an order that a changelog could have.
 
-    For most kinds that is the order of keys, as in the snapshot.
+    For most kinds of stores this is key order, as in the snapshot.
     """
     blocks, order_of = snapshot.rows_of(ref), described_kind(snapshot.structure["stores"][store]).changelog_order
     if order_of is None:
@@ -295,10 +295,10 @@ def _offsets(snapshot: Snapshot) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def _beginnings(snapshot: Snapshot) -> Iterator[tuple[TopicPartition, Block, int]]:
-    """Yield each input partition with its first records and their offset on an embedded broker.
+    """Yield each input partition with its first records on the embedded broker and the offset of the first one.
 
-    Tables with a source topic as changelog, and global tables, are read from their topics: their rows
-    are placed right before the end of the replay.
+    Global tables, and tables whose changelog is their source topic, are restored from their topics: their rows
+    are placed immediately before the offset where the replay ended.
     """
     rows = dict(_table_rows(snapshot))
     for topic in sorted(snapshot.inputs):
@@ -349,6 +349,6 @@ def _joined(blocks: Sequence[Block]) -> Block:
 
 
 def origin_of(folder: Path) -> Mapping[str, Any] | None:
-    """Return the snapshot's marker in a state directory, None if it was not created from a snapshot."""
+    """Return the snapshot marker of a state directory, None if the directory was not created from a snapshot."""
     marker = folder / MARKER
     return dict(json.loads(marker.read_text())) if marker.exists() else None

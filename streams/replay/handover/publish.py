@@ -1,7 +1,7 @@
-"""Publishing of a replay's outputs to topics: event times, headers and partitions kept, exactly once.
+"""Publishing of replay outputs to topics, exactly once, with their event times, headers and partitions.
 
-Records and the progress go into one transaction, as committed offsets of a group that is named after
-the snapshot.  If killed and run again, it continues after the last committed record.
+Records and progress are written in one transaction; the progress is stored as committed offsets of a group
+named after the snapshot.  If publishing is killed and run again, it continues after the last committed record.
 """
 
 import json
@@ -23,7 +23,7 @@ from streams.replay.storage import Place
 #: Bytes of keys and values per block; below the default maximum message size of a cluster (1 MiB).
 _BLOCK_BYTES = 500_000
 
-#: Called with the topic, the number of its committed records so far, and their total.
+#: Called with the topic, the number of records committed so far, and the total.
 Listener = Callable[[str, int, int], None]
 
 
@@ -37,14 +37,14 @@ def publish(
 ) -> dict[str, int]:
     """Publish the outputs of a snapshot to topics of a broker; return the number of records sent to each.
 
-    ``topics`` None = all that the topology writes.  Missing topics are created with the partition count of
-    the replay.  A transaction ends with the block that reaches ``transaction_records``.
-    Consumers that read committed records see each record once, however often this was killed and run
-    again, while the broker keeps the offsets of the group (Kafka: seven days after the last commit).
+    ``topics`` are the topics to publish (default: all that the topology writes).  Missing topics are created with the
+    partition count of the replay.  A transaction ends with the block that reaches ``transaction_records``.
+    Consumers that read committed records see each record once, however often publishing was killed and run
+    again, as long as the broker keeps the offsets of the group (Kafka: seven days after the last commit).
 
     Raises:
         SnapshotError: the snapshot is damaged or was saved without outputs.
-        ReplayError: a topic is none of the outputs, has another partition count, or already has the outputs of
+        ReplayError: a topic is not one of the outputs, has another partition count, or already has the outputs of
             another snapshot of the application.
         ProducerFencedError: the same snapshot is being published elsewhere.
     """
@@ -57,7 +57,7 @@ def publish(
         _make_topics(admin, snapshot, totals)
         _refuse_other_snapshots(admin, snapshot, totals)
         with Producer(broker, client_id=group, transactional_id=group) as producer:
-            # First: fences an earlier attempt and aborts its open transaction.
+            # This comes first: it fences an earlier attempt and aborts its open transaction.
             producer.init_transactions()
             positions = {at: found.offset for at, found in admin.committed_offsets(group).items()}
             return {
@@ -67,7 +67,7 @@ def publish(
 
 
 def publish_group(snapshot: Snapshot) -> str:
-    """Return the group whose offsets record the progress; also the transactional id."""
+    """Return the group whose offsets record the progress; its name is also the transactional ID."""
     return f"{_prefix(snapshot)}{snapshot.id}"
 
 
@@ -80,7 +80,7 @@ def _publish_topic(
     transaction_records: int,
     on_progress: Listener,
 ) -> int:
-    """Publish one topic's records; return how many were sent."""
+    """Publish the records of one topic; return the number of records sent."""
     group = GroupMetadata(publish_group(snapshot))
     metadata = json.dumps({"snapshot": snapshot.id, "parent": snapshot.parent})
     sent = 0
@@ -139,11 +139,11 @@ def _parts(block: Block) -> Iterator[Block]:
 
 
 def _totals(snapshot: Snapshot, topics: "Iterable[TopicLike] | None") -> dict[str, int]:
-    """Return the topics to publish with their number of records.
+    """Return the topics to publish with their record counts.
 
     Raises:
         SnapshotError: the outputs were not saved.
-        ReplayError: a topic is none of the outputs.
+        ReplayError: a topic is not one of the outputs.
     """
     known = sorted({*snapshot.structure["sinks"], *output_topics(snapshot.outputs)})
     names = known if topics is None else list(dict.fromkeys(topic_names(topics, "publish()", ReplayError)))
@@ -169,7 +169,7 @@ def _make_topics(admin: Admin, snapshot: Snapshot, names: Iterable[str]) -> None
     """Create the topics that are missing.
 
     Raises:
-        ReplayError: one has another partition count than in the replay.
+        ReplayError: an existing topic has another partition count than in the replay.
     """
     existing = set(admin.list_topics())
     for name in names:
@@ -186,10 +186,10 @@ def _make_topics(admin: Admin, snapshot: Snapshot, names: Iterable[str]) -> None
 
 
 def _refuse_other_snapshots(admin: Admin, snapshot: Snapshot, names: Mapping[str, int]) -> None:
-    """Check that topics have no outputs of snapshots that are not ancestors of this one.
+    """Check that the topics only have outputs of this snapshot and its ancestors.
 
     Raises:
-        ReplayError: their records would be duplicated.
+        ReplayError: a topic has outputs of another snapshot, which publishing would duplicate.
     """
     parents: dict[str, str | None] = {snapshot.id: snapshot.parent}
     topics: dict[str, set[str]] = {}

@@ -1,8 +1,8 @@
 """Snapshots: the state of an application after a replay, in a self-contained folder.
 
-The manifest is written last; a folder without one is no snapshot.  It holds the next offset of
+The manifest is written last; a folder without a manifest is not a snapshot.  A snapshot holds the next offset of
 every input, the times of tasks and operators, punctuation schedules, the contents of all stores
-in changelog bytes, and the records that the replay wrote for its output topics.
+in their changelog format, and the records that the replay wrote to its output topics.
 """
 
 import json
@@ -37,13 +37,13 @@ from streams.topology import Topology
 
 #: Folder of the data files, relative to the manifest.
 _DATA = "data"
-#: Parts of a structure that are sets of names -> the term for messages.
+#: Parts of a structure that are sets of names -> the term used in messages.
 _PARTS = {"internal_topics": "repartition topic", "sources": "source topic", "sinks": "output topic"}
 
 
 @frozen
 class LiveForm:
-    """What going live needs of the application, without its code."""
+    """What going live needs to know about the application, without its code."""
 
     internal_topics: tuple[InternalTopicPlan, ...]
     #: Store -> its changelog.
@@ -61,7 +61,7 @@ class LiveForm:
     def of(cls, replay: ReplayPlan, state: ReplayState, inputs: Mapping[str, Any]) -> "LiveForm":
         """Return the live form of an application at the end of a replay.
 
-        Offsets are included for both run modes: unbounded, and bounded with its repartition topics in lanes.
+        Offsets are included for both run modes: unbounded, and bounded with repartition topics divided into lanes.
         """
         laned = replay.plan
         live = ApplicationPlan.make(laned.topology, laned.config, laned.clock, replay.application.partitions)
@@ -75,7 +75,7 @@ class LiveForm:
                 positions: dict[TopicPartition, int] = {}
                 for item in plan.inputs(task):
                     if not laned.is_internal(item.topic) and item.topic not in inputs:
-                        continue  # No history: auto.offset.reset applies.
+                        continue  # The topic has no history, so auto.offset.reset applies.
                     parts = laned.stored_in(TopicPartition(item.topic, item.number))
                     here = [item.partition] if plan is laned else parts
                     times[item.partition] = max(known.partition_times.get(part, NO_TIMESTAMP) for part in here)
@@ -141,20 +141,20 @@ def record_digest(block: Block) -> str:
 class Snapshot:
     """The state of an application between two records.
 
-    Extents are relative to ``root``.
+    Paths of extents are relative to ``root``.
     """
 
     root: Place
     application_id: str
-    #: Digest of the topology's topics and stores (``fingerprint``).
+    #: Digest of the topics and stores of the topology (``fingerprint``).
     topology: str
     #: The structure of the topology (``structure_of``), for messages and comparison.
     structure: Mapping[str, Any]
     partitions: Mapping[str, int]
     state: ReplayState
     outputs: Outputs
-    #: Topic -> {"rows", "rows_before", "is_cut", "ends", "files", "last", "highest_ms"}; ``is_cut`` if the replay ended
-    #: before the history did.
+    #: Topic -> {"rows", "rows_before", "is_cut", "ends", "files", "last", "highest_ms"}; ``is_cut``: the
+    #: replay ended before the history did.
     inputs: Mapping[str, Any]
     live: LiveForm
     id: str
@@ -173,7 +173,7 @@ class Snapshot:
         history: Mapping[str, tuple[int, Sequence[FileMark]]],
         parent: "Snapshot | None",
     ) -> "Snapshot":
-        """Return the snapshot of a replay that has ended."""
+        """Return the snapshot of a finished replay."""
         inputs: dict[str, Any] = {}
         for topic, (rows_before, marks) in history.items():
             ends = {}
@@ -197,7 +197,7 @@ class Snapshot:
                     last[str(number)] = astuple(found_last)
             inputs[topic] = {
                 "rows_before": rows_before,
-                # With ``until``, count records: the rows that were read may be anywhere in the files.
+                # With ``until``, records are counted: the rows that were read may be anywhere in the files.
                 "rows": sum(ends.values()) if is_cut else rows_before + sum(mark.rows for mark in marks),
                 "is_cut": is_cut,
                 "ends": ends,
@@ -228,7 +228,7 @@ class Snapshot:
         """Read the manifest of a snapshot.
 
         Raises:
-            SnapshotError: the folder has no manifest, a damaged one, or that of something else.
+            SnapshotError: the folder has no manifest, a damaged manifest, or a manifest of another kind.
         """
         try:
             content = read_manifest(folder)
@@ -255,13 +255,13 @@ class Snapshot:
         )
 
     def save(self, folder: Place, *, with_outputs: bool = True) -> "Snapshot":
-        """Save the snapshot in a folder of its own; return the saved one.
+        """Save the snapshot in a folder of its own; return the saved snapshot.
 
-        Files are hard-linked where the file system supports it, else copied.  An older snapshot in the folder
+        Files are hard-linked where the file system supports this, otherwise copied.  An older snapshot in the folder
         stays valid until this one is complete.
 
         Raises:
-            SnapshotError: the folder has something else.
+            SnapshotError: the folder contains something other than a snapshot.
             ReplayError: nothing can be written.
         """
         folder.check_target()
@@ -274,7 +274,7 @@ class Snapshot:
         files: dict[str, list[Any]] = {}
         for file in sorted(named):
             source = place_of(self.root, file)
-            check_seal(source)  # Else this one would seal damaged bytes.
+            check_seal(source)  # Otherwise this snapshot would seal damaged bytes.
             digest = source.digest()
             target = f"{_DATA}/{sealed_name(source.name, digest)}"
             if source.uri != folder.child(target).uri:
@@ -309,7 +309,7 @@ class Snapshot:
     def __repr__(self) -> str:
         return f"Snapshot({str(self.root)!r}, {self.id} of {self.application_id}, {self.created})"
 
-    # --- what it holds ----------------------------------------------------------------------
+    # --- contents ---------------------------------------------------------------------------
 
     def stores(self) -> dict[str, dict[TaskId, StoreRef]]:
         """Return the contents of all stores, by name and task."""
@@ -327,7 +327,7 @@ class Snapshot:
         """Return the files that a topic was read from.
 
         Raises:
-            SnapshotError: the replay ended within the files, so it is not known which rows were read.
+            SnapshotError: the replay ended within the files, so the rows that were read are not known.
         """
         known = self.inputs.get(topic, {})
         if known.get("is_cut") and known["files"]:
@@ -338,11 +338,11 @@ class Snapshot:
         return [FileMark(*mark) for mark in self.inputs.get(topic, {}).get("files", ())]
 
     def rows(self, topic: str) -> int:
-        """Return how many rows of a topic were read from files, by this replay and earlier ones."""
+        """Return the number of rows of a topic that this replay and earlier ones have read from files."""
         return int(self.inputs.get(topic, {}).get("rows", 0))
 
     def rows_before(self, topic: str) -> int:
-        """Return how many rows of a topic precede the files of this replay."""
+        """Return the number of rows of a topic that precede the files of this replay."""
         return int(self.inputs.get(topic, {}).get("rows_before", 0))
 
     def is_of_files(self, topic: str) -> bool:
@@ -351,7 +351,7 @@ class Snapshot:
         return bool(known.get("files") or known.get("rows_before"))
 
     def highest_ms(self, topic: str) -> int:
-        """Return the highest timestamp of a topic's replayed records, -1 if there are none."""
+        """Return the highest timestamp of the replayed records of a topic, -1 if there are none."""
         return int(self.inputs.get(topic, {}).get("highest_ms", NO_TIMESTAMP))
 
     def last_record(self, partition: TopicPartition) -> LastRecord | None:
@@ -364,7 +364,7 @@ class Snapshot:
         return {int(number): end for number, end in self.inputs.get(topic, {}).get("ends", {}).items()}
 
     def state_for_replay(self) -> ReplayState:
-        """Return the state for another replay, with absolute paths."""
+        """Return the initial state of another replay, with absolute paths."""
         whole = {file: str(place_of(self.root, file)) for file in self.state.files()}
         state = _moved_state(self.state, whole)
         # Outputs start at offset 0 again; repartition topics continue at the offsets of their readers.
@@ -378,10 +378,10 @@ class Snapshot:
     # --- checks -------------------------------------------------------------------------------
 
     def check_topology(self, topology: Topology, config: StreamsConfig) -> None:
-        """Check that the snapshot is of this application, and that its state fits the topology.
+        """Check that the snapshot belongs to this application, and that its state fits the topology.
 
         Raises:
-            SnapshotError: it does not; the message has the differences.
+            SnapshotError: the snapshot does not fit; the message lists the differences.
         """
         if self.application_id != config.application_id:
             raise SnapshotError(
@@ -399,10 +399,10 @@ class Snapshot:
         )
 
     def check_partitions(self, counts: Mapping[str, int]) -> None:
-        """Check the partition counts of topics against those of the snapshot.
+        """Check that topics have the same partition counts as in the snapshot.
 
         Raises:
-            SnapshotError: a topic has another count.
+            SnapshotError: the partition count of a topic differs.
         """
         for topic, count in counts.items():
             own = self.partitions.get(topic, count)
@@ -432,7 +432,7 @@ class Snapshot:
                 raise SnapshotError(str(error)) from error
 
     def verify(self, on_file: Callable[[str], None] = lambda file: None) -> list[str]:
-        """Return the problems of a saved snapshot's files; empty if all are unchanged."""
+        """Return the problems found in the files of a saved snapshot; empty if all files are unchanged."""
         problems = []
         for path, (size, digest) in sorted(self.files.items()):
             place = self.root.child(path)
@@ -450,7 +450,7 @@ class Snapshot:
 
 
 def _end_of(root: Place, extents: Sequence[Extent], reached: int) -> tuple[LastRecord | None, int]:
-    """Return the last record of a partition before an offset, and the highest timestamp up to it."""
+    """Return the last record of a partition before an offset, and the highest timestamp up to that record."""
     before = [extent for extent in extents if extent.first < reached]
     if not before:
         return None, NO_TIMESTAMP

@@ -1,7 +1,7 @@
-"""Archives: copies of topics, partition by partition, with the broker's offsets.
+"""Archives: copies of topics, partition by partition, with the offsets of the broker.
 
 A replay reads an archive without shuffle or sort.  One folder can archive any number of topics.
-An archive only grows at its end: new records become valid with the manifest, which is replaced last.
+Archives are append-only: new records become valid with the manifest, which is replaced last.
 """
 
 import os
@@ -58,7 +58,7 @@ def archived_topics(folder: Place) -> dict[str, ArchivedTopic]:
     """Return the archived topics of a folder by name.
 
     Raises:
-        ReplayError: it is no archive, or its manifest is damaged.
+        ReplayError: the folder is not an archive, or its manifest is damaged.
     """
     content = read_manifest(folder)
     if content is None or content.get("kind") != "archive":
@@ -88,10 +88,10 @@ def archive_topic(
     *,
     on_progress: Listener = lambda count: None,
 ) -> ArchivedTopic:
-    """Append a topic's new committed records to an archive, with their offsets.
+    """Append the new committed records of a topic to an archive, with their offsets.
 
-    The first call starts at the beginning of the topic.  Each partition is read up to its end offset when
-    its turn comes; records of open transactions are left to the next call.  If the call fails, the
+    The first call starts at the beginning of the topic.  Each partition is read up to its end offset at
+    the time when its copy starts; records of open transactions are left to the next call.  If the call fails, the
     archive is unchanged.
 
     Raises:
@@ -120,10 +120,10 @@ def archive_offline(
     *,
     on_progress: Listener = lambda count: None,
 ) -> ArchivedTopic:
-    """Archive a topic of a broker that is not running, as ``archive_topic``; its files are not changed.
+    """Archive a topic of a stopped broker like ``archive_topic``, without changing the files of the broker.
 
-    The new segment files of each partition are first copied whole: into the archive's folder if it is
-    local, else into the temporary folder.
+    The new segment files of each partition are first copied as a whole: into the archive folder if it is
+    local, otherwise into the temporary folder.
 
     Raises:
         UnknownTopicError, ReplayError: as ``archive_topic``.
@@ -154,9 +154,9 @@ def write_archive(
     ends: Mapping[int, int],
     on_progress: Listener = lambda count: None,
 ) -> ArchivedTopic:
-    """Append a topic's new records from another source to an archive, up to ``ends``.
+    """Append new records of a topic from another source to an archive, up to ``ends``.
 
-    ``read`` yields the blocks of a partition from an offset on.
+    ``read`` yields the blocks of a partition, starting at an offset.
 
     Raises:
         ReplayError: as ``archive_topic``.
@@ -172,7 +172,7 @@ def write_archive(
 class ArchivedPartition:
     """The source of one partition to archive: first offset, end of the committed records, and records.
 
-    ``read`` yields the records from an offset on; it may return some after ``end``.
+    ``read`` yields the records starting at an offset, possibly including records after ``end``.
     """
 
     start: int
@@ -225,7 +225,7 @@ def _write(
 
 
 def _sealed(folder: Place, files: Iterable[str]) -> dict[str, str]:
-    """Add the digest to the name of each file; return the new names by the old ones."""
+    """Add the digest to the name of each file; return a mapping of old to new names."""
     result = {}
     for file in sorted(files):
         result[file] = sealed_name(file, folder.child(file).digest())
@@ -239,7 +239,7 @@ def _new_records(
     """Yield the records of a partition that are not archived yet.
 
     Raises:
-        ReplayError: there is a gap, or the topic is not the archived one.
+        ReplayError: there is a gap, or the archive is of another topic.
     """
     position = known.ends.get(partition.partition, source.start)
     if source.start > position:
@@ -258,7 +258,7 @@ def _new_records(
 
 
 def _is_continued(source: ArchivedPartition, extents: Sequence[Extent]) -> bool:
-    """Whether the topic still has the archive's last record, unless that was compacted or expired."""
+    """Whether a topic continues the archive: the last archived record is unchanged, compacted or expired."""
     if not extents or extents[-1].last < source.start:
         return True
     last = extents[-1].last
@@ -271,7 +271,7 @@ def _is_continued(source: ArchivedPartition, extents: Sequence[Extent]) -> bool:
 
 @contextmanager
 def broker_source(broker: Cluster, partition: TopicPartition) -> Iterator[ArchivedPartition]:
-    """Open the committed records of a partition of a broker."""
+    """Open the committed records of a broker partition as a source for an archive."""
     with Consumer(
         broker,
         client_id="archive",
@@ -316,7 +316,7 @@ def _below(folder: Place, extent: Extent) -> Extent:
 
 
 def _clear(folder: Place, content: Mapping[str, Any]) -> None:
-    """Delete files of calls that did not finish."""
+    """Delete the files of unfinished calls."""
     listed = {
         extent[0] for entry in content["topics"].values() for found in entry["extents"].values() for extent in found
     }

@@ -1,4 +1,4 @@
-"""The history that a replay has read, and the check that new history continues it.
+"""The history that a replay has read, and the check that new history continues from there.
 
 The records of files and Kafka topics are copied.  An archive is read in place, and identified by its
 last row groups: their file names contain a digest of the content.
@@ -25,7 +25,7 @@ class History:
     marks: list[FileMark] = field(factory=list)
     #: Extents of the records, by partition.
     extents: dict[int, list[Extent]] = field(factory=dict)
-    #: Rows before these files, when the replay continues from a snapshot.
+    #: Number of rows before these files, if the replay continues from a snapshot.
     rows_before: int = 0
 
     @property
@@ -34,7 +34,7 @@ class History:
         return self.rows_before + sum(mark.rows for mark in self.marks)
 
     def file_of(self, row: int) -> tuple[str, int] | None:
-        """Return the file of a row of the topic and its row number there (from 1), None if it is not in these files."""
+        """Return the file of a row and the row number in that file (from 1), None if the row is not in these files."""
         before = self.rows_before
         for mark in self.marks:
             if row < before + mark.rows:
@@ -67,7 +67,7 @@ def check_archive(topic: str, mark: ArchiveMark, extents: Mapping[int, Sequence[
     """Check that an archive, or a copy of it, still has the row groups that were read before.
 
     Raises:
-        ReplayError: it is another archive.
+        ReplayError: the folder is a different archive.
     """
     for number, place in mark.items():
         if place not in map(_place, reversed(extents.get(int(number), ()))):

@@ -1,8 +1,8 @@
 """Ingestion of row files into partitions; not needed for archives.
 
-Every row becomes the record that a live run would produce, in the same partition.  A call reads some
-files or a part of one, and writes its records of each partition with offsets from 0; the driver
-concatenates them (``intake``).  Imports files.
+Every row becomes the record that a live run would produce, in the same partition.  A call reads several
+files or a part of one, and writes the records of each partition with offsets from 0; the driver
+concatenates the results (``intake``).  Imports files.
 """
 
 import os
@@ -40,8 +40,8 @@ class Piece:
 class IngestWork:
     """A call that reads pieces of one topic's files into its partitions, or counts their rows.
 
-    A part that is not the start of its file is the only piece of its call.  ``number`` is the call's index
-    within the topic, ``rows_before`` the number of rows of the topic before the first file, and
+    A piece that does not start at the beginning of its file is the only piece of its call.  ``number`` is the
+    index of the call within the topic, ``rows_before`` the number of rows of the topic before the first file, and
     ``skip_rows`` the number of rows of that file that were read before.
     """
 
@@ -58,7 +58,7 @@ class IngestWork:
     counts_only: bool = False
     #: Approximate bytes to read from disk.
     size_bytes: int = 0
-    #: Folder that paths are relative to: the driver's, wherever the call runs.
+    #: Folder that paths are relative to: the working folder of the driver, wherever the call runs.
     base: str = field(factory=os.getcwd)
     stage: int = -2
 
@@ -80,9 +80,10 @@ class IngestWork:
 
 @frozen
 class IngestReport(StageReport):
-    """The result of an ingestion call, which may be a file or row that cannot be read."""
+    """The result of an ingestion call, which may be a failure to read a file or row."""
 
-    #: (rows, lines) of each piece if counted; otherwise the rows of its file up to the end of the piece, twice.
+    #: (rows, lines) of each piece if the call counts; otherwise both numbers are the rows of the file up to the end
+    #: of the piece.
     counts: tuple[tuple[int, int], ...] = ()
     written: tuple[tuple[TopicPartition, Extent], ...] = ()
     failure: str | None = None
@@ -94,7 +95,7 @@ class IngestReport(StageReport):
 
 
 def source_of(path: str, base: str = "") -> FileSource:
-    """Return a local or remote file as a source for readers; it keeps the given name."""
+    """Return a local or remote file as a source for readers, under the given name."""
     place = Place(path)
     if not place.is_local:
         return FileSource(path, place.open_input)
@@ -127,10 +128,10 @@ def run_ingest(work: IngestWork, opened: Callable[[str], FileSource] | None = No
 
 
 def _seen(base: str, path: str) -> FileSource:
-    """Return a local file that the driver has found.
+    """Return the source of a file after checking that this process can see it, as the driver does.
 
     Raises:
-        InputError: this process does not find it.
+        InputError: this process cannot see the file.
     """
     place = Place(path)
     if place.is_local and not os.path.exists(os.path.join(base, place.uri)):

@@ -34,10 +34,10 @@ _URI = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 
 @frozen
 class Files:
-    """Files of rows, read in this order as one.
+    """Files of rows, concatenated in the given order.
 
-    ``through_spark``: Spark lists them (paths, folders and its own patterns) and passes their bytes to
-    Python.  Used for file systems that Python cannot read.
+    With ``through_spark``, Spark lists the files (paths, folders and Spark patterns) and passes their bytes to
+    Python.  This is for file systems that Python cannot read.
     """
 
     paths: tuple[str, ...]
@@ -48,7 +48,7 @@ class Files:
 class Archive:
     """A folder written by ``streams archive``, with the original partitions and offsets.
 
-    ``topic`` is its name in the archive (default: the name of the replayed topic).
+    ``topic`` is the name of the topic in the archive (default: the name of the replayed topic).
     """
 
     path: str = field(converter=os.fspath)
@@ -59,7 +59,7 @@ _STARTS = "a replay begins at the beginning of the topic, or with resume where t
 _ENDS = "a replay reads to the end of the topic at its start; leave it out, and give until=... to end before"
 _ONE_TOPIC = "a replay reads the one topic that is named; leave it out"
 _CUTS = "it would put records out of their order; leave it out"
-#: Options of Spark's source that the replay sets itself, in lower case, and why.
+#: Options of the Spark source that the replay sets itself, in lower case, with the reason.
 #: Timestamp options are included, since they take precedence over offsets.
 _OWN_OPTIONS = {
     "startingtimestamp": _STARTS,
@@ -85,12 +85,12 @@ _OWN_OPTIONS = {
 
 @frozen
 class KafkaTopic:
-    """A topic of a Kafka cluster, read through Spark's source up to its end at the start of the replay.
+    """A topic of a Kafka cluster, read through the Spark source up to the end offsets at the start of the replay.
 
-    Partitions and offsets are kept; only committed records of transactions are read.  ``options`` are
-    further options of Spark's source, for example ``kafka.security.protocol``; options that choose what is
-    read, or how it is split, are not allowed.  ``partitions`` is the required partition count (default: that of
-    the ``Topic``, else the cluster's).
+    Partitions and offsets are kept; transactional records are read only if committed.  ``options`` are
+    further options of the Spark source, for example ``kafka.security.protocol``; options that select what is
+    read, or how the input is split, are not allowed.  ``partitions`` is the required partition count (default:
+    the declared count of the ``Topic``, or else the count in the cluster).
 
     Raises:
         ConfigError: an option is not allowed.
@@ -109,7 +109,7 @@ class KafkaTopic:
 
 
 Input: TypeAlias = Files | Archive | KafkaTopic
-#: The history of a topic as users give it: a path or glob, several of them, or one of the classes.
+#: The history of a topic as given by the user: one or more paths or globs, or one of the classes above.
 Given: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Input"
 
 
@@ -130,7 +130,7 @@ class FileMark:
         """Read the digests of a file, up to ``size`` bytes (default: all).
 
         Raises:
-            InputError: it cannot be read.
+            InputError: the file cannot be read.
         """
         place = Place(path)
         try:
@@ -170,7 +170,7 @@ class FileMark:
             )
 
     def is_in(self, path: str) -> bool:
-        """Whether a file still starts with the content of this one."""
+        """Whether a file still starts with the content of the marked file."""
         if self.head.startswith(_MODIFIED) or Place(path).size() < self.size:
             return False
         other = FileMark.of(path, self.size)
@@ -178,10 +178,10 @@ class FileMark:
 
 
 def input_of(given: Any) -> Input:
-    """Return the input for a value that the user gave.
+    """Return the input for a value given by the user.
 
     Raises:
-        InputError: there is no such file, or a pattern matches none.
+        InputError: the file does not exist, or a pattern matches no file.
     """
     if isinstance(given, Files) and not given.through_spark:
         _refuse_tables(given.paths)
@@ -233,7 +233,7 @@ def is_archive(path: str) -> bool:
 
     Raises:
         ReplayError: its manifest is damaged.
-        InputError: it holds a snapshot or a replay.
+        InputError: the folder holds a snapshot or a replay.
     """
     content = read_manifest(Place(path))
     if content is None or content.get("kind") == "archive":
@@ -270,10 +270,10 @@ def _files(text: str) -> list[str]:
 
 
 def _remote_files(text: str) -> list[str]:
-    """Return the files at the URI of a file or folder.
+    """Return the file at a URI, or all files if the URI is a folder.
 
     Raises:
-        InputError: there are none, or it is a pattern.
+        InputError: there are no files, or the URI is a pattern.
     """
     place = Place(text)
     if place.is_folder():
@@ -295,7 +295,7 @@ def _files_below(folder: Place) -> list[str]:
     """Return the files of a folder, relative to it.
 
     Raises:
-        InputError: it is, contains, or is within a table of a lakehouse.
+        InputError: the folder is, contains, or is within a lakehouse table.
     """
     found = folder.files()
     table = folder.table() or table_below(str(folder), found)
@@ -305,10 +305,10 @@ def _files_below(folder: Place) -> list[str]:
 
 
 def _refuse_tables(paths: Iterable[str]) -> None:
-    """Check that no file belongs to a table of a lakehouse.
+    """Check that no file belongs to a lakehouse table.
 
     Raises:
-        InputError: a file does.
+        InputError: a file belongs to a lakehouse table.
     """
     known: dict[str, LakeTable | None] = {}
     for path in paths:
@@ -318,7 +318,7 @@ def _refuse_tables(paths: Iterable[str]) -> None:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a file is a writer's metadata and not data, for example ``_SUCCESS``."""
+    """Whether a file is metadata of a writer and not data, for example ``_SUCCESS``."""
     return any(part.startswith((".", "_")) for part in name.split("/"))
 
 
@@ -326,7 +326,7 @@ def declared_topic(topology: Topology, name: str) -> Topic[Any, Any]:
     """Return a topic that the topology reads, with its serdes.
 
     Raises:
-        ReplayError: the topology does not read it.
+        ReplayError: the topology does not read the topic.
     """
     sources: list[SourceNode] = [
         *topology.sources(),

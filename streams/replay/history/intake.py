@@ -2,8 +2,8 @@
 
 Files are split by size only, so the same files give the same calls on any executor.  A call must
 know the number of its first row, to name rows and to distribute rows without a key round-robin.
-Rows of topics with several calls are therefore counted first.  Records are not moved after they
-were read: a partition is the list of the extents of its calls, in order.
+The rows of a topic with several calls are therefore counted first.  Records are not moved once they
+are written: a partition is the list of extents that the calls wrote, in order.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -21,7 +21,7 @@ PART_BYTES = 32 << 20
 #: Assumed compression ratio of gzip files.
 _GZIP_FACTOR = 5
 
-#: A generator of calls that is sent their reports.
+#: A generator that yields calls and is sent the reports.
 Calls = Generator[list[IngestWork], list[IngestReport], None]
 
 
@@ -30,8 +30,8 @@ class TopicFiles:
     """The files of a topic to read, and their results.
 
     ``sizes`` are in bytes; ``rows_before`` is the number of rows of the topic before these files,
-    ``skip_rows`` the number of rows of the first file that were read before, ``starts`` the next offset of
-    each partition.
+    ``skip_rows`` the number of rows of the first file that were read before, and ``starts`` has the next offset
+    of each partition.
     """
 
     topic: str
@@ -50,7 +50,7 @@ class TopicFiles:
         """Concatenate the results of the calls.
 
         Raises:
-            InputError: a file or row cannot be read; the first failure in the order of the files.
+            InputError: a file or row cannot be read; only the first failure in file order is raised.
         """
         for report in reports:
             if report.failure is not None:
@@ -69,7 +69,7 @@ class TopicFiles:
 
 @frozen
 class _Cut:
-    """The input of one call: pieces, file indexes, row counts where known, sizes in bytes."""
+    """The input of one call: pieces, file indexes, known row counts, and sizes in bytes."""
 
     pieces: tuple[Piece, ...]
     files: tuple[int, ...]
@@ -158,7 +158,7 @@ def _cut(topic: TopicFiles, part_bytes: int) -> list[_Cut]:
 def _counted(
     topics: Sequence[TopicFiles], cuts: Sequence[Sequence[_Cut]]
 ) -> Generator[list[IngestWork], list[IngestReport], list[list[tuple[tuple[int, int], ...]]]]:
-    """Count the rows of topics with several calls, where the counts are not known."""
+    """Count the rows of topics with several calls if the counts are not known."""
     asked: list[IngestWork] = []
     for topic, found in zip(topics, cuts, strict=True):
         if len(found) > 1:
@@ -201,7 +201,7 @@ def _place(topic: TopicFiles, cuts: Sequence[_Cut], counts: Sequence[tuple[tuple
 
 
 def _is_bounded(path: str) -> bool:
-    """Whether readers stop at the file's initial size even if it grows."""
+    """Whether readers stop at the initial size of a file even if the file grows."""
     kind = kind_of(path)
     return kind is not None and not kind.is_gzip and kind.kind is not Kind.PARQUET
 

@@ -1,7 +1,7 @@
 """Division of history into slices: by time, by number of slices, or by records per slice.
 
-A cut is an offset per source partition, so it does not move when history grows.  Results do not
-depend on it: a task only processes records of a slice that no later record can precede.
+A cut is an offset per source partition, so cuts do not move when history grows.  Results do not
+depend on the cuts: a task only processes records that no record of a later slice can precede.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ def span_ms(text: str) -> int:
     (86400000, 90000)
 
     Raises:
-        ReplayError: ``text`` is no span.
+        ReplayError: ``text`` is not a span of time.
     """
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     unit = text[len(number) :]
@@ -40,7 +40,7 @@ def span_ms(text: str) -> int:
 def cuts(
     sources: Sources, start: Mapping[TopicPartition, int], slices: str | int | timedelta, root: Place
 ) -> list[Cut]:
-    """Return the cut of each slice of history from ``start`` on; the last slice ends with the history.
+    """Return the cut of each slice of history after ``start``; the last slice ends with the history.
 
     Raises:
         ReplayError: ``slices`` is neither a span nor a number above 0.
@@ -58,7 +58,7 @@ def cuts(
         count = number if number <= MOST_SLICES else -(-times.total // number)
         borders = times.by_count(count)
     result: list[Cut] = []
-    # Partially read row groups have times of slices that are done.
+    # Partially read row groups include times of completed slices.
     reached = times.cut(_BEFORE_ALL_MS)
     for border in borders:
         found = times.cut(border)
@@ -75,13 +75,13 @@ def cut_at(sources: Sources, start: Mapping[TopicPartition, int], time_ms: int, 
 
 
 class _Times:
-    """Timestamps of the sources as the running maximum of each partition, which only ascends."""
+    """Timestamps of the source partitions, each as a running maximum, which only ascends."""
 
     def __init__(self, sources: Sources, start: Mapping[TopicPartition, int], root: Place) -> None:
         self._sources = sources
         self._start = start
         self._reader = ExtentReader(root)
-        #: Partition -> (extent, highest time up to its end) for each extent.
+        #: Partition -> (extent, highest time up to the end of the extent), in order.
         self._spans: dict[TopicPartition, list[tuple[Extent, int]]] = {}
         for partition, extents in sources.items():
             begin = start.get(partition, 0)
@@ -100,7 +100,7 @@ class _Times:
         return list(range(first, highest + 1, size_ms))
 
     def by_count(self, count: int) -> list[int]:
-        """Return times that divide the records into parts of about equal size."""
+        """Return times that divide the records into parts of approximately equal size."""
         if count <= 1 or not self.total:
             return []
         times: list[int] = []

@@ -1,4 +1,4 @@
-"""Running a replay: the session plans the calls, tasks process them, the result is read."""
+"""Running a replay: the session plans the calls, tasks process them, and the result is read."""
 
 from streams.replay.run.drive import run_work
 from streams.replay.run.local import LocalExecutor

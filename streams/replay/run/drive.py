@@ -1,7 +1,7 @@
-"""The driver of tasks over history: feeds extents in, writes what comes out, snapshots the stores.
+"""The driver of tasks over history: feeds extents to the tasks, writes their outputs, and saves the stores.
 
-``run_work`` is a plain function of a call; Spark, the local executor and the tests all use this one.
-Reads no clock but to say how long it took: the time of its tasks is that of their records.
+``run_work`` is a plain function of a call, used by Spark, the local executor and the tests.  The system clock is
+only read to measure the duration of a call: tasks use the times of their records.
 """
 
 import tempfile
@@ -32,9 +32,9 @@ from streams.runtime import RUN_LIMIT, AsTheyCome, Rounds, Stage, TaskState, Whe
 
 
 def run_work(work: StageWork | GlobalWork | IngestWork, scratch: str | None = None) -> StageReport:
-    """Run one call: what every executor does with it.
+    """Run one call; every executor uses this function.
 
-    ``scratch`` is a folder for what lasts no longer than the call (None = the machine's own).
+    ``scratch`` is a folder for temporary files of the call (None = the temporary folder of the machine).
 
     Raises:
         StreamsError: user code failed, a record or file cannot be read, or nothing can be written.
@@ -73,7 +73,7 @@ def _scratch_folder(stack: ExitStack, scratch: str | None) -> Path:
 
 
 def run_global(work: GlobalWork, scratch: str | None = None) -> StageReport:
-    """Fill a global store from its whole topic and write its contents.
+    """Fill a global store from all records of its topics, and write its contents.
 
     Raises:
         StreamsError: a record or file cannot be read, or nothing can be written.
@@ -101,7 +101,7 @@ def run_global(work: GlobalWork, scratch: str | None = None) -> StageReport:
 
 
 def _stage_report(work: StageWork | GlobalWork, meter: Meter, reports: tuple[TaskReport, ...]) -> StageReport:
-    """Return the answer to a call, with the files that it wrote and their sizes."""
+    """Return the report of a call, with the written files and their sizes."""
     written = [extent for report in reports for _, _, extent in report.written]
     kept = [extent for report in reports for ref in report.stores.values() for extent in ref.extents]
     names = {extent.file for extent in (*written, *kept) if extent.file.startswith(f"{work.folder}/")}
@@ -118,7 +118,7 @@ def _stage_report(work: StageWork | GlobalWork, meter: Meter, reports: tuple[Tas
 
 @define(eq=False)
 class _StageRun:
-    """The tasks of one call, a single one or all of a cycle, from their first record to their last."""
+    """The tasks of one call, a single task or all tasks of a cycle, from the first record to the last."""
 
     runs: list[TaskRun]
     heartbeat: CallHeartbeat
@@ -131,13 +131,13 @@ class _StageRun:
         self.stage = Stage(self.runs, policy, Rounds(self.max_cycle_rounds))
 
     def run(self, *, is_final: bool) -> None:
-        """Process everything that is certain, and close what is still open if this is the end."""
+        """Process all records whose order is certain; with ``is_final``, also forward results that are held back."""
         self._settle(is_final=False)
         if is_final:
             self._settle(is_final=True)
 
     def _settle(self, *, is_final: bool) -> None:
-        """Process and flush until the stage sends nothing more to itself."""
+        """Process and flush until the stage sends no more records to itself."""
         has_more = True
         while has_more:
             self._drain()
@@ -160,11 +160,11 @@ class _StageRun:
     def _feed(self, run: TaskRun) -> bool:
         has_progressed = run.feed()
         if has_progressed:
-            self._send(run)  # Records that cannot be read may be dropped at once, into the dead letter queue.
+            self._send(run)  # Unreadable records may be sent to the dead letter queue topic immediately.
         return has_progressed
 
     def _send(self, run: TaskRun) -> bool:
-        """Write a task's outputs; return whether the stage reads some of them itself."""
+        """Write the outputs of a task; return whether the stage itself reads some of them."""
         loops = self.stage.loops
         around = [(partition, block) for partition, block in run.send() if partition in loops]
         for partition, block in around:

@@ -1,4 +1,4 @@
-"""Executor in processes of this machine, without Spark or Java.  For small history and tests."""
+"""An executor in processes of this machine, without Spark or Java, for small histories and tests."""
 
 import multiprocessing
 import os
@@ -13,7 +13,7 @@ from streams.replay.calls import StageReport, packed
 from streams.replay.errors import ReplayError
 from streams.replay.run.drive import run_work
 
-#: Calls that together read at most this much run in this process: starting others would take longer.
+#: Calls that together read no more than this run in this process, since starting others would take longer.
 _SMALL_ROWS = 100_000
 _SMALL_BYTES = 8 << 20
 #: Interval between two reports of progress, in seconds.
@@ -39,7 +39,7 @@ def _are_small(works: list[Any]) -> bool:
 class LocalExecutor:
     """Runs calls in up to ``processes`` processes (default: one per core); small calls run in this process.
 
-    A context manager: the processes end with it.
+    The executor is a context manager, which stops the processes on exit.
     """
 
     processes: int = field(factory=lambda: os.cpu_count() or 1)
@@ -55,7 +55,7 @@ class LocalExecutor:
         """Run all calls; return their reports in order.
 
         Raises:
-            StreamsError: a call failed; the results of the others are discarded.
+            StreamsError: a call failed; the results of the other calls are discarded.
         """
         if self._pool is None and _are_small(works):
             reports = []
@@ -64,7 +64,7 @@ class LocalExecutor:
                 on_done(reports[-1])
             return reports
         if self._pool is None:
-            # Spawned, not forked: forks would inherit locks but not the threads that hold them.
+            # Processes are spawned: forks would inherit locks, but not the threads that hold them.
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self.processes, mp_context=context)
         futures: list[Future[StageReport]] = [self._pool.submit(_run, work) for work in works]

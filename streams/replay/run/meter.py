@@ -1,4 +1,4 @@
-"""The resources that a call of a replay has used: time, CPU, memory."""
+"""The resources used by a call of a replay: time, CPU and memory."""
 
 import resource
 from uuid import uuid4
@@ -10,7 +10,7 @@ from streams.core.clock import SystemClock
 
 @define
 class Meter:
-    """Measures a call from its creation; ``attempt`` is a unique name."""
+    """Measures a call, starting when the meter is created; ``attempt`` is a unique name."""
 
     attempt: str = field(factory=lambda: uuid4().hex[:12])
     _started_ms: int = field(factory=lambda: SystemClock().monotonic_ms())
@@ -18,17 +18,17 @@ class Meter:
 
     @property
     def elapsed_ms(self) -> int:
-        """Wall-clock time since the start, milliseconds."""
+        """Wall-clock time since the start in milliseconds."""
         return SystemClock().monotonic_ms() - self._started_ms
 
     @property
     def cpu_ms(self) -> int:
-        """CPU time of this process since the start, milliseconds."""
+        """CPU time of this process since the start in milliseconds."""
         return _cpu_ms() - self._cpu_before_ms
 
     @property
     def peak_bytes(self) -> int:
-        """Peak resident memory of this process, bytes."""
+        """Peak resident memory of this process in bytes."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

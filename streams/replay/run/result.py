@@ -22,7 +22,7 @@ from streams.topology import SinkNode, Topology
 
 
 def output_topic(topology: Topology, name: str) -> Topic[Any, Any] | None:
-    """Return an output topic with its serdes; None if they are not known."""
+    """Return an output topic with its serdes, which are None if they are not known."""
     declared = topology.topics.get(name)
     if declared is not None:
         return declared
@@ -36,7 +36,7 @@ def output_topic(topology: Topology, name: str) -> Topic[Any, Any] | None:
 class Outputs(Mapping[TopicLike, Any]):
     """The output topics, by ``Topic`` or name.
 
-    Each is a table with the columns key, value, timestamp, headers, partition and offset: a Spark
+    Each topic is a table with the columns key, value, timestamp, headers, partition and offset: a Spark
     DataFrame with executor "spark", otherwise a ``pyarrow.Table``.
     """
 
@@ -61,7 +61,7 @@ class Outputs(Mapping[TopicLike, Any]):
 
 @frozen(eq=False)
 class StoreContents(Mapping[Any, Any]):
-    """Final contents of one store over all partitions, key to value; read on first access."""
+    """The final contents of one store over all partitions, as a mapping that is read on first access."""
 
     name: str
     _session: ReplaySession
@@ -111,7 +111,7 @@ class StoreContents(Mapping[Any, Any]):
 
 @frozen(eq=False)
 class Stores(Mapping[str, StoreContents]):
-    """The state stores, by name."""
+    """The state stores by name."""
 
     _session: ReplaySession
 
@@ -132,8 +132,8 @@ class Stores(Mapping[str, StoreContents]):
 class ReplayResult:
     """The result of a replay.
 
-    ``outputs`` maps topics to tables, ``stores`` names to contents.  A context manager: a temporary
-    folder is removed when it closes, or when the process exits.
+    ``outputs`` maps topics to tables, ``stores`` maps names to contents.  The result is a context manager: a
+    temporary folder is removed when the result is closed, or when the process exits.
     """
 
     session: ReplaySession = field(repr=False)
@@ -148,12 +148,12 @@ class ReplayResult:
 
     @property
     def slices(self) -> int:
-        """Number of slices, including those of earlier runs; 1 without slices."""
+        """Number of slices, including slices of earlier runs; 1 without slices."""
         return max(1, self.session.slices_done)
 
     @property
     def slices_skipped(self) -> int:
-        """Number of slices that an earlier run had finished."""
+        """Number of slices that earlier runs had finished."""
         return self.session.slices_skipped
 
     @property
@@ -178,14 +178,14 @@ class ReplayResult:
         return result
 
     def drops(self) -> list[Dropped]:
-        """Return the dropped records by node and reason, with their count and the first record."""
+        """Return dropped records by node and reason: their count and the first such record."""
         session = self.session
         counters = [*session.state.counters.items(), *session.global_counters.items()]
         return dropped(((name, node, count) for (name, node), count in counters), session.state.examples)
 
     @property
     def late(self) -> list[Late]:
-        """The late records that were dropped, by node, with their share and how far history is out of order."""
+        """The dropped late records by node, with their share and the extent to which history is out of order."""
         session = self.session
         counters = [*session.state.counters.items(), *session.global_counters.items()]
         counts = [
@@ -217,7 +217,7 @@ class ReplayResult:
         return result
 
     def snapshot(self) -> Snapshot:
-        """Return a snapshot of the final state; ``save`` writes it to a folder.
+        """Return a snapshot of the final state, which its ``save`` method writes to a folder.
 
         Raises:
             ReplayError: open windows were flushed at the end.
@@ -228,7 +228,7 @@ class ReplayResult:
         """Save a snapshot in a folder, from which ``streams run --from-snapshot`` continues live.
 
         Raises:
-            ReplayError: open windows were flushed at the end, or nothing can be written there.
+            ReplayError: open windows were flushed at the end, or the folder cannot be written.
         """
         return self.session.snapshot().save(Place(os.fspath(folder)), with_outputs=with_outputs)
 
@@ -275,7 +275,7 @@ def output_schema(topic: Topic[Any, Any] | None) -> Any:
 
 
 def record_batch(topic: Topic[Any, Any] | None, number: int, block: Block) -> Any:
-    """Return a block of an output topic as rows of its table."""
+    """Return a block of an output topic as rows of the output table."""
     import pyarrow as pa
 
     columns = output_schema(topic)

@@ -1,9 +1,9 @@
-"""One replay, from its inputs to its last slice: yields calls for an executor, writes the manifests.
+"""One replay from its inputs to its last slice: yields calls for an executor and writes the manifests.
 
-``steps`` is a generator of calls, so the driver decides how they run, and several replays can
-share one job.  Finished work is not repeated: inputs are read once, a slice with a manifest
-is skipped.  Only the final pass, which processes what slices held back, is repeated when history
-has grown, so that history in several runs gives the same results as in one.
+``steps`` is a generator of calls, so the driver decides how to run them, and several replays can
+share one job.  Finished work is not repeated: inputs are read once, and a slice with a manifest
+is skipped.  Only the final pass, which processes the records held back by the slices, is repeated when
+history has grown, so that several runs have the same results as a single run over all history.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -61,7 +61,7 @@ from streams.replay.times import time_ms
 from streams.runtime import tell_what_waits
 from streams.topology import Topology, sub_topologies
 
-#: A generator of calls that is sent their reports.
+#: A generator that yields calls and is sent the reports.
 Steps: TypeAlias = Generator[list[Any], list[StageReport], None]
 
 
@@ -90,7 +90,7 @@ class ReplaySession:
     topology: Topology = field(init=False)
     state: ReplayState = field(factory=ReplayState)
     outputs: Outputs = field(factory=dict)
-    #: Slices that have a manifest; of these, slices of earlier runs.
+    #: Number of slices that have a manifest, and how many of these are from earlier runs.
     slices_done: int = 0
     slices_skipped: int = 0
     is_flushed: bool = False
@@ -121,7 +121,7 @@ class ReplaySession:
     # --- the steps ------------------------------------------------------------------------
 
     def steps(self) -> Steps:
-        """Yield lists of calls; send their reports, in order.
+        """Yield lists of calls; the caller sends their reports, in order.
 
         Raises:
             StreamsError: the replay cannot continue; finished slices are not changed.
@@ -140,7 +140,7 @@ class ReplaySession:
             yield from self._run_pass(step)
 
     def prepare(self) -> Steps:
-        """Read the inputs and make the plan: the part of ``steps`` that ``--explain`` needs."""
+        """Read the inputs and make the plan, which is the part of ``steps`` that ``--explain`` needs."""
         self._begin()
         yield from self._read_topics()
         application = self._application()
@@ -186,7 +186,7 @@ class ReplaySession:
             self._prune()
 
     def _take_end(self, step: Pass, folder: str) -> bool:
-        """Load the final pass of an earlier run; return False if there is none or history has grown since."""
+        """Load the final pass of an earlier run; return False if there is none, or history has grown since then."""
         found = read_manifest(self.root.child(folder))
         if found is None or found["is_flushed"] != self.request.options.final_flush or found["cut"] != _cut_json(step):
             return False
@@ -194,14 +194,14 @@ class ReplaySession:
         return True
 
     def _take(self, manifest: Mapping[str, Any]) -> None:
-        """Load the state and outputs of a manifest."""
+        """Load the state and outputs from a manifest."""
         self.state = ReplayState.from_json(manifest["state"])
         for lane, extents in outputs_from_json(manifest["outputs"]).items():
             self.outputs.setdefault(lane, []).extend(extents)
         self.is_flushed = manifest["is_flushed"]
 
     def _prune(self) -> None:
-        """Delete files that only earlier slices needed: contents of stores, and lanes that were read."""
+        """Delete files that only earlier slices needed: the contents of stores, and lanes that were read."""
         named = self.state.files() | {extent.file for extents in self.outputs.values() for extent in extents}
         folder = self.root.child("slices")
         for file in folder.files():
@@ -209,12 +209,12 @@ class ReplaySession:
                 folder.child(file).delete()
 
     def _commit(self, step: Pass, folder: str, state: ReplayState, outputs: Outputs) -> None:
-        """Write the manifest of a pass, and continue from its state."""
+        """Write the manifest of a pass and continue from its state."""
         place = self.root.child(folder)
         named = state.files() | {extent.file for extents in outputs.values() for extent in extents}
         for file in place.files():
             if f"{folder}/{file}" not in named:
-                place.child(file).delete()  # Of a failed attempt, or read by all readers.
+                place.child(file).delete()  # The file is from a failed attempt, or all its readers have read it.
         write_manifest(
             place,
             {
@@ -236,10 +236,10 @@ class ReplaySession:
     # --- beginning ------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Load the replay in the folder, or start a new one.
+        """Load the replay in the folder, or start a new replay.
 
         Raises:
-            ReplayError: the folder has another replay, or one of another topology.
+            ReplayError: the folder has another replay, or a replay of another topology.
         """
         known = read_manifest(self.root)
         if known is not None and not self.request.resume:
@@ -281,7 +281,7 @@ class ReplaySession:
         self._load()
 
     def _settings(self) -> dict[str, str]:
-        """Return the settings that affect results, as text; functions by name."""
+        """Return the settings that affect results as text; functions are represented by name."""
         given = {name: getattr(value, "__qualname__", str(value)) for name, value in self.request.settings.items()}
         return {**dict(sorted(given.items())), "wall_clock": self.request.options.wall_clock}
 
@@ -311,7 +311,7 @@ class ReplaySession:
         """Determine the partition counts of all topics.
 
         Raises:
-            ReplayError: the declared count of a topic is not that of its history.
+            ReplayError: the declared partition count of a topic differs from its history.
         """
         counts: dict[str, int] = {}
         for name in self._external_topics():
@@ -396,7 +396,7 @@ class ReplaySession:
         self._keep_history()
 
     def _take_files(self, files: TopicFiles, marks: Sequence[FileMark]) -> None:
-        """Add the results of files to the history of their topic."""
+        """Add the results of ingested files to the history of their topic."""
         history = self._history[files.topic]
         if files.skip_rows:
             history.marks.pop()
@@ -413,7 +413,7 @@ class ReplaySession:
         named = {extent.file for history in kept.values() for found in history.extents.values() for extent in found}
         for file in place.files():
             if f"inputs/{file}" not in named and file != MANIFEST:
-                place.child(file).delete()  # Of a failed attempt.
+                place.child(file).delete()  # The file is from a failed attempt.
 
     def _next_offsets(self, topic: str) -> dict[int, int]:
         """Return the next offset of each partition of a topic."""
@@ -421,10 +421,10 @@ class ReplaySession:
         return self._starts(topic) | {number: found[-1].last + 1 for number, found in extents.items() if found}
 
     def _new_files(self, topic: str, given: Files, partitions: int) -> tuple[TopicFiles, list[FileMark]]:
-        """Return the files of a topic that are new or have grown, and their current marks.
+        """Return the files of a topic that are new or have grown, with their current marks.
 
         Raises:
-            ReplayError: a file that was read before is missing, has changed, or has grown before others.
+            ReplayError: a file that was read before is missing, has changed, or has grown although files follow it.
         """
         history = self._history.get(topic)
         if history is None:
@@ -451,7 +451,7 @@ class ReplaySession:
         return TopicFiles(topic, paths, sizes, partitions, history.rows - skip, skip, self._next_offsets(topic)), marks
 
     def _first_history(self, topic: str, given: Files, partitions: int) -> History:
-        """Return the initial history of a topic: empty, or the snapshot's."""
+        """Return the initial history of a topic: empty, or the history in the snapshot."""
         history = History(partitions)
         if self._parent is not None:
             marks = self._parent.marks(topic)
@@ -461,7 +461,7 @@ class ReplaySession:
                 and all(mark.path == path or mark.is_in(path) for mark, path in zip(marks, given.paths, strict=False))
                 and len(given.paths) >= len(marks)
             ):
-                # The same files, which may have grown: rows that the snapshot's replay has read are not read again.
+                # The files are the same, but may have grown: rows that the replay of the snapshot has read are skipped.
                 history.marks = [evolve(mark, path=path) for mark, path in zip(marks, given.paths, strict=False)]
                 history.rows_before = self._parent.rows_before(topic)
             else:
@@ -469,20 +469,20 @@ class ReplaySession:
         return history
 
     def _starts(self, topic: str) -> dict[int, int]:
-        """Return the first offsets of the history of a topic after the snapshot."""
+        """Return the first offsets of the topic history after the snapshot."""
         return {} if self._parent is None else self._parent.ends(topic)
 
     def _check_positions(self, sources: Mapping[TopicPartition, Sequence[Extent]]) -> None:
         """Check that there is no gap between a snapshot and the history.
 
         Raises:
-            ReplayError: the history begins after the position of a task, or is another one.
+            ReplayError: the history begins after the position of a task, or is a different history.
         """
         for positions in self.state.positions.values():
             for partition, position in positions.items():
                 extents = sources.get(partition, ())
                 if isinstance(self._inputs.get(partition.topic), KafkaTopic):
-                    continue  # Spark has checked it, including offsets without records.
+                    continue  # Spark has already checked this, including offsets without records.
                 if extents and extents[0].first > position:
                     raise ReplayError(
                         f"{partition}: its history begins at offset {extents[0].first}, but the snapshot continues at "
@@ -534,7 +534,7 @@ class ReplaySession:
         """Return a snapshot of the current state.
 
         Raises:
-            ReplayError: open windows were flushed, so no live application could continue from it.
+            ReplayError: open windows were flushed, so no live application could continue from the snapshot.
         """
         if self.is_flushed:
             raise ReplayError(
@@ -546,7 +546,7 @@ class ReplaySession:
         return Snapshot.of(self.plan, self.root, self.state, self.outputs, marks, self._parent)
 
     def origin(self, partition: TopicPartition, offset: int) -> tuple[str, int] | None:
-        """Return the file and its row (from 1) of a source record, None if they are not known."""
+        """Return the file and the row number (from 1) of a source record, None if they are not known."""
         from streams.replay.storage import ExtentReader
 
         history = self._history.get(partition.topic)
@@ -565,7 +565,7 @@ def _until(sources: Mapping[TopicPartition, Sequence[Extent]], until: Any, root:
     """Return the offsets at which a replay ends.
 
     Raises:
-        InputError: ``until`` is no time.
+        InputError: ``until`` is not a valid time.
     """
     if isinstance(until, Mapping):
         return {
@@ -577,7 +577,7 @@ def _until(sources: Mapping[TopicPartition, Sequence[Extent]], until: Any, root:
 
 
 def _limited(found: Iterable[Cut], limit: Cut) -> list[Cut]:
-    """Limit cuts to ``limit``, and drop those after it."""
+    """Limit cuts to ``limit`` and drop cuts after ``limit``."""
     result: list[Cut] = []
     for cut in found:
         bounded = {partition: min(offset, limit.get(partition, offset)) for partition, offset in cut.items()}

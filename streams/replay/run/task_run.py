@@ -1,6 +1,6 @@
-"""One task over one slice of history: what feeds it, what it writes, and what it reports.
+"""One task over one slice of history: its inputs, its outputs, and its report.
 
-Between ``drive``, which runs the tasks of a call, and the task itself.  Imports runtime.
+This is the layer between ``drive``, which runs the tasks of a call, and the task itself.  Imports runtime.
 """
 
 from collections import deque
@@ -42,22 +42,22 @@ from streams.runtime import (
 )
 from streams.state import RecordCache
 
-#: A queue is filled again when it has no more than this.
+#: A queue is refilled when it has no more than this number of records.
 _REFILL_BELOW = 1000
 
 
 @define(eq=False)
 class StageCall:
-    """One call while it runs: what its tasks share.  ``stack`` closes what they have open."""
+    """A running call and the objects that its tasks share; ``stack`` closes the resources of the tasks."""
 
     work: StageWork
-    #: For files that last no longer than the call.
+    #: Folder for temporary files of the call.
     folder: Path
     stack: ExitStack
     meter: Meter = field(factory=Meter)
     clock: VirtualClock = field(factory=lambda: VirtualClock(NO_TIMESTAMP))
     plan: ApplicationPlan = field(init=False)
-    #: Read by all tasks, written by none.
+    #: The global stores, which tasks only read.
     global_stores: Mapping[str, Any] = field(init=False)
     #: Lanes that tasks of the call both write and read.
     loops: set[TopicPartition] = field(init=False)
@@ -76,7 +76,7 @@ class StageCall:
         }
 
     def closing(self, stores: dict[str, Any]) -> dict[str, Any]:
-        """Return stores, which are closed with the call."""
+        """Register stores to be closed at the end of the call, and return them."""
         for store in stores.values():
             self.stack.callback(store.close)
         return stores
@@ -88,16 +88,16 @@ class StageCall:
 
 @define(eq=False)
 class Feed:
-    """What is still to be read of one input partition."""
+    """The records of one input partition that are not read yet."""
 
     partition: TopicPartition
     blocks: Iterator[Block]
     end: int
     is_ended: bool
     is_done: bool = False
-    #: Written by the stage itself while ``blocks`` were not read to their end.
+    #: Blocks that the stage itself has written before all ``blocks`` were read.
     later: deque[Block] = field(factory=deque)
-    #: Offsets and times of records that were added, as their log has them; only for ``append_time``.
+    #: Original offsets and append times of the added records; only used for ``append_time``.
     raw: deque[tuple[int, int]] = field(factory=deque)
 
     @classmethod
@@ -107,14 +107,14 @@ class Feed:
         return cls(given.partition, blocks, max(given.position, given.end), given.is_ended)
 
     def next_block(self) -> Block | None:
-        """Return the next block, None at the end."""
+        """Return the next block, None if there are no more."""
         block = next(self.blocks, None)
         return self.later.popleft() if block is None and self.later else block
 
 
 @define(eq=False)
 class TaskRun:
-    """A task, what feeds it and what it writes to."""
+    """A task with its inputs, its stores and the writer of its outputs."""
 
     call: StageCall
     work: TaskWork
@@ -123,7 +123,7 @@ class TaskRun:
     feeds: dict[TopicPartition, Feed]
     writer: SegmentWriter
     metrics: Metrics
-    #: Where each partition that the task writes goes: what it is for, and under which name.
+    #: Kind and logical partition under which each written partition is stored.
     places: dict[TopicPartition, tuple[Kind, TopicPartition]] = field(factory=dict)
     records_in: int = 0
     records_out: int = 0
@@ -131,10 +131,10 @@ class TaskRun:
 
     @classmethod
     def open(cls, call: StageCall, item: TaskWork, writer: SegmentWriter) -> "TaskRun":
-        """Open a task with its stores where its last slice ended.
+        """Open a task and its stores at the end of the previous slice.
 
         Raises:
-            StreamsError: user code failed, or asks for the wall clock.
+            StreamsError: user code failed, or uses wall-clock time, which is not allowed.
         """
         work, plan, task_id = call.work, call.plan, item.task_id
         folder = call.folder / str(task_id)
@@ -171,30 +171,30 @@ class TaskRun:
         feeds = {given.partition: Feed.of(given, reader) for given in item.inputs}
         return cls(call, item, task, stores, feeds, writer, metrics)
 
-    # --- what a stage needs of a task -------------------------------------------------------
+    # --- the interface to the stage ---------------------------------------------------------
 
     @property
     def task_id(self) -> TaskId:
-        """The task's own."""
+        """The ID of the task."""
         return self.task.task_id
 
     @property
     def inputs(self) -> Mapping[TopicPartition, TaskInput]:
-        """The task's own."""
+        """The inputs of the task."""
         return self.task.inputs
 
     @property
     def queues(self) -> TaskQueues:
-        """The task's own."""
+        """The input queues of the task."""
         return self.task.queues
 
     @property
     def is_initialized(self) -> bool:
-        """The task's own."""
+        """Whether the task is initialized."""
         return self.task.is_initialized
 
     def add(self, partition: TopicPartition, block: Block) -> None:
-        """Take in records that a task of the same stage has just written."""
+        """Add records that a task of the same stage has just written."""
         feed = self.feeds[partition]
         if feed.is_done:
             self._take_in(feed, block)
@@ -202,16 +202,16 @@ class TaskRun:
             feed.later.append(block)
 
     def flush_caches(self) -> None:
-        """Forward what the record cache holds back."""
+        """Forward the records that the record cache holds back."""
         self.task.flush_caches()
 
     def final_flush(self) -> None:
-        """Close what is still open, once."""
+        """Forward the results that the task holds back, at the end of history."""
         self.is_touched = True
         self.task.final_flush()
 
     def feed(self) -> bool:
-        """Fill the queues that are low; return whether something was added or ended."""
+        """Fill the queues that are low; return whether records were added or an input has ended."""
         progressed = False
         task = self.task
         for feed in self.feeds.values():
@@ -233,7 +233,7 @@ class TaskRun:
         self.task.add(feed.partition, block)
 
     def process(self, now_ms: int, limit: int, queue: PartitionQueue | None = None) -> int:
-        """Process what is certain; return the number of records.  Time is that of the records, if any."""
+        """Process records whose order is certain; return their number.  Wall-clock time is derived from the records."""
         task, clock, wall_clock = self.task, self.call.clock, self.call.work.wall_clock
         if wall_clock == "append_time":
             self._advance_clock()
@@ -249,7 +249,7 @@ class TaskRun:
         return count
 
     def _advance_clock(self) -> None:
-        """Set the wall clock to when the next record was appended."""
+        """Advance the wall clock to the append time of the next record."""
         queue = self.task.queues.head
         if queue is None:
             return
@@ -260,7 +260,7 @@ class TaskRun:
         self.call.clock.advance_to(raw[0][1])
 
     def send(self) -> list[tuple[TopicPartition, Block]]:
-        """Write outputs; return them with their offsets."""
+        """Write the outputs of the task; return them with their offsets."""
         sent = []
         for partition, block in self.task.take_outputs():
             kind, name = self.places.get(partition) or self._place(partition)
@@ -283,10 +283,10 @@ class TaskRun:
         return place
 
     def report(self) -> TaskReport:
-        """Return what became of the task, its stores written if it has done anything.
+        """Return the report of the task, and write its stores if they may have changed.
 
         Raises:
-            ReplayError: it cannot be continued in a further slice, or nothing can be written.
+            ReplayError: the task cannot be continued in a further slice, or its stores cannot be written.
         """
         task, work = self.task, self.call.work
         strays = task.uncarried_timers()
@@ -334,9 +334,9 @@ def _refuse_wall_clock_sources(plan: ApplicationPlan, item: TaskWork) -> None:
 
 
 def counters_of(metrics: Metrics) -> dict[tuple[str, str], int]:
-    """Return the counters of a task that its replay keeps, by name and node: dropped records, and records read.
+    """Return the task counters that a replay keeps, by name and node: dropped records, and records read.
 
-    The latter are under the number of the task's sub-topology.
+    Records read are counted under the number of the sub-topology instead of a node.
     """
     result: dict[tuple[str, str], int] = {}
     for key, count in metrics.snapshot().items():

@@ -1,7 +1,7 @@
-"""Calls that only Spark can perform: reading files of its file systems, and topics of Kafka.
+"""Calls that only Spark can perform: reading Kafka topics, and files on file systems that only Spark supports.
 
 The driver of a replay yields these like other calls.  The Spark executor performs them with its
-session (``spark.ingest``), others reject them.  The results are segments, as from ``ingest``.
+session (``spark.ingest``); other executors reject them.  The results are segments, as from ``ingest``.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -36,20 +36,20 @@ class FoundFile:
     """A file listed by Spark."""
 
     path: str
-    #: Its name in the ``file_path`` column.
+    #: Name of the file in the ``file_path`` column.
     uri: str
     size: int
     modified_ms: int
 
     @property
     def mark(self) -> FileMark:
-        """Path, size and modification time, to detect changes."""
+        """The path, size and modification time of the file, to detect changes."""
         return FileMark.by_time(self.path, self.size, self.modified_ms)
 
 
 @frozen
 class ReadFiles:
-    """A call that reads files into the partitions of a topic; ``work`` is a template without pieces and number."""
+    """A call that reads files into the partitions of a topic; ``work`` is a template without pieces or number."""
 
     work: IngestWork
     files: tuple[FoundFile, ...]
@@ -64,7 +64,7 @@ class ReadFiles:
 
 @frozen
 class ReadTopic:
-    """A call that reads a topic of Kafka from ``starts`` to its current end."""
+    """A call that reads a Kafka topic from ``starts`` to its current end."""
 
     topic: KafkaTopic
     root: Place
@@ -105,11 +105,11 @@ class SparkReport(StageReport):
 def find_files(
     paths: Sequence[str], known: Sequence[FileMark], topic: str
 ) -> Generator[list[Any], list[Any], tuple[FoundFile, ...]]:
-    """Return the files after those that were read before.
+    """Return the files that have not been read yet.
 
     Raises:
-        InputError: there are none.
-        ReplayError: a file that was read has changed, or new files come before it.
+        InputError: no files were found.
+        ReplayError: a file that was read before has changed, or new files come before it.
     """
     (report,) = yield [ListFiles(tuple(paths))]
     found: tuple[FoundFile, ...] = report.found
@@ -128,7 +128,7 @@ def find_files(
 def read_found(
     work: IngestWork, files: Sequence[FoundFile], topic: TopicFiles
 ) -> Generator[list[Any], list[Any], None]:
-    """Read files; add the results to ``topic``.
+    """Read files and add the results to ``topic``.
 
     Raises:
         InputError: a file or row cannot be read.
@@ -140,7 +140,7 @@ def read_found(
     rows = dict.fromkeys((file.path for file in files), 0)
     for part in report.parts:
         (piece,) = part.counts
-        # Counts are row numbers within a file: the last part has the number of its rows.
+        # Counts are row numbers within a file, so the count of the last part is the number of rows.
         rows[part.name] = max(rows[part.name], piece[0])
     topic.rows = list(rows.values())
 
@@ -148,7 +148,7 @@ def read_found(
 def read_topic(
     topic: KafkaTopic, root: Place, folder: str, ends: Mapping[int, int], extents: dict[int, list[Extent]]
 ) -> Generator[list[Any], list[Any], int]:
-    """Read the records of a topic from ``ends`` on; add them to ``extents``, and return the partition count.
+    """Read the records of a topic after ``ends``, add them to ``extents``, and return the partition count.
 
     ``ends`` has all partitions of the topic, or none.
 

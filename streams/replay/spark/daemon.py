@@ -1,7 +1,7 @@
 """Spark's Python daemon for sessions that a replay starts, with the imports of all its workers preloaded.
 
-Workers are forks of the daemon.  Otherwise each would take a second to load pyarrow and the project,
-into memory of its own.  The thread pools of these libraries (OpenBLAS, Arrow) are safe to fork.
+Workers are forks of the daemon.  Otherwise each worker would take a second to load pyarrow and the project
+into its own memory.  The thread pools of these libraries (OpenBLAS, Arrow) are safe to fork.
 """
 
 import gc

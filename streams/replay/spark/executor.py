@@ -1,9 +1,9 @@
 """Executor on Spark: one task per call, and one job per list of calls, or several if the list is large.
 
-Between the session of a replay, which yields calls, and ``drive.run_work``, which runs in every
-worker.  Calls travel as rows (index, pickled call), one partition each.  Their application is stored
-once, in the folder of the replay.  Reports return as rows; each task also writes its report to
-that folder, which shows the progress in classic sessions and in Connect.
+The executor connects the session of a replay, which yields calls, to ``drive.run_work``, which runs in every
+worker.  Calls are sent as rows (index, pickled call) with one partition each.  The application of the calls is
+stored once, in the folder of the replay.  Reports return as rows; each task also writes its report to
+the folder, so that progress can be shown in classic sessions and in Connect.
 """
 
 import pickle
@@ -34,7 +34,8 @@ from streams.replay.spark.tables import item_frame, numbered_items, output_frame
 from streams.replay.spark.worker import CallFiles, Task
 from streams.replay.storage import Place
 
-#: Interval between two checks of progress, in seconds: local folders, and remote ones, where each costs a request.
+#: Interval between two checks of progress, in seconds: for local folders, and for remote folders, where each check
+#: costs a request.
 _LOOK_S = 0.25
 _FAR_LOOK_S = 2.0
 #: Maximum size of one job: Spark's driver holds several copies of it, and fails without a clear error.
@@ -48,8 +49,8 @@ _CHECKS = 8
 class SparkExecutor:
     """Runs calls as tasks of Spark jobs; a context manager that ends a session started for it.
 
-    Failed tasks are retried as Spark is configured: ``spark.task.maxFailures`` attempts, 4 by default on
-    clusters; 1 on ``local[N]``, M on ``local[N,M]``.
+    Failed tasks are retried according to the Spark configuration: clusters make ``spark.task.maxFailures`` attempts
+    (default 4), ``local[N]`` makes 1, and ``local[N,M]`` makes M.
     """
 
     session: Any
@@ -60,7 +61,7 @@ class SparkExecutor:
 
     @classmethod
     def of(cls, spark: Any, master: str | None, root: Place, *, with_ui: bool = False) -> "SparkExecutor":
-        """Return an executor on the given session, the active one of this process, or a new one on ``master``.
+        """Return an executor on the given session, the active session of this process, or a new session on ``master``.
 
         ``master`` is a Spark master (default ``local[*]``) or the address of a Connect server
         (``sc://HOST:PORT``).  ``with_ui`` enables the Spark UI of a new session.
@@ -86,7 +87,7 @@ class SparkExecutor:
         """Run all calls, starting with the first; return their reports in order.
 
         Raises:
-            TaskFailure: a call failed, retries included; ``explained_failure`` makes it readable.
+            TaskFailure: a call failed, including all retries; ``explained_failure`` makes the error readable.
             ReplayError: Spark itself failed.
         """
         if not works:
@@ -129,12 +130,12 @@ class SparkExecutor:
         return reports
 
     def table(self, session: Any, name: str) -> Any:
-        """Return an output topic of a replay as a DataFrame; each action reads its files again."""
+        """Return an output topic of a replay as a DataFrame; each action on it reads the files again."""
         self._check(None)
         return output_frame(self.session, session, name)
 
     def close(self) -> None:
-        """End the session, if replay started it and this is its last user."""
+        """End the session if a replay has started it and this executor is its last user."""
         self._lease.close()
 
     def __enter__(self) -> "SparkExecutor":
@@ -144,10 +145,10 @@ class SparkExecutor:
         self.close()
 
     def _check(self, files: CallFiles | None) -> None:
-        """Before the first job: ship the code to other machines, and check that they share the folder.
+        """Ship the code to other machines before the first job, and check that they share the folder.
 
         Raises:
-            ReplayError: they do not, or have another build of the project.
+            ReplayError: the machines do not share the folder, or have another build of the project.
         """
         if self._is_checked:
             return
@@ -169,7 +170,7 @@ class SparkExecutor:
     def _answers(
         self, name: str, items: Iterable[tuple[int, bytes]], function: Task, on_look: Callable[[], None]
     ) -> dict[int, bytes]:
-        """Run a task per item; return their results by index."""
+        """Run one task per item; return the results by index."""
         found: dict[int, bytes] = {}
         for pack in _packs(items):
 
@@ -180,7 +181,7 @@ class SparkExecutor:
         return found
 
     def _collected(self, name: str, frame: Callable[[], Any], on_look: Callable[[], None]) -> list[Any]:
-        """Run the job of a DataFrame, created in the thread of the job; return its rows."""
+        """Create a DataFrame in a separate thread, run its job there, and return the rows."""
         tag = f"streams-replay-{uuid4().hex[:12]}"
 
         def collect() -> list[Any]:
@@ -188,7 +189,8 @@ class SparkExecutor:
             with job_settings(self.session):
                 return list(frame().collect())
 
-        # A separate thread: job labels belong to a thread, and this one reports progress and handles interrupts.
+        # The job has a separate thread, since job labels belong to a thread, and this thread reports progress and
+        # handles interrupts.
         with ThreadPoolExecutor(1, thread_name_prefix="streams-replay-spark") as pool:
             future = pool.submit(collect)
             try:
@@ -209,7 +211,7 @@ class SparkExecutor:
 
 
 def _packs(items: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield lists of (index, pickled item) within the size of one job; a larger item is alone in its list."""
+    """Yield lists of (index, pickled item) up to the maximum size of a job; a larger item has a list of its own."""
     pack: list[tuple[int, bytes]] = []
     size = 0
     for numbered in items:
@@ -247,7 +249,7 @@ def _folder_checks(digest: str, folder: str) -> Task:
 
 
 def readable_failure(error: Exception) -> Exception:
-    """Return the error of a failed job without the tracebacks around it."""
+    """Return the error of a failed job without the tracebacks that Spark adds."""
     text = str(error)
     found = failure_text(text)
     if found is not None:
@@ -275,7 +277,7 @@ def readable_failure(error: Exception) -> Exception:
 
 
 def _reason(text: str) -> str:
-    """Return the first informative line of Spark's error text."""
+    """Return the first informative line of a Spark error."""
     lines = (line.removeprefix(": ") for line in text.splitlines() if not line.startswith("An error occurred while"))
     line = next((line for line in lines if line.strip()), "")
     line = re.sub(r"^.*most recent failure: Lost task [^:]*: ", "", line)

@@ -1,8 +1,8 @@
 """Inputs that only Spark can reach: read through Spark, and written to segments by its tasks.
 
-Text files are split by Spark into blocks, named by their first byte; their rows are
-counted before they are read.  Other kinds of files are read whole, one after the other.  A partition
-of a Kafka topic is a partition of the job, with its records by offset.
+Spark splits text files into blocks, which are identified by their first byte; the rows of blocks are
+counted before they are read.  Other kinds of files are read as a whole, one after the other.  Each partition
+of a Kafka topic becomes one partition of the job, with the records ordered by offset.
 """
 
 import io
@@ -30,7 +30,7 @@ from streams.replay.spark.shipping import build_digest, check_build
 from streams.replay.spark.worker import Task
 from streams.replay.storage import Extent, SegmentWriter
 
-#: Runs a job by name, from a function that makes its DataFrame, and returns its rows.
+#: Runs a job, given its name and a function that creates its DataFrame, and returns the rows.
 Collect = Callable[[str, Callable[[], Any]], list[Any]]
 #: The start of a block of a file: its name in the ``file_path`` column, and the first byte.
 Stretch = tuple[str, int]
@@ -40,11 +40,11 @@ _NO_PARTITION = 1 << 30
 
 
 def run_through_spark(session: Any, call: SparkCall, collect: Collect) -> SparkReport:
-    """Run a call with a session.
+    """Run a call that needs a Spark session.
 
     Raises:
         InputError: a file cannot be read.
-        ReplayError: Spark cannot read, or files have changed meanwhile.
+        ReplayError: Spark cannot read the input, or files have changed meanwhile.
     """
     clock = SystemClock()
     started_ms = clock.monotonic_ms()
@@ -91,10 +91,10 @@ def _mark_patterns(path: str) -> Iterator[str]:
 
 
 def _refuse_table(session: Any, pattern: str, collect: Collect) -> None:
-    """Check that a path is not within a lakehouse table, and contains none.
+    """Check that a path neither is within a lakehouse table nor contains one.
 
     Raises:
-        InputError: the pattern of markers matches a file.
+        InputError: a marker file of a lakehouse table was found.
     """
 
     def frame() -> Any:
@@ -115,7 +115,7 @@ def _refuse_table(session: Any, pattern: str, collect: Collect) -> None:
 
 
 def _read_files(session: Any, call: ReadFiles, collect: Collect) -> Iterator[IngestReport]:
-    """Yield the report of each block of each file, in order, named by the path of the file."""
+    """Yield the path of the file and the report for each block of each file, in order."""
     by_lines = [file for file in call.files if _has_lines(file.path)]
     whole = [file for file in call.files if not _has_lines(file.path)]
     counts: dict[Stretch, tuple[int, int]] = {}
@@ -143,7 +143,7 @@ def _read_files(session: Any, call: ReadFiles, collect: Collect) -> Iterator[Ing
 
 
 def _placed(call: ReadFiles, counts: Mapping[Stretch, tuple[int, int]]) -> dict[Stretch, IngestWork]:
-    """Return the work of each block that has rows, by file and by position."""
+    """Return the work for each block that has rows, by file and by position."""
     works: dict[Stretch, IngestWork] = {}
     before = call.work.rows_before
     for file in call.files:
@@ -231,7 +231,7 @@ def _read_topic(session: Any, call: ReadTopic, collect: Collect) -> tuple[int, S
 
 
 def _topic_frame(session: Any, call: ReadTopic, starts: Mapping[int, int]) -> Any:
-    """Return the records of a topic from the given offsets on (-1 = earliest); all partitions must be given."""
+    """Return the records of a topic from the given offsets (-1 = earliest), which must include all partitions."""
     topic = call.topic
     # Spark's number for the earliest offset is -2.
     offsets = {str(number): -2 if offset < 0 else offset for number, offset in starts.items()}
@@ -253,7 +253,7 @@ def _topic_frame(session: Any, call: ReadTopic, starts: Mapping[int, int]) -> An
 def _partition_count(session: Any, call: ReadTopic, collect: Collect) -> int:
     """Return the partition count of a topic, without reading records.
 
-    Spark only reports the partitions in an error, so a partition that does not exist is requested.
+    Spark only reports the partitions in an error message, so a partition that does not exist is requested.
     """
     try:
         collect(f"look at {call.name}", lambda: _topic_frame(session, call, {_NO_PARTITION: -1}))
@@ -266,7 +266,7 @@ def _partition_count(session: Any, call: ReadTopic, collect: Collect) -> int:
 
 
 def _explained(call: ReadTopic, error: ReplayError) -> ReplayError:
-    """Return a clear error for Spark's error about a topic."""
+    """Return a clear error for a Spark error about a topic."""
     text = _text(error)
     if "Failed to find data source: kafka" in text or "Please deploy the application as per" in text:
         return ReplayError(
@@ -300,7 +300,7 @@ _ANSWERS = "uri string, start long, report binary"
 
 
 def _task(kind: str, given: Any) -> Task:
-    """Return the function of a job: pickled by value, it imports the project only when it runs."""
+    """Return the function of a job, which is pickled by value and imports the project only when it runs."""
     data, digest = pickle.dumps(given), build_digest()
 
     def run(batches: Any) -> Any:
@@ -312,10 +312,10 @@ def _task(kind: str, given: Any) -> Task:
 
 
 def run_task(kind: str, data: bytes, digest: str, batches: Iterator[Any]) -> Iterator[Any]:
-    """Run a task of a job in a worker: from Arrow batches to reports.
+    """Run a task of a job in a worker: read Arrow batches and yield reports.
 
     Raises:
-        TaskFailure: it failed; the text has what the driver needs.
+        TaskFailure: the task failed; the text includes the details that the driver needs.
     """
     check_build(digest, build_digest())
     given = pickle.loads(data)

@@ -1,7 +1,7 @@
-"""Spark sessions: the user's own, classic or Connect, or one that a replay starts and ends.
+"""Spark sessions: a classic or Connect session of the user, or a session that a replay starts and ends.
 
-Prepares a session for its first call: Python and code on the workers, loopback addresses if all
-processes are on this machine, and little logging.
+A session is prepared for its first call: Python and the code on the workers, loopback addresses if all
+processes are on this machine, and reduced logging.
 """
 
 import atexit
@@ -32,25 +32,25 @@ _NEEDED = (4, 1)
 _CONNECT_PORT = 15002
 _REACH_S = 10
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-#: Settings of our jobs: adaptive execution would merge small tasks.
+#: Settings of replay jobs: adaptive execution would merge small tasks.
 JOB_SETTINGS = {"spark.sql.adaptive.enabled": "false"}
 
 
 @define(eq=False)
 class SessionLease:
-    """A session in use.  One that replay started is stopped by its last user; a given one is never stopped."""
+    """A session in use.  The last user of a session stops it if a replay has started the session."""
 
     session: Any
     is_own: bool
     _is_open: bool = True
 
-    #: Number of users of each session that replay started, by id of the session.
+    #: Number of users of each session that a replay started, by the ID of the session.
     _users: ClassVar[dict[int, int]] = {}
     _lock: ClassVar[Lock] = Lock()
 
     @classmethod
     def of(cls, spark: Any, master: str | None, *, with_ui: bool = False) -> "SessionLease":
-        """Return a lease of the given session, the active one, or a new one on ``master``.
+        """Return a lease of the given session, the active session, or a new session on ``master``.
 
         Raises:
             ConfigError: PySpark or Java is not installed, or another session is active.
@@ -88,12 +88,12 @@ def is_connect(session: Any) -> bool:
 
 
 def master_of(session: Any) -> str:
-    """Return the master that a session runs on, empty if it is not known."""
+    """Return the master of a session, empty if it is not known."""
     return str(session.conf.get("spark.master", ""))
 
 
 def is_local_master(master: str) -> bool:
-    """Whether a session runs on this machine, in one process and its Python workers.
+    """Whether a session runs in one process of this machine and its Python workers.
 
     >>> is_local_master("local[4,3]"), is_local_master("local-cluster[2,2,1024]")
     (True, False)
@@ -108,7 +108,7 @@ def ui_url(session: Any) -> str | None:
 
 
 def ship_code(session: Any) -> None:
-    """Ship the project's code to the workers of a session, for machines that have another build or none."""
+    """Ship the project's code to the workers of a session, whose machines may have another build or none."""
     package = str(_package())
     if is_connect(session):
         session.addArtifacts(package, pyfile=True)
@@ -118,7 +118,7 @@ def ship_code(session: Any) -> None:
 
 @contextmanager
 def job_settings(session: Any) -> Iterator[None]:
-    """Apply the settings of our jobs, and restore the previous ones at the end."""
+    """Apply the settings of replay jobs, and restore the previous settings at the end."""
     before = {name: session.conf.get(name, None) for name in JOB_SETTINGS}
     changed = {name: value for name, value in JOB_SETTINGS.items() if before[name] != value}
     for name, value in changed.items():
@@ -134,12 +134,12 @@ def job_settings(session: Any) -> Iterator[None]:
 
 
 def label_jobs(session: Any, tag: str, description: str) -> None:
-    """Tag the jobs that this thread starts, for cancellation, and set their name in Spark's UI."""
+    """Tag the jobs that this thread starts, for cancellation, and set their name in the Spark UI."""
     if is_connect(session):
         session.addTag(tag)
         return
     context = session.sparkContext
-    # Job tags, not session tags: a classic session cannot interrupt by the latter.
+    # These are job tags: a classic session cannot interrupt by session tag.
     context.addJobTag(tag)
     context.setInterruptOnCancel(True)
     context.setJobDescription(description)
@@ -170,7 +170,7 @@ def require_java(environment: Mapping[str, str]) -> None:
 
 
 def _require_server(address: str) -> None:
-    """Check that a Connect server is reachable; its client would retry for ten minutes.
+    """Check that a Connect server is reachable, since the client would retry for ten minutes.
 
     Raises:
         ReplayError: no server listens at the address.
@@ -206,14 +206,14 @@ def _active_session(master: str | None) -> Any:
     """Return the active session of this process, None if there is none.
 
     Raises:
-        ConfigError: it runs on another master than ``master``.
+        ConfigError: the active session does not run on ``master``.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     found = SparkSession.getActiveSession()
     if found is None and SparkContext._active_spark_context is not None:
-        found = SparkSession.builder.getOrCreate()  # Active in another thread.
+        found = SparkSession.builder.getOrCreate()  # The session is active in another thread.
     if found is None or master is None or master_of(found) == master:
         return found
     raise ConfigError(
@@ -225,10 +225,11 @@ def _active_session(master: str | None) -> Any:
 def start_session(
     master: str | None = None, *, with_ui: bool = False, settings: Mapping[str, str] | None = None
 ) -> Any:
-    """Start a session for replays: on ``master``, a Connect server if it begins with ``sc://``.
+    """Start a session for replays on ``master``, which is a Connect server if it begins with ``sc://``.
 
-    The default is ``local[*]``, or the master of ``spark-submit`` if that runs the program.  Sessions on
-    this machine listen on the loopback address only.  ``settings`` are Spark's, and override ours.
+    The default is the master of ``spark-submit`` if that runs the program, otherwise ``local[*]``.  Sessions on
+    this machine only listen on the loopback address.  ``settings`` are Spark settings, which override those of
+    the replay.
 
     Raises:
         ConfigError: Java is not installed.
@@ -256,7 +257,7 @@ def start_session(
 
 
 def _settings(master: str, with_ui: bool) -> dict[str, str]:
-    """Return Spark's settings of a session for replays."""
+    """Return the Spark settings of a session for replays."""
     settings = JOB_SETTINGS | {
         "spark.ui.enabled": str(with_ui).lower(),
         "spark.ui.showConsoleProgress": "false",
@@ -275,7 +276,7 @@ def _settings(master: str, with_ui: bool) -> dict[str, str]:
 
 @contextmanager
 def _environment(master: str) -> Iterator[None]:
-    """Make Spark use this Python, and the loopback address if all of it runs on this machine."""
+    """Make Spark use this Python, and the loopback address if Spark runs entirely on this machine."""
     given = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
     if is_local_master(master) or master.startswith("local-cluster"):
         given["SPARK_LOCAL_IP"] = "127.0.0.1"

@@ -18,7 +18,7 @@ _PACKAGE = "streams"
 
 @cache
 def build_digest() -> str:
-    """Return a digest of the project's code in this process, from a folder or zip."""
+    """Return a digest of the project's code in this process, which was loaded from a folder or a zip file."""
     state = hashlib.blake2b(digest_size=8)
     for name, file in _sources(files(_PACKAGE), _PACKAGE):
         state.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -39,7 +39,7 @@ def check_build(expected: str, found: str) -> None:
 
 
 def write_package(folder: Path) -> Path:
-    """Write the project's code as an importable zip; return its path."""
+    """Write the project's code as an importable zip file; return its path."""
     path = folder / f"{_PACKAGE}-{build_digest()}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, file in _sources(files(_PACKAGE), _PACKAGE):

@@ -1,7 +1,7 @@
 """DataFrames of work items, one partition each, and of output topics, read on demand.
 
-Each worker reads one partition of an output topic.  Every action on its DataFrame reads the files of the
-replay again; nothing else is recomputed.
+Each worker reads one partition of an output topic.  Every action on the DataFrame of a topic reads the files of
+the replay again; nothing else is recomputed.
 """
 
 import pickle
@@ -15,7 +15,7 @@ from streams.replay.spark.worker import OutputPart, Task
 
 
 def numbered_items(items: Iterable[Any], pack: Callable[[Any], bytes] = pickle.dumps) -> Iterator[tuple[int, bytes]]:
-    """Yield (index, pickled item)."""
+    """Yield each item as (index, pickled item)."""
     return ((index, pack(item)) for index, item in enumerate(items))
 
 
@@ -34,7 +34,7 @@ def item_frame(session: Any, items: Sequence[tuple[int, bytes]]) -> Any:
 def output_frame(spark: Any, session: Any, name: str) -> Any:
     """Return an output topic as a DataFrame: key, value, timestamp, headers, partition and offset.
 
-    A partition of the topic is a partition of the DataFrame, its rows by offset.
+    Each partition of the topic is one partition of the DataFrame, with the rows ordered by offset.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 

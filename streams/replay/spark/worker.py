@@ -1,7 +1,7 @@
 """Functions that run in Spark's Python workers: one call, or one partition of an output topic.
 
-Workers are reused for later tasks, so no state of a task is global.  Does not import pyspark:
-Arrow batches in, Arrow batches out.
+Workers are reused for later tasks, so no state of a task is global.  The functions map Arrow batches to
+Arrow batches, without importing pyspark.
 """
 
 import gc
@@ -24,7 +24,7 @@ from streams.replay.run import output_topic, record_batch, run_work
 from streams.replay.spark.shipping import build_digest, check_build
 from streams.replay.storage import Extent, Place
 
-#: From Arrow batches to Arrow batches, as for ``mapInArrow``.
+#: A function from Arrow batches to Arrow batches, as for ``mapInArrow``.
 Task = Callable[[Iterator[Any]], Iterator[Any]]
 
 
@@ -46,7 +46,7 @@ class CallFiles:
         """Write the driver's marker.
 
         Raises:
-            ReplayError: it cannot be written.
+            ReplayError: the marker cannot be written.
         """
         self._write("driver", b"")
 
@@ -54,7 +54,7 @@ class CallFiles:
         """Check that this executor sees the driver's marker.
 
         Raises:
-            ReplayError: the marker is not there.
+            ReplayError: the marker does not exist.
         """
         if not self.folder.child("driver").exists():
             raise ReplayError(
@@ -63,11 +63,11 @@ class CallFiles:
             )
 
     def answer(self, index: int) -> None:
-        """Write the marker of an executor."""
+        """Write a marker of this executor."""
         self._write(f"{index}.worker", b"")
 
     def answers(self) -> int:
-        """Return the number of executors' markers that the driver sees."""
+        """Return the number of executor markers that the driver sees."""
         return sum(name.endswith(".worker") for name in self.folder.files())
 
     def leave(self, index: int, report: bytes) -> None:
@@ -86,7 +86,7 @@ class CallFiles:
 
         The function raises ReplayError if an application cannot be written.
         """
-        # By identity; the reference here keeps the id valid.
+        # Applications are compared by identity; the reference here keeps the id valid.
         left: dict[int, tuple[Application, str]] = {}
         written: set[str] = set()
 
@@ -123,7 +123,7 @@ class CallFiles:
 
     def forget(self) -> None:
         """Delete the folder."""
-        # An abandoned task may still write one, which is never read.
+        # An abandoned task may still write a file, which is never read.
         with suppress(OSError):
             self.folder.delete()
 
@@ -132,7 +132,7 @@ class CallFiles:
         if not place.is_local:
             place.write(data)
             return
-        # Atomic, but not synced to disk: after a crash of the machine no reader is left.
+        # The write is atomic, but not synced to disk: after a crash of the machine there are no readers.
         place.path.parent.mkdir(parents=True, exist_ok=True)
         part = place.path.with_name(f".{uuid4().hex}.part")
         part.write_bytes(data)
@@ -141,17 +141,17 @@ class CallFiles:
 
 @frozen
 class OutputPart:
-    """One partition of an output topic: the extents of each task, in the order that breaks ties."""
+    """One partition of an output topic: the extents of each task, in tie-breaking order."""
 
     partition: int
     lanes: Sequence[Sequence[Extent]]
 
 
 def run_calls(batches: Iterator[Any], digest: str, files: CallFiles) -> Iterator[Any]:
-    """Run the calls of a partition (index, work) and yield their reports (index, report).
+    """Run the calls of a partition, given as (index, work), and yield their reports as (index, report).
 
     Raises:
-        TaskFailure: a call failed; the text has what the driver needs.
+        TaskFailure: a call failed; the text includes the details that the driver needs.
     """
     import pyarrow as pa
 
@@ -171,7 +171,7 @@ def run_calls(batches: Iterator[Any], digest: str, files: CallFiles) -> Iterator
 
 
 def check_folder(batches: Iterator[Any], digest: str, files: CallFiles) -> Iterator[Any]:
-    """Check the driver's marker and write one in return; yields (index, message), empty if all is well."""
+    """Check the driver's marker and write one in return; yield (index, message), with an empty message on success."""
     import pyarrow as pa
 
     for index, _ in _items(batches):
@@ -188,7 +188,7 @@ def check_folder(batches: Iterator[Any], digest: str, files: CallFiles) -> Itera
 
 
 def read_parts(batches: Iterator[Any], root: Place, application: Application, topic: str) -> Iterator[Any]:
-    """Yield the records of partitions of an output topic (index, part) as rows of its table."""
+    """Yield the records of output partitions, given as (index, part), as rows of the output table."""
     declared = output_topic(application.plan(VirtualClock(NO_TIMESTAMP)).topology, topic)
     for _, data in _items(batches):
         part: OutputPart = pickle.loads(data)
@@ -197,7 +197,7 @@ def read_parts(batches: Iterator[Any], root: Place, application: Application, to
 
 
 def scratch_folder() -> str | None:
-    """Return the local folder of this worker (``spark.local.dir``), None outside of Spark."""
+    """Return the local folder of this worker (``spark.local.dir``), None outside Spark."""
     for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(","):
         if folder and os.access(folder, os.W_OK):
             return folder

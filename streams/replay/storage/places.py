@@ -1,7 +1,7 @@
 """Folders of a replay, on this machine or on any file system that pyarrow or fsspec supports.
 
-A file appears under its name only when it is complete.  The only module of the package that accesses the
-file system.
+A file appears under its name only when it is complete.  No other module of the package accesses the file
+system.
 """
 
 import fcntl
@@ -23,9 +23,9 @@ from streams.replay.errors import ReplayError
 _KNOWN = frozenset({"s3", "gs", "gcs", "abfs", "abfss"})
 #: Retry limit of Google's client; its default of 15 minutes blocks signals.
 _GS_RETRY_LIMIT = "retry_limit_seconds=20"
-#: Maximum characters of a file system's message in ours.
+#: Maximum number of characters of a file system's message in an error message.
 _LONGEST_REASON = 300
-#: Hadoop's names of file systems -> pyarrow's.
+#: Hadoop names of file systems -> pyarrow names.
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 _CHUNK = 1 << 20
 
@@ -49,12 +49,12 @@ def _plain(given: str) -> str:
 
 @frozen
 class Place:
-    """A folder or file by its path or URI; resolved on use, so it can be pickled."""
+    """A folder or file, given by a path or URI that is only resolved on use, so places can be pickled."""
 
     uri: str = field(converter=_plain)
 
     def child(self, *names: str) -> "Place":
-        """Return a place below this one."""
+        """Return a place below this folder."""
         return Place("/".join([self.uri.rstrip("/"), *names]))
 
     def absolute(self) -> "Place":
@@ -63,7 +63,7 @@ class Place:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on this machine's file system."""
+        """Whether the place is on this machine's file system."""
         return is_local(self.uri)
 
     @property
@@ -92,23 +92,23 @@ class Place:
         """Open a file for reading, as a pyarrow file.
 
         Raises:
-            ReplayError: it cannot be read.
+            ReplayError: the file cannot be read.
         """
         system, path = self._system()
         with self._edge("read"):
             return system.open_input_file(path)
 
     def read(self) -> bytes:
-        """Return a file's bytes.
+        """Return the content of the file.
 
         Raises:
-            ReplayError: it cannot be read.
+            ReplayError: the file cannot be read.
         """
         with self.open_input() as stream, self._edge("read"):
             return bytes(stream.read())
 
     def digest(self) -> str:
-        """Return the BLAKE2b digest of a file, 16 bytes in hexadecimal."""
+        """Return the 16-byte BLAKE2b digest of the file in hexadecimal."""
         state = blake2b(digest_size=16)
         with self.open_input() as stream, self._edge("read"):
             while chunk := stream.read(_CHUNK):
@@ -116,10 +116,10 @@ class Place:
         return state.hexdigest()
 
     def size(self) -> int:
-        """Return a file's size in bytes.
+        """Return the size of the file in bytes.
 
         Raises:
-            ReplayError: it is missing, is no file, or cannot be accessed.
+            ReplayError: the file is missing, cannot be accessed, or is not a file.
         """
         with self._edge("read"):
             if self.is_local:
@@ -133,7 +133,7 @@ class Place:
         """Whether the folder exists.
 
         Raises:
-            ReplayError: it cannot be accessed.
+            ReplayError: the folder cannot be accessed.
         """
         from pyarrow.fs import FileType
 
@@ -143,7 +143,7 @@ class Place:
         return found is not None and bool(found.type == FileType.Directory)
 
     def _info(self) -> Any:
-        """Return a remote file's or folder's info, None if it does not exist."""
+        """Return the info of a remote file or folder, None if it does not exist."""
         from pyarrow.fs import FileType
 
         system, path = self._system()
@@ -166,10 +166,10 @@ class Place:
             raise ReplayError(f"{self}: cannot be {verb}: {_reason(error)}{hint}") from error
 
     def state(self) -> tuple[str, int, int]:
-        """Return the URI of a file, its size in bytes, and its modification time in ns (0 if remote).
+        """Return the URI of the file, its size in bytes, and its modification time in ns (0 if remote).
 
         Raises:
-            ReplayError: it is missing.
+            ReplayError: the file is missing.
         """
         if not self.is_local:
             return self.uri, self.size(), 0
@@ -178,7 +178,7 @@ class Place:
         return self.uri, found.st_size, found.st_mtime_ns
 
     def files(self) -> list[str]:
-        """Return the paths of all files below a folder, relative to it, sorted; none if it does not exist."""
+        """Return the sorted relative paths of all files below the folder; empty if the folder does not exist."""
         if self.is_local:
             return sorted(str(path.relative_to(self.path)) for path in self.path.rglob("*") if path.is_file())
         from pyarrow.fs import FileSelector, FileType
@@ -189,10 +189,10 @@ class Place:
         return sorted(info.path.removeprefix(base.rstrip("/") + "/") for info in found if info.type == FileType.File)
 
     def table(self, known: "dict[str, LakeTable | None] | None" = None) -> LakeTable | None:
-        """Return the lakehouse table that this is or is within; ``known`` as for ``table_around``."""
+        """Return the lakehouse table at or around this place; ``known`` is as for ``table_around``."""
         if self.is_local:
             return table_around(self.uri, known=known)
-        self._system()  # Raises errors of the file system with this place's name.
+        self._system()  # Raises file system errors with the name of this place.
         return table_around(
             self.uri,
             lambda uri: Place(uri).is_folder(),
@@ -211,10 +211,10 @@ class Place:
 
     @contextmanager
     def whole_file(self) -> Iterator[Any]:
-        """Open a file for writing; it appears under its name, synced to disk, if the block ends without an error.
+        """Open the file for writing; it appears under its name, synced to disk, if the block ends without an error.
 
         Raises:
-            ReplayError: it cannot be written; a partial file is deleted.
+            ReplayError: the file cannot be written; a partial file is deleted.
         """
         system, path = self._system()
         part = f"{path}.{uuid4().hex}.part" if self.is_local else path
@@ -234,19 +234,19 @@ class Place:
                 raise
 
     def write(self, data: bytes) -> None:
-        """Write a file atomically.
+        """Write the file atomically.
 
         Raises:
-            ReplayError: it cannot be written; the previous file is not changed.
+            ReplayError: the file cannot be written; the previous file is unchanged.
         """
         with self.whole_file() as stream:
             stream.write(data)
 
     def check_target(self) -> None:
-        """Check that this folder is not within a lakehouse table: its readers would fail on our files.
+        """Check that this folder is not within a lakehouse table, whose readers would fail on the files of a replay.
 
         Raises:
-            ReplayError: it is within one.
+            ReplayError: the folder is within a lakehouse table.
         """
         table = self.table()
         if table is not None:
@@ -257,7 +257,7 @@ class Place:
         """Create a local folder if needed, and lock it for this process; remote folders are not locked.
 
         Raises:
-            ReplayError: it cannot be created, or another process has the lock.
+            ReplayError: the folder cannot be created, or another process holds the lock.
         """
         if not self.is_local:
             yield
@@ -277,7 +277,7 @@ class Place:
             os.close(descriptor)
 
     def delete(self) -> None:
-        """Delete a file, or a folder with its contents; nothing if there is none."""
+        """Delete the file, or the folder with its contents, if it exists."""
         if self.is_local:
             if self.path.is_dir():
                 shutil.rmtree(self.path)
@@ -298,7 +298,7 @@ class Place:
         """Rename the file within its folder.
 
         Raises:
-            ReplayError: the file system refused it.
+            ReplayError: the file system cannot rename the file.
         """
         with self._edge(f"renamed to {other.name}"):
             if self.is_local:
@@ -324,11 +324,11 @@ class Place:
                 target.write(chunk)
 
     def _system(self) -> tuple[Any, str]:
-        """Return the file system, and the path in it.
+        """Return the file system, and the path within that file system.
 
         Raises:
-            NoFileSystemError: Python has none for the URI.
-            ReplayError: it cannot be used.
+            NoFileSystemError: Python has no file system for the URI.
+            ReplayError: the file system cannot be used.
         """
         import pyarrow as pa
         from pyarrow.fs import FileSystem, FSSpecHandler, LocalFileSystem, PyFileSystem
@@ -361,7 +361,7 @@ class Place:
 
 
 def _reason(error: Exception) -> str:
-    """Return a file system's message in one line; some list all their attempts."""
+    """Return the message of a file system error as one line; some list all attempts."""
     text = (isinstance(error, OSError) and error.strerror) or str(error)
     line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."

@@ -1,6 +1,6 @@
-"""Records on disk: Parquet files whose row groups each hold a range of one partition.
+"""Records on disk: Parquet files in which each row group holds a range of one partition.
 
-All data that a replay writes has this form: archives, records for sinks and repartition topics, and
+All data of a replay is written in this form: archives, records for sinks and repartition topics, and
 the contents of stores.  A task writes one file per pass.  Row groups are tagged with kind, topic
 and partition.  An ``Extent`` locates one row group; a partition is a list of extents.
 """
@@ -21,26 +21,26 @@ from streams.replay.storage.places import Place
 #: and reads, or a store.
 Kind: TypeAlias = Literal["source", "sink", "repartition", "through", "store"]
 
-#: Maximum rows of one row group, and of all buffered rows.
+#: Maximum number of rows in one row group, and in all buffers together.
 GROUP_ROWS = 10_000
 _WAITING_ROWS = 100_000
-#: Maximum row groups of one file: reading or writing a file takes 14 KiB of memory for each.
+#: Maximum number of row groups in one file; reading or writing a file needs 14 KiB of memory per row group.
 GROUPS_PER_FILE = 500
 _COLUMNS = ("offset", "key", "value", "timestamp", "headers")
 
 
-#: Files that are kept have the digest of their bytes in their name, which readers check.
+#: The names of permanent files contain a digest of the content, which readers check.
 _SEALED = re.compile(r"-([0-9a-f]{32})\.b2\.parquet$")
 
 
 class Extent(NamedTuple):
-    """A range of one partition: one row group of one file."""
+    """A range of one partition, stored as one row group of one file."""
 
-    #: Relative to the folder of the list of extents, or an absolute path or URI.
+    #: Path relative to the folder that holds the list of extents, or an absolute path or URI.
     file: str
     group: int
-    #: Offsets of the first and the last record; there may be gaps between them.  Without gaps these count, not the
-    #: offsets in the file, since the writer of a part of a partition does not know the offset of its start.
+    #: Offsets of the first and the last record; there may be gaps between them.  Without gaps they override the
+    #: offsets in the file, since the writer of a part of a partition does not know the offset where it starts.
     first: int
     last: int
     rows: int
@@ -48,7 +48,7 @@ class Extent(NamedTuple):
     highest_ms: int
 
     def shifted(self, by: int) -> "Extent":
-        """Return the extent with shifted offsets; it must be dense."""
+        """Return the extent, which must be dense, with shifted offsets."""
         assert self.is_dense, "the offsets of an extent with gaps are in its file"
         return self._replace(first=self.first + by, last=self.last + by)
 
@@ -96,10 +96,10 @@ def schema() -> Any:
 
 
 class SegmentWriter:
-    """Writes one file, or several if it gets large; the name has to be unique to the attempt.
+    """Writes one file, or several if there are many row groups; the name has to be unique to the attempt.
 
-    A context manager: the last file appears under its name when the block ends without an error; no
-    file is written without records.  Further files are named NAME-1.parquet, NAME-2.parquet and so on.
+    The writer is a context manager: the last file appears under its name when the block ends without an error.
+    Without records, no file is written.  Further files are named NAME-1.parquet, NAME-2.parquet and so on.
     """
 
     def __init__(self, folder: Place, name: str, producer: str = "") -> None:
@@ -134,7 +134,7 @@ class SegmentWriter:
         keeps_offsets: bool = False,
         origins: Sequence[int] | None = None,
     ) -> None:
-        """Append records; they get the next offsets of the partition unless ``keeps_offsets``.
+        """Append records, which are assigned the next offsets of the partition unless ``keeps_offsets``.
 
         Raises:
             ReplayError: the file cannot be written.
@@ -180,7 +180,7 @@ class SegmentWriter:
             self._finish(kind, error, trace)
 
     def _finish(self, kind: Any = None, error: Any = None, trace: Any = None) -> None:
-        """Close the current file; the next row group starts another."""
+        """Close the current file; the next row group starts a new one."""
         writer, self._writer = self._writer, None
         try:
             if error is None:
@@ -189,7 +189,7 @@ class SegmentWriter:
             kind, error, trace = type(failure), failure, failure.__traceback__
             raise ReplayError(f"{self._place}: cannot be written: {failure.strerror or failure}") from failure
         finally:
-            writer.is_open = False  # Else its finalizer would try again, and report that the file is closed.
+            writer.is_open = False  # Otherwise its finalizer would try again, and report that the file is closed.
             self._file.__exit__(kind, error, trace)
 
     def _lane(self, kind: Kind, partition: TopicPartition) -> _Lane:
@@ -260,7 +260,7 @@ class SegmentWriter:
 
 
 def headers_array(headers: Sequence[Headers] | None, size: int) -> Any:
-    """Return the column of headers; null for a block without any."""
+    """Return the column of headers, which is null for a block without headers."""
     import pyarrow as pa
 
     kind = schema().field("headers").type
@@ -270,7 +270,7 @@ def headers_array(headers: Sequence[Headers] | None, size: int) -> Any:
 
 
 def headers_of(column: Any) -> list[Headers] | None:
-    """Return the headers of a column, None if no record has any."""
+    """Return the headers in a column, None if no record has headers."""
     if column.null_count == len(column):
         return None
     return [
@@ -280,7 +280,7 @@ def headers_of(column: Any) -> list[Headers] | None:
 
 
 class ExtentReader:
-    """Reads extents; keeps the current file open."""
+    """Reads extents and keeps the current file open."""
 
     def __init__(self, root: Place) -> None:
         self._root = root
@@ -289,7 +289,7 @@ class ExtentReader:
         self._file: Any = None
 
     def blocks(self, extents: Iterable[Extent], position: int = 0, end: int | None = None) -> Iterator[Block]:
-        """Yield the records from ``position`` to ``end`` (exclusive; None = all).
+        """Yield the records from ``position`` up to ``end`` (exclusive; None reads all).
 
         Raises:
             ReplayError: a file is missing or damaged.
@@ -306,7 +306,7 @@ class ExtentReader:
             self.close()
 
     def origin(self, extent: Extent, offset: int) -> int | None:
-        """Return the row number of a record in its input, None if it is not known."""
+        """Return the row number of a record in its input file, None if it is not known."""
         table = self._table(extent, ["offset", "origin"])
         for number, origin in zip(_offsets(extent, table), table.column("origin").to_pylist(), strict=True):
             if number == offset:
@@ -314,14 +314,14 @@ class ExtentReader:
         return None
 
     def timestamps(self, extent: Extent) -> tuple[list[int], list[int]]:
-        """Return offsets and timestamps of an extent."""
+        """Return the offsets and timestamps of an extent."""
         table = self._table(extent, ["offset", "timestamp"])
         return list(_offsets(extent, table)), table.column("timestamp").to_pylist()
 
     def close(self) -> None:
         """Close the current file."""
         for opened in (self._file, self._stream):
-            if opened is not None:  # A damaged file has no reader, but is open.
+            if opened is not None:  # A damaged file has no reader, but is still open.
                 opened.close()
         self._name, self._stream, self._file = "", None, None
 
@@ -383,7 +383,7 @@ def check_seal(place: Place) -> None:
     """Check a file against the digest in its name, if it has one; once per file and process.
 
     Raises:
-        ReplayError: it has changed since it was written, or cannot be read.
+        ReplayError: the file has changed since it was written, or cannot be read.
     """
     sealed = _SEALED.search(place.uri)
     if sealed is not None:
@@ -392,7 +392,7 @@ def check_seal(place: Place) -> None:
 
 @cache
 def _check_content(place: Place, digest: str, _state: tuple[str, int, int]) -> None:
-    """Check the digest of a file; once per process for the same size and modification time."""
+    """Check the digest of a file, only once per process for the same size and modification time."""
     if place.digest() != digest:
         raise ReplayError(
             f"{place}: is damaged: its bytes are not those that were written; restore a copy, or create it again"
