@@ -1,9 +1,9 @@
-"""The producer's unacknowledged records: one queue per partition, in the order of the calls.
+"""The producer's unacknowledged records: one queue per partition, in send order.
 
 Records are collected in open batches; whole blocks are queued unchanged.  A parcel holds the
-batches of one partition that one request carries, under one producer id, epoch and sequence; a
-retry sends it unchanged.  An idempotent producer has several parcels of a partition in flight, any
-other producer one, which keeps the order over retries.  The producer's lock guards this module.
+batches for one partition in one request, with a common producer id, epoch and sequence.  A
+retry sends the parcel unchanged.  An idempotent producer may have several parcels per partition in
+flight.  Any other producer has one, so that retries keep the order.  The producer's lock guards this module.
 Imports protocol and core.
 """
 
@@ -70,10 +70,10 @@ class ProducerBatch:
 
 @define(eq=False)
 class Parcel:
-    """The batches of one partition in one request; ``places`` are the indices of the deliveries' records.
+    """The batches of one partition in one request; ``places`` has the record index of each delivery.
 
-    ``was_next``: when it was last sent, all before it had been acknowledged.  ``is_abandoned``: its
-    answer interests nobody any more.
+    ``was_next`` is set if all earlier parcels had been acknowledged when this one was last sent.
+    ``is_abandoned`` is set if the response is to be ignored.
     """
 
     partition: TopicPartition
@@ -89,7 +89,7 @@ class Parcel:
     is_abandoned: bool = False
 
     def stamp(self, stamp: ProducerStamp | None, compression: str | None = None) -> None:
-        """Set producer id, epoch and sequence, in a new block: the broker may hold the one that was sent."""
+        """Set producer id, epoch and sequence in a new block, because the broker may still hold the sent one."""
         block = self.block
         self.block = Block(
             block.keys,
@@ -102,7 +102,7 @@ class Parcel:
         )
 
     def acknowledge(self, base_offset: int) -> None:
-        """Fulfil the deliveries; the offset is -1 where it is unknown."""
+        """Fulfil the deliveries, with offset -1 if the offset is unknown."""
         if base_offset < 0:
             for delivery in self.deliveries:
                 delivery.fulfil(-1)
@@ -111,7 +111,7 @@ class Parcel:
             delivery.fulfil(base_offset + place)
 
     def gives_back(self, error: BrokerError) -> bool:
-        """Return refused or expired records to the caller if it wants them, and complete their delivery."""
+        """Pass rejected or expired records to ``on_refused``, if given, and complete the delivery."""
         on_refused = self.deliveries[0].on_refused
         is_refused = error.code in REFUSED_RECORDS and len(self.block) == 1
         if on_refused is None or not (is_refused or isinstance(error, RequestTimeoutError)):
@@ -126,16 +126,16 @@ class Parcel:
             delivery.fail(error)
 
     def halves(self) -> "tuple[Parcel, Parcel] | None":
-        """Return two parcels with half the deliveries each, None with a single delivery.
+        """Return two parcels with half the deliveries each, or None if there is a single delivery.
 
-        A block whose refused records are wanted one by one is divided itself.
+        A block with an ``on_refused`` callback is itself divided.
         """
         count = len(self.deliveries)
         if count < 2:
             delivery = self.deliveries[0]
             if delivery.on_refused is None or len(self.block) < 2:
                 return None
-            # Down to the refused record, which the caller wants to know.
+            # Divide down to the rejected record, which is passed to ``on_refused``.
             start = len(self.block) // 2
             delivery.divide(2)
             parts: tuple[tuple[Block, list[Delivery], Sequence[int]], ...] = (
@@ -171,11 +171,11 @@ class Parcel:
 class PartitionBatches:
     """Queued and in-flight records of one partition, oldest first: parcels, then batches.
 
-    ``identity`` and ``next_sequence`` say how the next parcel is stamped.  ``is_held``: something
-    has to be found out before anything may go.  ``is_settled``: the broker has acknowledged a record
-    of this identity; until then it takes any number for the first, so only one parcel goes at a
-    time.  ``needs_restart``: a number is missing at the
-    broker for good, so the numbers begin anew in a new epoch once nothing is under way.
+    The next parcel is stamped with ``identity`` and ``next_sequence``.  ``is_held`` is set while a look-up
+    must complete before anything is sent.  ``is_settled`` is set once the broker has acknowledged a record
+    with this identity.  Until then it accepts any sequence number as the first, so only one parcel is in
+    flight at a time.  ``needs_restart`` is set when the broker will never receive some sequence number, so that
+    the sequence has to restart in a new epoch once nothing is in flight.
     """
 
     parcels: list[Parcel] = field(factory=list)
@@ -204,7 +204,7 @@ class Accumulator:
     def __init__(self, settings: ProducerSettings) -> None:
         self._linger_ms = settings.linger_ms
         self._batch_size = settings.batch_size_bytes
-        # In-flight requests of one partition: a broker keeps the order of several for an idempotent producer only.
+        # In-flight requests per partition; only with an idempotent producer does a broker keep several in order.
         self._max_in_flight = settings.max_in_flight_requests if settings.is_idempotent else 1
         self._max_parcel_bytes = settings.max_request_bytes
         self._queues: dict[TopicPartition, PartitionBatches] = {}
@@ -220,20 +220,20 @@ class Accumulator:
 
     @property
     def last_sequence(self) -> int:
-        """Number of the newest batch."""
+        """The number of the newest batch."""
         return self._number
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything is acknowledged."""
+        """Whether no record is unacknowledged."""
         return not self._unfinished
 
     def is_finished_through(self, sequence: int) -> bool:
-        """Whether all batches up to this one have been acknowledged or have failed."""
+        """Whether all batches up to number ``sequence`` have been acknowledged or have failed."""
         return not self._unfinished or next(iter(self._unfinished)) > sequence
 
     def request_flush(self, sequence: int) -> None:
-        """Make batches up to this one due without lingering."""
+        """Make all batches up to number ``sequence`` due without lingering."""
         self._flush_through = max(self._flush_through, sequence)
 
     # --- in ---------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class Accumulator:
     def add_block(
         self, partition: TopicPartition, block: Block, delivery: Delivery, now_ms: int, size_bytes: int
     ) -> None:
-        """Queue a whole block, split into pieces that fit a request: brokers refuse larger batches."""
+        """Queue a whole block, split into pieces that fit a request; brokers reject larger batches."""
         pieces = min(len(block), -(-size_bytes // self._max_parcel_bytes))
         self._number += 1
         self._unfinished[self._number] = pieces
@@ -267,7 +267,7 @@ class Accumulator:
         size_bytes: int,
         new_delivery: Callable[[int], Delivery],
     ) -> tuple[Delivery, bool]:
-        """Queue a record; return its delivery and whether to wake the sender (a batch was begun or is full)."""
+        """Queue a record; return its delivery and whether to wake the sender because a batch was begun or is full."""
         queue = self._queues.get(partition)
         batch = queue.batches[-1] if queue is not None and queue.batches else None
         is_new = batch is None or not batch.is_open or batch.size_bytes >= self._batch_size
@@ -288,7 +288,7 @@ class Accumulator:
     # --- out --------------------------------------------------------------------------
 
     def ready_at_ms(self, now_ms: int) -> int | None:
-        """Return when the next parcel may be sent: at the earliest ``now_ms``, None without a parcel."""
+        """Return when the next parcel may be sent, at the earliest ``now_ms``, or None if there is no parcel."""
         earliest: int | None = None
         for queue in self._waiting.values():
             if queue.is_held:
@@ -303,9 +303,9 @@ class Accumulator:
     def drain(
         self, now_ms: int, may_go: Callable[[TopicPartition], bool], begin: Callable[[PartitionBatches, Parcel], None]
     ) -> dict[TopicPartition, Parcel]:
-        """Return the next parcel of each partition that may send now; ``begin`` stamps new parcels.
+        """Return the next parcel of each partition that may send now; ``begin`` is called to stamp new parcels.
 
-        Each is in flight until ``finish`` or ``retry``.  A partition is held if ``may_go`` returns False.
+        A parcel is in flight until ``finish`` or ``retry``.  A partition is held if ``may_go`` returns False.
         """
         drained: dict[TopicPartition, Parcel] = {}
         for partition, queue in list(self._waiting.items()):
@@ -325,7 +325,7 @@ class Accumulator:
             parcel.is_in_flight = True
             parcel.was_next = index == 0
             queue.in_flight += 1
-            # To the end of the queue: the other partitions are served first.
+            # Move the partition to the end of the queue, so that the other partitions are served first.
             self._waiting.pop(partition)
             self._update(partition, queue)
             drained[partition] = parcel
@@ -355,7 +355,7 @@ class Accumulator:
         self._update(parcel.partition, queue)
 
     def retry(self, parcel: Parcel, at_ms: int) -> None:
-        """Queue a parcel for a retry at a time; it keeps its place in the order."""
+        """Queue a parcel for a retry at ``at_ms``, without changing the order."""
         queue = self._queues[parcel.partition]
         queue.retry_at_ms = max(queue.retry_at_ms, at_ms)
         self._update(parcel.partition, queue)
@@ -380,7 +380,7 @@ class Accumulator:
         return True
 
     def restart(self, partition: TopicPartition) -> None:
-        """Restart a partition's sequence as soon as nothing of it is in flight."""
+        """Restart a partition's sequence as soon as it has nothing in flight."""
         queue = self._queues[partition]
         if not queue.needs_restart:
             queue.needs_restart = True
@@ -401,7 +401,7 @@ class Accumulator:
         self._update(partition, queue)
 
     def take_expired(self, created_before_ms: int) -> list[Parcel]:
-        """Remove and return queued batches and parcels that are older than a time and not in flight."""
+        """Remove and return batches and parcels created before ``created_before_ms`` that are not in flight."""
         expired: list[Parcel] = []
         for partition, queue in list(self._waiting.items()):
             old = [p for p in queue.parcels if p.created_ms < created_before_ms and not p.is_in_flight]
@@ -414,7 +414,7 @@ class Accumulator:
         return expired
 
     def take_waiting(self, partitions: Iterable[TopicPartition] | None = None) -> list[Parcel]:
-        """Remove and return all that is not in flight, of some or all partitions."""
+        """Remove and return everything that is not in flight, for the given partitions or all."""
         taken: list[Parcel] = []
         for partition in list(self._queues) if partitions is None else partitions:
             queue = self._queues[partition]
@@ -518,7 +518,7 @@ class Accumulator:
             queue.is_held = False
 
     def _due_ms(self, queue: PartitionBatches) -> int:
-        """Return when the next batch of a queue has lingered long enough."""
+        """Return when the next batch of a queue will have lingered long enough."""
         if queue.in_flight < len(queue.parcels):
             return 0
         batch = queue.batches[0]
@@ -563,11 +563,11 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int
 
 
 def oversized(block: Block, limit_bytes: int) -> list[int]:
-    """Return the indices of records above a limit, by the estimate of ``record_size``."""
+    """Return the indices of the records whose ``record_size`` exceeds ``limit_bytes``."""
     size_bytes = block_size(block)
     if size_bytes <= limit_bytes:
         return []
-    # A piece within the limit has no record above it: few pieces are checked record by record.
+    # No record in a piece within the limit exceeds the limit, so few pieces are checked record by record.
     count, pieces = len(block), 2 * -(-size_bytes // limit_bytes)
     found: list[int] = []
     for piece in range(pieces):
@@ -581,7 +581,7 @@ def oversized(block: Block, limit_bytes: int) -> list[int]:
 
 
 def block_size(block: Block) -> int:
-    """Return an upper estimate of a block's size in bytes."""
+    """Return an upper bound on a block's size in bytes."""
     size = len(block) * _RECORD_OVERHEAD_BYTES
     size += bytes_in(block.keys) + bytes_in(block.values)
     for headers in block.headers or ():

@@ -71,7 +71,7 @@ LATEST: Final = LATEST_TIMESTAMP
 
 @frozen
 class GroupListing:
-    """A listed group; ``state`` is Kafka's name of it."""
+    """A listed group; ``state`` is Kafka's name for the group state."""
 
     group_id: str
     protocol_type: str
@@ -81,13 +81,13 @@ class GroupListing:
 class Admin:
     """Admin client for topics, groups and offsets.  Times are milliseconds.
 
-    Every method raises RequestTimeoutError when no response comes in time.  Transient errors
-    (a moved coordinator, a lost connection) are retried until then, except for creating and deleting
-    topics: a retry could not distinguish its own success from another client's.
+    Every method raises RequestTimeoutError when no response comes in time.  Until then, transient errors
+    (a moved coordinator, a lost connection) are retried.  Creating and deleting topics is not retried, because
+    a retry could not distinguish its own success from another client's.
 
     Args:
         broker: the embedded broker, or another ``Cluster``.
-        bootstrap_servers: in place of ``broker``, host:port of Kafka brokers; ``security`` has TLS and SASL.
+        bootstrap_servers: Kafka brokers as "host:port", instead of ``broker``; ``security`` configures TLS and SASL.
 
     Raises:
         ConfigError: neither ``broker`` nor ``bootstrap_servers`` is given, or both are.
@@ -116,7 +116,7 @@ class Admin:
     # --- topics -----------------------------------------------------------------------
 
     def create_topics(self, topics: Iterable[TopicSpec], *, exist_ok: bool = False) -> None:
-        """Create topics; attempt all, then raise the first error.
+        """Create topics.  All are attempted before the first error is raised.
 
         Raises:
             TopicExistsError: a topic exists, unless ``exist_ok``.
@@ -134,7 +134,7 @@ class Admin:
                 raise error_for(code, f"creation of topic {name!r}", detail)
 
     def create_partitions(self, counts: Mapping[str, int]) -> None:
-        """Increase the partition counts of topics to these.
+        """Increase the partition counts of topics to the given numbers.
 
         Raises:
             UnknownTopicError: a topic does not exist.
@@ -160,7 +160,7 @@ class Admin:
                 raise error_for(code, f"deletion of topic {name!r}")
 
     def describe_topics(self, topics: Iterable[TopicLike]) -> dict[str, TopicMetadata]:
-        """Return partitions, leaders and configuration of topics.
+        """Return the partitions, leaders and configuration of topics.
 
         Raises:
             UnknownTopicError: a topic does not exist.
@@ -190,7 +190,7 @@ class Admin:
         return [topic for topic in found.topics if topic.error is ErrorCode.NONE]
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete records below these offsets, -1 = all; return the new log start offsets.
+        """Delete the records below the given offsets (-1 for all records); return the new log start offsets.
 
         Raises:
             OffsetOutOfRangeError: an offset is beyond the end.
@@ -218,7 +218,7 @@ class Admin:
         return starts
 
     def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the offset of the first record at or after a time, or for EARLIEST or LATEST; -1 if there is none.
+        """Return the first offset at or after each timestamp, EARLIEST or LATEST; -1 if there is no such record.
 
         Raises:
             UnknownTopicError: a partition does not exist.
@@ -247,13 +247,13 @@ class Admin:
     def create_group(self, group_id: str, *, ephemeral: bool = False, session_timeout_ms: int | None = None) -> None:
         """Create a group before its first member joins; idempotent for the same settings.
 
-        ``ephemeral``: it is deleted with its committed offsets when the last member leaves.  ``session_timeout_ms``
-        overrides what members request and is kept after they have left.  Kafka's own brokers do not support
-        such groups.
+        An ``ephemeral`` group is deleted with its committed offsets when the last member leaves.
+        ``session_timeout_ms`` overrides the session timeout that members request, and is kept after they have
+        left.  Kafka's own brokers do not support creating groups.
 
         Raises:
             GroupExistsError: the group exists with other settings, or was created by its members.
-            BrokerError: the id is empty, the session timeout is out of bounds, or the broker is Kafka's own.
+            BrokerError: the group id is empty, the session timeout is out of bounds, or the broker is Kafka's own.
         """
         request = CreateGroup(group_id, ephemeral, session_timeout_ms)
         response = self._ask_group(group_id, request, CreateGroupResponse)
@@ -272,7 +272,7 @@ class Admin:
             raise error_for(response.error, f"removal of {group_instance_id!r} from group {group_id!r}")
 
     def describe_group(self, group_id: str) -> DescribeGroupResponse:
-        """Return the state and members of a group; the state is ``Dead`` if it does not exist."""
+        """Return the state and members of a group; the state of a group that does not exist is ``Dead``."""
         response = self._ask_group(group_id, DescribeGroup(group_id), DescribeGroupResponse)
         if response.error is not ErrorCode.NONE:
             raise error_for(response.error, f"description of group {group_id!r}")
@@ -295,7 +295,7 @@ class Admin:
     def committed_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return a group's committed offsets, None = all; partitions without one are absent."""
+        """Return a group's committed offsets for the given partitions, or all; partitions without one are absent."""
         request = OffsetFetch(group_id, partitions)
         response = self._ask_group(group_id, request, OffsetFetchResponse)
         if response.error is not ErrorCode.NONE:
@@ -303,7 +303,7 @@ class Admin:
         return dict(response.offsets)
 
     def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
-        """Set committed offsets of a group without members; create the group if it does not exist.
+        """Set the committed offsets of a group without members; a group that does not exist is created.
 
         Raises:
             GroupNotEmptyError: the group has members, which would not be notified.
@@ -328,23 +328,23 @@ class Admin:
     ) -> dict[TopicPartition, int]:
         """Set a group's committed offsets, whether it has members or not, and return them.
 
-        Give exactly one target: ``to`` is EARLIEST, LATEST or a time (epoch milliseconds: the first record at or
-        after it, else the end); ``shift`` is added to each committed offset, within the bounds of the log;
-        ``offsets`` maps partitions to offsets.  ``partitions`` selects what ``to`` and ``shift`` change, by
-        default all partitions of all topics that the group has committed or been assigned.
+        Exactly one target is given.  ``to`` is EARLIEST, LATEST or a time in epoch milliseconds, which selects the
+        first record at or after that time, or else the log end.  ``shift`` is added to each committed offset, within
+        the bounds of the log.  ``offsets`` maps partitions to offsets.  ``partitions`` limits what ``to`` and
+        ``shift`` change; the default is all partitions of the topics that the group has committed or been assigned.
 
-        Members that own some of the partitions are removed from the group in the same step.  Their next heartbeat or
-        commit is refused: ``on_partitions_lost`` is called, they rejoin and continue from the new offsets.
-        Records that they return in between are returned again.
+        Members that own any of the partitions are removed from the group in the same step.  Their next heartbeat or
+        commit is rejected, ``on_partitions_lost`` is called, and they rejoin and continue from the new offsets.
+        Records that they return in the meantime are returned again.
 
-        A Kafka cluster cannot change offsets of a group with members: stop them first.
+        A Kafka cluster cannot change the offsets of a group with members: stop the members first.
 
-        The state of an application is not rewound: records read again count twice in it.  So a group with changelogs
-        is refused unless ``force`` is given.
+        The state of an application is not rewound, so records that are read again count twice.  Therefore a group
+        with changelogs is rewound only if ``force`` is given.
 
         Raises:
             ConfigError: not exactly one of ``to``, ``shift`` and ``offsets`` is given.
-            StatefulGroupError: the group is an application with changelogs.
+            StatefulGroupError: the group is an application with changelogs, and ``force`` is not given.
             GroupNotEmptyError: the group has members, on a Kafka cluster.
             OffsetOutOfRangeError: one of ``offsets`` is outside the log; nothing has been changed.
             UnknownTopicError: a partition does not exist.
@@ -435,7 +435,7 @@ class Admin:
         return offsets
 
     def _partitions_of(self, group_id: str) -> list[TopicPartition]:
-        """Return all partitions of the topics that a group has committed or assigns."""
+        """Return all partitions of the topics that a group has committed or been assigned."""
         topics = {partition.topic for partition in self.committed_offsets(group_id)}
         described = self.describe_group(group_id)
         if described.protocol_type == CONSUMER_PROTOCOL_TYPE:
@@ -461,7 +461,7 @@ class Admin:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        """Close the client."""
         self.close()
 
     # --- inside -----------------------------------------------------------------------
@@ -504,7 +504,7 @@ class Admin:
                 return attempt()
             except BrokerError as error:
                 if isinstance(error, UnreachableError):
-                    # The attempt has waited already.
+                    # The attempt has already waited.
                     raise
                 is_lost = isinstance(error, DisconnectedError)
                 is_passing = error.code in self._network.traits.retriable or settling.excuses(error)
@@ -524,7 +524,7 @@ class Admin:
 
 
 def _codes_of(response: Response) -> list[ErrorCode]:
-    """Return the error codes of a response, whether it has one or many."""
+    """Return the error codes in a response, which has one or several."""
     found = getattr(response, "errors", None)
     if found is None:
         return [getattr(response, "error", ErrorCode.NONE)]

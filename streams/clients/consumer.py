@@ -1,7 +1,7 @@
 """The consumer: reads topics alone or as a member of a group; all work happens inside ``poll``.
 
-The polling thread does membership, heartbeats, metadata, fetches and commits; only ``wakeup``
-may be called from another thread.  ``heartbeat`` has the rules of the background heartbeat.
+The polling thread handles membership, heartbeats, metadata, fetches and commits; only ``wakeup``
+may be called from another thread.  The rules for the background heartbeat are in ``heartbeat``.
 Imports group and protocol.
 """
 
@@ -51,18 +51,18 @@ OffsetsToCommit: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata]
 class Consumer:
     """Reads records from topics.
 
-    Without ``group_id`` partitions are assigned by hand and nothing is committed.
+    Without ``group_id``, partitions are assigned manually and nothing is committed.
 
     Args:
         broker: the embedded broker, or another ``Cluster``.
         group_id: the consumer group to join.
-        bootstrap_servers: in place of ``broker``, host:port of Kafka brokers; ``security`` has TLS and SASL.
-        assignors: in order of preference, by default range and cooperative-sticky; all members of a group need one
-            in common.
-        clock: reads the time; a virtual one in tests.
-        threads: starts the thread of ``background_heartbeat``.
-        settings: ``ConsumerSettings`` to begin with, by default Kafka's.
-        options: single settings by name, such as ``max_poll_records=100``; the reference of settings lists them.
+        bootstrap_servers: Kafka brokers as "host:port", instead of ``broker``; ``security`` configures TLS and SASL.
+        assignors: the assignors in order of preference, by default range and cooperative-sticky; all members of a
+            group need one in common.
+        clock: the source of time; tests pass a virtual clock.
+        threads: starts the thread for ``background_heartbeat``.
+        settings: the base ``ConsumerSettings``, by default Kafka's defaults.
+        options: single settings by name, such as ``max_poll_records=100``; see the settings reference.
 
     Raises:
         ConfigError: a setting is unknown or invalid.
@@ -94,7 +94,7 @@ class Consumer:
         self._timeout_ms = settings.default_api_timeout_ms
         self._next_auto_commit_ms = self._clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._absent: list[TopicPartition] = []
-        self._settled_ms = 0  # Until then a broker may not know yet of the assigned partitions.
+        self._settled_ms = 0  # Until this time a broker may not yet know the assigned partitions.
         self._is_woken = self._is_closed = False
         self._late_callbacks: deque[Callable[[], None]] = deque()
         self._lock, self._heartbeat = self._background(threads)
@@ -105,11 +105,11 @@ class Consumer:
     def subscribe(self, topics: Topics, listener: RebalanceListener | None = None) -> None:
         """Subscribe to topics as a member of the group, replacing the previous subscription.
 
-        Names, Topic objects (whose types ``poll`` decodes) or one compiled pattern, matched
-        against the whole name of every topic, also of those created later.
+        ``topics`` has names or Topic objects, with whose types ``poll`` decodes records.  It may also be one
+        compiled pattern, which is matched against the full names of all topics, including topics created later.
 
         Raises:
-            ConfigError: there is no group id, nothing to subscribe to, or a method of the listener is async.
+            ConfigError: there is no group id, ``topics`` is empty, or a method of the listener is async.
         """
         session = self._require_session("subscribe")
         self._topics.subscribe(topics)
@@ -122,7 +122,7 @@ class Consumer:
 
     @exclusive
     def assign(self, partitions: Iterable[TopicPartition], topics: Iterable[Topic[Any, Any]] = ()) -> None:
-        """Assign partitions manually, without group membership; ``topics`` gives types for decoding.
+        """Assign partitions manually, without group membership; records are decoded with the types of ``topics``.
 
         Raises:
             ConfigError: topics are subscribed to; unsubscribe first.
@@ -172,7 +172,7 @@ class Consumer:
 
     @exclusive
     def poll_blocks(self, timeout_ms: int = 0, max_records: int | None = None) -> dict[TopicPartition, list[Block]]:
-        """Return raw blocks by partition as soon as there are any, and prefetch the next.
+        """Return raw blocks by partition as soon as there are any, and prefetch the next blocks.
 
         Raises:
             WakeupError: ``wakeup`` was called.
@@ -195,16 +195,16 @@ class Consumer:
             remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             if not remaining_ms and not has_progress:
                 return {}
-            # Requests sent just now may be answered at once: poll once more before returning.
+            # New requests may be answered immediately, so poll once more before returning.
             has_progress = self._network.poll(self._wait_ms(remaining_ms)) > 0
 
     @exclusive
     def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord[Any, Any]]:
-        """Return records as soon as there are any, typed if the topic was subscribed to with types.
+        """Return records as soon as there are any, decoded if the subscription has types for the topic.
 
         Raises:
-            SerializationError: the next record cannot be decoded; the position stays at it.
-            WakeupError, BrokerError: as ``poll_blocks``.
+            SerializationError: the next record cannot be decoded; the position stays at this record.
+            WakeupError, BrokerError: see ``poll_blocks``.
         """
         self._unconsumed.keep(self._state.partitions)
         if self._unconsumed:
@@ -223,7 +223,7 @@ class Consumer:
         return records
 
     def __iter__(self) -> Iterator[ConsumerRecord[Any, Any]]:
-        """Iterate over records without end; each counts as consumed when the next one is requested."""
+        """Iterate over records indefinitely; a record counts as consumed when the next one is requested."""
         return self
 
     def __next__(self) -> ConsumerRecord[Any, Any]:
@@ -237,13 +237,13 @@ class Consumer:
 
     @exclusive
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return no records of these partitions until ``resume``; membership is kept."""
+        """Return no records from these partitions until ``resume``; they stay assigned."""
         for partition in partitions:
             self._assigned(partition).is_paused = True
 
     @exclusive
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return records of these partitions again."""
+        """Return records from these partitions again."""
         for partition in partitions:
             self._assigned(partition).is_paused = False
 
@@ -255,7 +255,7 @@ class Consumer:
 
     @exclusive
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue at an offset."""
+        """Continue at the given offset."""
         if offset < 0:
             raise ConfigError(f"seek of {partition} to {offset}: offsets are not negative")
         self._assigned(partition).seek(offset)
@@ -263,12 +263,12 @@ class Consumer:
 
     @exclusive
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Continue at the log start; without partitions, of all assigned ones."""
+        """Continue at the log start of the given partitions, by default all assigned ones."""
         self._request_reset(partitions, EARLIEST_TIMESTAMP)
 
     @exclusive
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Continue at the log end; without partitions, of all assigned ones."""
+        """Continue at the log end of the given partitions, by default all assigned ones."""
         self._request_reset(partitions, LATEST_TIMESTAMP)
 
     @exclusive
@@ -289,19 +289,19 @@ class Consumer:
         return state.position if unread is None else unread
 
     def known_end(self, partition: TopicPartition) -> int | None:
-        """Return the end offset in the last fetch response, without a request; None before the first."""
+        """Return the end offset from the last fetch response, without a request; None before the first response."""
         return None if (state := self._state.partitions.get(partition)) is None else state.known_end
 
     def take_news(self) -> set[TopicPartition]:
-        """Return the partitions whose known end or position a fetch has changed since the last call."""
+        """Return the partitions whose known end or position has changed through a fetch since the last call."""
         return self._fetcher.take_news()
 
     def known_partition_count(self, topic: str) -> int | None:
-        """Return the partition count of a topic in the cached metadata, without a request."""
+        """Return the partition count of a topic from the cached metadata, without a request."""
         return self._metadata.partition_count(topic)
 
     def known_position(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the next record without waiting, None while it is not known."""
+        """Return the offset of the next record without waiting, or None while the offset is unknown."""
         return None if (state := self._state.partitions.get(partition)) is None else state.position
 
     @exclusive
@@ -322,7 +322,7 @@ class Consumer:
     ) -> dict[TopicPartition, int]:
         """Return the end offset of each partition, by default at this consumer's isolation level.
 
-        That is the high watermark, with READ_COMMITTED the last stable offset.
+        The end offset is the high watermark, or with READ_COMMITTED the last stable offset.
         """
         found = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms, isolation_level)
         return {partition: offset for partition, (_, offset) in found.items()}
@@ -331,7 +331,7 @@ class Consumer:
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first offset at or after a time (epoch milliseconds), None if there is none."""
+        """Return the first offset at or after each time (epoch milliseconds), or None if there is no such record."""
         found = self._list_offsets(times, timeout_ms)
         return {
             partition: None if offset < 0 else OffsetAndTimestamp(offset, timestamp_ms)
@@ -340,7 +340,7 @@ class Consumer:
 
     @exclusive
     def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[TopicPartition]:
-        """Return the partitions of a topic, none if it does not exist."""
+        """Return the partitions of a topic; the list is empty if the topic does not exist."""
         self._check_open()
         deadline, is_allowed = self._deadline(timeout_ms), self._settings.allow_auto_create_topics
         return partitions_of(self._network, self._metadata, topic, deadline, allow_auto_create=is_allowed)
@@ -352,7 +352,7 @@ class Consumer:
         """Commit offsets, by default the positions, and wait for the response.
 
         Raises:
-            MemberFencedError: the consumer is out of the group; another member may own its partitions.
+            MemberFencedError: the consumer is no longer in the group; another member may own its partitions.
             RebalanceInProgressError: the group is rebalancing; poll, then retry.
         """
         session = self._require_session("commit_sync")
@@ -381,7 +381,7 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the group's committed offsets; partitions without one are absent.
 
-        With "read_committed" this waits for open transactions that commit some of them (KIP-447).
+        With "read_committed" this waits for open transactions that commit any of these offsets (KIP-447).
         """
         session = self._require_session("committed")
         return session.fetch_committed(
@@ -419,7 +419,7 @@ class Consumer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        """Close the consumer."""
         self.close()
 
     # --- inside -----------------------------------------------------------------------
@@ -431,7 +431,7 @@ class Consumer:
         return session
 
     def _background(self, threads: Threads | None) -> tuple[ConsumerLock | None, BackgroundHeartbeat | None]:
-        """Start the heartbeat in the background, if it is wanted; return its lock and the heartbeat."""
+        """Start the background heartbeat if it is enabled; return its lock and the heartbeat."""
         if self._session is None or not self._settings.background_heartbeat:
             return None, None
         threads = threads or SystemThreads()
@@ -460,7 +460,7 @@ class Consumer:
         return has_progress
 
     def _wait_ms(self, remaining_ms: int) -> int:
-        """Return how long to wait for responses: until the next timer is due."""
+        """Return how long to wait for responses before the next timer is due."""
         now = self._clock.monotonic_ms()
         due = [self._fetcher.next_retry_ms(now), self._positions.next_retry_ms(now)]
         if self._session is not None:
@@ -470,7 +470,7 @@ class Consumer:
         return max(0, min([remaining_ms, *(at - now for at in due if at is not None)]))
 
     def _topics_of_interest(self) -> frozenset[str] | None:
-        """Return the topics whose metadata is needed, None for all."""
+        """Return the topics whose metadata is needed, or None for all topics."""
         if self._topics.pattern is not None:
             return None
         topics = self._state.topics().union(self._topics.names)
@@ -479,7 +479,7 @@ class Consumer:
     def _on_metadata(self) -> None:
         session, interest = self._session, self._topics
         if session is None or (session.is_manual and interest.pattern is None):
-            # Group members wait until their topics are created; an assigned partition has to exist.
+            # Group members wait until their topics are created; manually assigned partitions have to exist.
             if self._clock.monotonic_ms() >= self._settled_ms:
                 self._absent = [p for p in self._state.partitions if not self._metadata.exists(p)]
             return

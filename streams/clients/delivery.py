@@ -1,4 +1,4 @@
-"""The future that a producer returns: the offset of a record or block.  Imports core only."""
+"""The future returned by a producer, which resolves to the offset of a record or block.  Imports core only."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -17,9 +17,9 @@ class DeliveryDriver(Protocol):
 
 
 class Delivery:
-    """A future for a record or a block in flight, without threads of its own.
+    """A future for a record or a block in flight.
 
-    Waiting for ``result`` drives the producer, so that no background thread is needed.
+    Waiting for ``result`` drives the producer, so no background thread is needed.
     """
 
     __slots__ = (
@@ -41,7 +41,7 @@ class Delivery:
         sequence: int,
         on_refused: "Callable[[Block, BrokerError], None] | None" = None,
     ) -> None:
-        #: Called with each record of a block that the broker refuses or does not accept in time.
+        #: Called with each record of a block that the broker rejects or does not accept in time.
         self.on_refused = on_refused
         self.partition = partition
         self.sequence = sequence
@@ -57,10 +57,10 @@ class Delivery:
         return self._is_done
 
     def result(self, timeout_ms: int | None = None) -> RecordMetadata:
-        """Wait and return the offset and timestamp, of a block those of its first record.
+        """Wait and return the offset and timestamp of the record, or of the first record in a block.
 
         Raises:
-            RecordTooLargeError, UnknownTopicError, BrokerError: the broker refused it.
+            RecordTooLargeError, UnknownTopicError, BrokerError: the broker rejected the record.
             RequestTimeoutError: no response came in time.
         """
         error = self.exception(timeout_ms)
@@ -73,34 +73,34 @@ class Delivery:
         return self.result(timeout_ms).offset
 
     def exception(self, timeout_ms: int | None = None) -> BrokerError | None:
-        """Wait and return the error, None on success."""
+        """Wait and return the error, or None on success."""
         if not self._is_done:
             self._driver.await_delivery(self, timeout_ms)
         return self._error
 
     def add_done_callback(self, callback: Callable[["Delivery"], None]) -> None:
-        """Call a function when the delivery is done, on the thread that drives the producer; at once if it is done.
+        """Call ``callback`` on the thread that drives the producer when the delivery is done, or now if it is done.
 
         Raises:
-            ConfigError: the function is async or a generator, which would never run.
+            ConfigError: ``callback`` is async or a generator function, which would never run.
         """
         refuse_unawaited(callback, "callback of a delivery", error=ConfigError)
         if self._callbacks is None:
             self._callbacks = []
         self._callbacks.append(callback)
-        # Checked after adding the callback: the thread that removes it calls it, this one or the driving one.
+        # Check after adding the callback.  The thread that removes the callback, this one or the driving one, calls it.
         if self._is_done:
             self._call_back()
 
     def divide(self, parts: int) -> None:
-        """Expect acknowledgements in this many parts instead of one; called by the producer."""
+        """Expect ``parts`` acknowledgements instead of one; called by the producer."""
         self._parts += parts - 1
 
     def fulfil(self, offset: int) -> None:
-        """Acknowledge the delivery, or a part of it, at an offset; called by the producer."""
+        """Acknowledge the delivery, or a part of it, at ``offset``; called by the producer."""
         if self._is_done:
             return
-        # The offset of the block is its first record's; parts may be acknowledged in any order.
+        # The result is the lowest offset; parts may be acknowledged in any order.
         self._offset = offset if self._offset < 0 else min(self._offset, offset)
         self._parts -= 1
         if self._parts:

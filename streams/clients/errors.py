@@ -17,11 +17,11 @@ from streams.protocol.wire.errors import EncodingError, UnsupportedVersionError
 
 
 class RequestTimeoutError(BrokerError, TimeoutError):
-    """No response within the timeout; the broker may or may not have acted."""
+    """No response came within the timeout; the broker may or may not have performed the request."""
 
 
 class DisconnectedError(RequestTimeoutError):
-    """A broker cannot be reached, or disconnected before its response; it may or may not have acted."""
+    """A broker was unreachable or disconnected before it responded; it may or may not have performed the request."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.NETWORK_EXCEPTION)
@@ -32,7 +32,7 @@ class UnreachableError(DisconnectedError):
 
 
 class AuthenticationError(BrokerError):
-    """The broker rejects the client's credentials, or the client the broker's proof; not retriable."""
+    """The broker rejected the client's credentials, or the client rejected the broker's proof; not retriable."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.SASL_AUTHENTICATION_FAILED)
@@ -114,9 +114,9 @@ _ADVICE: dict[ErrorCode, str] = {
     ErrorCode.INVALID_PARTITIONS: "the number of partitions can only grow and must be at least 1",
 }
 
-#: Codes after which to look the coordinator up again: it has moved or is not ready.
+#: Codes after which to look up the coordinator again, because it has moved or is not ready.
 COORDINATOR_MOVED: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-#: Codes of missing authorization, which are not retriable.
+#: Codes for missing authorization, which are not retriable.
 FORBIDDEN: Final = frozenset(
     {
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -125,7 +125,7 @@ FORBIDDEN: Final = frozenset(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-#: Codes after which to refresh metadata: another broker may lead the partition.
+#: Codes after which to refresh metadata, because another broker may lead the partition.
 LEADER_MOVED: Final = frozenset(
     {
         ErrorCode.BROKER_NOT_AVAILABLE,
@@ -137,7 +137,7 @@ LEADER_MOVED: Final = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
-#: Codes after which the same request may succeed a little later.
+#: Codes after which the same request may soon succeed.
 RETRIABLE: Final = frozenset(
     {
         *COORDINATOR_MOVED,
@@ -155,20 +155,20 @@ RETRIABLE: Final = frozenset(
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the request is retriable: it timed out, or the connection failed."""
+    """Whether the request is retriable because it timed out or the connection failed."""
     if isinstance(error, BrokerError) and error.code in RETRIABLE:
         return True
     return isinstance(error, (RequestTimeoutError, OSError)) or isinstance(error.__cause__, OSError)
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether the request is not retriable: unsupported, too large, or authentication failed."""
+    """Whether the request is not retriable because it is unsupported or too large, or authentication failed."""
     kinds = (AuthenticationError, EncodingError, RecordTooLargeError, UnsupportedVersionError)
     return isinstance(error, kinds) or isinstance(error.__cause__, kinds)
 
 
 def error_for(code: ErrorCode, what: str, detail: str = "") -> BrokerError:
-    """Return the error for a code; ``what`` names the refused request."""
+    """Return the error for a code; ``what`` names the rejected request."""
     kind = _CLASSES.get(code, BrokerError)
     advice = _ADVICE.get(code, "")
     reason = "; ".join(part for part in (detail, advice) if part) or "the broker refused"
@@ -176,7 +176,7 @@ def error_for(code: ErrorCode, what: str, detail: str = "") -> BrokerError:
 
 
 def as_error(failure: Exception, what: str) -> BrokerError:
-    """Return a connection's failure as an error of this library."""
+    """Convert a connection failure to an error of this library."""
     if isinstance(failure, BrokerError):
         return failure
     if isinstance(failure, (EncodingError, UnsupportedVersionError)):

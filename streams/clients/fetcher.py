@@ -1,7 +1,7 @@
-"""Fetches: one block ahead for each fetchable partition, returned round-robin.
+"""Fetching: one block is prefetched for each fetchable partition, and blocks are returned round-robin.
 
 A partition is fetched while it has a position, is not paused, and has nothing prefetched or in
-flight, so that a slow partition does not hold up others.  The position moves when records are
+flight, so a slow partition does not delay the others.  The position moves when records are
 returned, not when they arrive.  Imports protocol and core.
 """
 
@@ -32,17 +32,17 @@ from streams.protocol.wire import EncodedBlock
 
 log = logging.getLogger(__name__)
 
-#: Maximum wait of a fetch while other partitions have records.
+#: Maximum wait of a fetch request while other partitions have records, in milliseconds.
 _SHORT_WAIT_MS = 5
-#: How long after the last records a consumer counts as idle.
+#: Time after the last records until a consumer counts as idle, in milliseconds.
 _IDLE_AFTER_MS = 500
 
 
 @define(eq=False)
 class _Prefetched:
-    """Blocks that continue ``state`` at ``position``; ``ends`` are the positions after each of them.
+    """Blocks that continue ``state`` at ``position``; ``ends`` has the position after each block.
 
-    Those may be after the block's last record: markers and aborted records are omitted.
+    An end may be beyond the offset after the last record, since markers and aborted records are omitted.
     """
 
     state: PartitionState
@@ -52,7 +52,7 @@ class _Prefetched:
 
 
 class Fetcher:
-    """Fetch requests and prefetched blocks of one consumer."""
+    """The fetch requests and prefetched blocks of one consumer."""
 
     def __init__(self, parts: ConsumerParts) -> None:
         settings = parts.settings
@@ -69,11 +69,11 @@ class Fetcher:
         self._prefetched: dict[TopicPartition, _Prefetched] = {}
         self._in_flight: dict[TopicPartition, tuple[PartitionState, int]] = {}
         self._retry_at_ms: dict[int, int] = {}
-        #: Whether records have arrived recently.
+        #: Until this time the consumer counts as busy, because records have arrived recently.
         self._busy_until_ms = 0
         self._errors: list[tuple[TopicPartition, PartitionState, int, BrokerError]] = []
         self._news: set[TopicPartition] = set()
-        #: Change count at which there was nothing to fetch; None if unknown.
+        #: Change count at which there was nothing to fetch, or None.
         self._resting_at: int | None = None
         self.needs_metadata = False
 
@@ -142,7 +142,7 @@ class Fetcher:
                 taken[partition] = blocks
                 self._news.add(partition)
             if entry.blocks:
-                # To the end of the queue: the other partitions are served first.
+                # Move the partition to the end of the queue, so that the other partitions are served first.
                 self._prefetched[partition] = entry
         return taken
 
@@ -153,7 +153,7 @@ class Fetcher:
             self._prefetched.pop(partition, None)
 
     def next_retry_ms(self, now_ms: int) -> int | None:
-        """Return when a failed node may be retried."""
+        """Return when a failed broker may be retried."""
         return min((at for at in self._retry_at_ms.values() if at > now_ms), default=None)
 
     # --- inside -----------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Fetcher:
             block = entry.blocks.popleft()
             error = _unreadable(partition, block, entry.ends[0])
             if error is not None:
-                # Blocks before it are returned.  It is fetched and reported again until the application seeks past it.
+                # Earlier blocks are returned.  The bad one is fetched and reported until the application seeks past it.
                 entry.blocks.clear()
                 self._errors.append((partition, entry.state, entry.position, error))
                 break
@@ -213,7 +213,7 @@ class Fetcher:
                 return
             for partition, fetched in response.partitions.items():
                 state, position = asked[partition]
-                # Since the request the partition may have been revoked, or the position changed.
+                # Since the request, the partition may have been revoked or its position changed.
                 if self._subscription.partitions.get(partition) is state and state.position == position:
                     self._receive(node, partition, state, position, fetched)
             if len(response.partitions) < len(asked):
@@ -252,7 +252,7 @@ class Fetcher:
                 elif entry.ends:
                     entry.ends[-1] = end
                 else:
-                    # Nothing of it is returned: the position moves past it at once.
+                    # There is nothing to return, so the position moves past the block immediately.
                     entry.position = state.position = end
             if entry.blocks:
                 self._prefetched[partition] = entry
@@ -279,7 +279,7 @@ class Fetcher:
             self._errors.append((partition, state, position, error))
 
     def _is_passing(self, code: ErrorCode) -> bool:
-        """Whether the error may pass on a retry or on another replica; damaged data stays damaged."""
+        """Whether a retry or another replica may succeed; damaged data stays damaged."""
         return code in self._network.traits.retriable and code is not ErrorCode.CORRUPT_MESSAGE
 
     def _retry_later(self, node: int) -> None:
@@ -288,7 +288,7 @@ class Fetcher:
 
 
 def _unreadable(partition: TopicPartition, block: Block, end: int) -> UnreadableBatchError | None:
-    """Decode the columns of a block, which arrives encoded; return the error, if any."""
+    """Decode the columns of an encoded block; return the error, if any."""
     if not isinstance(block, EncodedBlock):
         return None
     try:
@@ -308,14 +308,14 @@ def _unreadable(partition: TopicPartition, block: Block, end: int) -> Unreadable
 
 
 def _end_of(block: Block) -> int:
-    """Return the offset after a block, counting records of a stored batch that compaction has removed."""
+    """Return the offset after a block, including records at its end that compaction has removed."""
     if isinstance(block, EncodedBlock):
         return block.next_offset
     return block.offsets[-1] + 1 if len(block) else 0
 
 
 def _from_position(partition: TopicPartition, blocks: Iterable[Block], position: int) -> Iterable[tuple[Block, int]]:
-    """Yield the records at or after the position with their end: a stored batch may begin before it."""
+    """Yield the records at or after ``position`` with their end, since a stored batch may begin before ``position``."""
     for block in blocks:
         end = _end_of(block)
         if end <= position:
@@ -328,7 +328,7 @@ def _from_position(partition: TopicPartition, blocks: Iterable[Block], position:
 def _marked(
     blocks: Iterable[tuple[Block, int]], aborted: Sequence[AbortedTransaction]
 ) -> Iterable[tuple[Block, int, bool]]:
-    """Yield each block, its end, and whether to return it: not markers and aborted records (KIP-98)."""
+    """Yield each block, its end, and whether to return it; markers and aborted records are not returned (KIP-98)."""
     due = deque(sorted(aborted, key=attrgetter("first_offset")))
     open_ids: set[int] = set()
     for block, end in blocks:
@@ -339,7 +339,7 @@ def _marked(
         while due and due[0].first_offset < end:
             open_ids.add(due.popleft().producer_id)
         if stamp.is_control:
-            # Only an abort marker matters: with any other its producer has no aborted records here.
+            # Only abort markers matter: at any other marker the producer has no aborted records here.
             open_ids.discard(stamp.producer_id)
         is_aborted = stamp.is_transactional and stamp.producer_id in open_ids
         yield block, end, bool(len(block)) and not stamp.is_control and not is_aborted

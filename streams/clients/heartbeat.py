@@ -1,10 +1,10 @@
 """The background heartbeat of a consumer, for applications that poll rarely.
 
-Lock rules: every access to a consumer's internals holds its guard.  The application's thread takes it for
-each call, reentrantly (a listener may commit), and waits for it.  The background thread takes it
-only when it is free, for one heartbeat, and never waits inside.  ``poll`` holds it while it waits, and
-sends heartbeats itself.  Listeners, callbacks, assignors and errors are left for the application's
-next ``poll``.  Only ``wakeup`` needs no guard.  Imports core only.
+Lock rules: every access to a consumer's internals holds the guard.  The application's thread acquires the
+guard for each call, reentrantly (a listener may commit), and waits for it.  The background thread acquires the
+guard only when it is free, for one heartbeat, and never waits while it holds the guard.  ``poll`` holds the guard
+while it waits, and sends heartbeats itself.  Listeners, callbacks, assignors and errors are left for the
+application's next ``poll``.  Only ``wakeup`` needs no guard.  Imports core only.
 """
 
 import logging
@@ -33,7 +33,7 @@ class ConsumerLock:
         self._lock = threading.Lock()
         self._depth = 0
         self._freed: Signal | None = None
-        #: Whether the background thread holds it.
+        #: Whether the background thread holds the lock.
         self.is_background = False
 
     def __enter__(self) -> None:
@@ -69,7 +69,7 @@ class ConsumerLock:
 
 
 class Locked(Protocol):
-    """An object with a guard, None without a background thread."""
+    """An object with a guard, which is None without a background thread."""
 
     _lock: ConsumerLock | None
 
@@ -89,7 +89,7 @@ def exclusive(method: F) -> F:
 
 
 class BackgroundHeartbeat:
-    """The thread: calls ``beat`` when the guard is free, then sleeps for the returned milliseconds."""
+    """A thread that calls ``beat`` when the guard is free and sleeps for the returned milliseconds."""
 
     def __init__(self, threads: Threads, lock: ConsumerLock, beat: Callable[[], int], name: str) -> None:
         self._lock = lock
@@ -98,7 +98,7 @@ class BackgroundHeartbeat:
         self._worker: Worker = threads.start(name, self._run)
 
     def close(self) -> None:
-        """Stop the thread; call without the guard."""
+        """Stop the thread; the caller must not hold the guard."""
         self._end.set()
         self._worker.join(_CLOSE_MS)
 

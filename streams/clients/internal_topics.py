@@ -1,8 +1,8 @@
 """Recognition of an application's internal topics by Kafka Streams' naming scheme.
 
 ``<application id>-<store>-changelog`` and ``<application id>-<name>-repartition`` may also belong to an
-application with a longer id: to ``shop-eu`` rather than ``shop``.  If a group with that longer id exists, the topic
-is its own.  Generated names are unambiguous, since no application id contains them.  Pure.
+application with a longer id, for example to ``shop-eu`` instead of ``shop``.  If a group with the longer id exists,
+the topic belongs to it.  Generated names are unambiguous, since no application id contains them.  Pure.
 """
 
 import re
@@ -12,16 +12,16 @@ from attrs import frozen
 
 _CHANGELOG = "-changelog"
 _REPARTITION = ("-repartition", "-subscription-registration-topic", "-subscription-response-topic")
-#: Name of a topic's part per writing task in bounded runs.
+#: Suffix of lane topics, which hold the part of a topic per writing task in bounded runs.
 _LANES = ".lanes"
-#: Group in which a bounded run commits how far lanes are merged.
+#: Suffix of the group in which a bounded run commits the merge progress of lanes.
 LANES_GROUP = "-lanes"
 _GENERATED = re.compile(r"K(?:STREAM|TABLE)-.*\d{10}")
 
 
 @frozen
 class InternalTopic:
-    """A topic created by an application; a changelog has ``store``, all others ``topic``."""
+    """A topic created by an application; ``store`` is set for changelogs, ``topic`` for all others."""
 
     name: str
     store: str | None = None
@@ -38,7 +38,7 @@ def is_generated(name: str) -> bool:
 
 
 def internal_topics(application_id: str, topics: Iterable[str], groups: Iterable[str]) -> list[InternalTopic]:
-    """Return an application's internal topics among a cluster's; ``groups`` are the group ids of the cluster.
+    """Return an application's internal topics among ``topics``; ``groups`` are the group ids of the cluster.
 
     >>> names = ["shop-sums-changelog", "shop-eu-sums-changelog", "orders"]
     >>> [found.store for found in internal_topics("shop", names, ["shop", "shop-eu"])]

@@ -11,15 +11,15 @@ from streams.protocol.messages import ErrorCode, MetadataResponse, TopicMetadata
 
 @define(eq=False)
 class MetadataCache:
-    """Cached topics by name; those that do not exist or were never requested are absent."""
+    """Cached topics by name; topics that do not exist or were never requested are absent."""
 
     topics: dict[str, TopicMetadata] = field(factory=dict)
     brokers: dict[int, str] = field(factory=dict)
-    #: Errors of requested topics that are not known.
+    #: Errors for requested topics that are not known.
     refused: dict[str, ErrorCode] = field(factory=dict)
 
     def update(self, response: MetadataResponse, asked: Sequence[str] | None) -> None:
-        """Apply the response to a request for these topics, None = all.
+        """Apply the response to a request for the topics ``asked``, or for all topics.
 
         Topics with a transient error keep their cached metadata.
         """
@@ -33,7 +33,7 @@ class MetadataCache:
         self.topics.update((topic.name, topic) for topic in response.topics if topic.error is ErrorCode.NONE)
 
     def why_unknown(self, topic: str) -> ErrorCode:
-        """Return the error of a topic that is not known."""
+        """Return the error for a topic that is not known."""
         return self.refused.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def partition_count(self, topic: str) -> int | None:
@@ -46,7 +46,7 @@ class MetadataCache:
         return {topic: len(self.topics[topic].leaders) for topic in sorted(topics) if topic in self.topics}
 
     def leader(self, partition: TopicPartition) -> int | None:
-        """Return the node id of a partition's leader, None if unknown."""
+        """Return the broker ID of a partition's leader, or None if unknown."""
         found = self.topics.get(partition.topic)
         if found is None or not 0 <= partition.partition < len(found.leaders):
             return None

@@ -1,6 +1,6 @@
-"""Requests to brokers by id: correlated, timed out, with callbacks or waited for.
+"""Requests to brokers by ID, with timeouts, and with callbacks or blocking.
 
-Over a ``Connection`` (in process, TCP, simulated); one thread drives it by ``poll``, inside
+Requests use a ``Connection`` (in process, TCP or simulated).  One thread drives the network by ``poll``, inside
 which callbacks run.  Imports protocol and core.
 """
 
@@ -20,21 +20,21 @@ R = TypeVar("R", bound=Response)
 #: Called with the response or the error of a request.
 Callback: TypeAlias = Callable[[Response | Exception], None]
 
-#: Node id that means any broker.
+#: Broker ID that stands for any broker.
 ANY_NODE: Final = -1
 
-#: A broker that is alone: the embedded one.  It knows every topic, and no other one can take its partitions over.
+#: A single broker, such as the embedded one.  It knows every topic, and no other broker can take over its partitions.
 ONE_BROKER: Final = Traits(0, RETRIABLE)
-#: A cluster.  A new topic takes a moment to be known everywhere; after a disk failure another broker may lead.
+#: A cluster.  It takes a moment until all brokers know a new topic; after a disk failure another broker may lead.
 SEVERAL_BROKERS: Final = Traits(3_000, RETRIABLE | {ErrorCode.STORAGE_ERROR})
 
-# Under a virtual clock waiting takes no time: this many polls without progress mean that nothing will come.
+# Waiting takes no time under a virtual clock; after this many polls without progress no response is expected.
 _FRUITLESS_LIMIT: Final = 100
 
 
 @define(eq=False)
 class Deadline:
-    """The deadline of a wait, which also ends when the clock stands still without progress."""
+    """The deadline of a wait; the wait also ends if there is no progress while the clock stands still."""
 
     _clock: Clock
     deadline_ms: int
@@ -62,7 +62,7 @@ class Backoff:
     max_ms: int = 1_000
 
     def after(self, attempts: int) -> int:
-        """Return the wait in milliseconds after this many failed attempts, at least 1."""
+        """Return the wait in milliseconds after ``attempts`` failed attempts, at least 1."""
         return min(max(self.base_ms, self.max_ms), self.base_ms << min(max(0, attempts - 1), 20))
 
 
@@ -88,11 +88,11 @@ class Network:
 
     @property
     def in_flight(self) -> int:
-        """Number of requests without a response."""
+        """The number of requests without a response."""
         return len(self._pending) + len(self._unsent)
 
     def now_ms(self) -> int:
-        """Return the time by which requests expire."""
+        """Return the current time, as used for request timeouts."""
         return self._clock.monotonic_ms()
 
     def send(
@@ -104,7 +104,7 @@ class Network:
         try:
             correlation_id = self._connection.send(node_id, request)
         except Exception as error:  # noqa: BLE001
-            # Any failure of the transport is passed to the callback, in its ``poll``.
+            # Any transport failure is passed to the callback in the next ``poll``.
             self._unsent.append((on_done, error))
             return
         self._pending[correlation_id] = _Pending(request, node_id, deadline_ms, on_done)
@@ -112,7 +112,7 @@ class Network:
             self._next_deadline_ms = deadline_ms
 
     def poll(self, timeout_ms: int) -> int:
-        """Run callbacks of arrived responses, waiting up to the timeout for the first; return how many ran."""
+        """Run the callbacks of arrived responses, waiting up to the timeout for the first; return their number."""
         unsent, self._unsent = self._unsent, []
         if self._next_deadline_ms is not None and timeout_ms:
             timeout_ms = min(timeout_ms, max(0, self._next_deadline_ms - self._clock.monotonic_ms()))
@@ -122,7 +122,7 @@ class Network:
                 callback(error)
         for correlation_id, response in arrived:
             pending = self._pending.pop(correlation_id, None)
-            # A response after its timeout: the request has failed already.
+            # A response that arrives after the timeout is ignored, since the request has already failed.
             if pending is not None and pending.on_done is not None:
                 pending.on_done(response)
         return len(unsent) + len(arrived) + self._expire()
@@ -184,7 +184,7 @@ class Network:
 
 @define(eq=False)
 class Settling:
-    """A grace period in which a broker may lack the metadata of a new topic; none with a single broker."""
+    """A grace period in which brokers may lack the metadata of a new topic; it is zero with a single broker."""
 
     _network: Network
     _until_ms: int = field(init=False)

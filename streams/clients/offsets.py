@@ -1,4 +1,4 @@
-"""Blocking look-ups of partitions and of offsets by time.  Imports protocol and core."""
+"""Blocking look-ups of partitions, and of offsets by time.  Imports protocol and core."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -28,11 +28,11 @@ def list_offsets(
     deadline: Deadline,
     isolation_level: int = READ_UNCOMMITTED,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (timestamp, offset) per partition for times (-2 earliest, -1 latest); retry until the deadline.
+    """Return (timestamp, offset) per partition for ``times`` (-2 earliest, -1 latest); retry until the deadline.
 
     Raises:
         UnknownTopicError: a partition does not exist.
-        RequestTimeoutError: no response in time.
+        RequestTimeoutError: no response came in time.
     """
     failures = 0
     settled = Settling(network)
@@ -89,10 +89,10 @@ def _list_once(
 def partitions_of(
     network: Network, metadata: MetadataCache, topic: str, deadline: Deadline, *, allow_auto_create: bool
 ) -> list[TopicPartition]:
-    """Return the partitions of a topic, none if it does not exist; retry until the deadline.
+    """Return the partitions of a topic, or an empty list if the topic does not exist; retry until the deadline.
 
     Raises:
-        RequestTimeoutError: no response in time.
+        RequestTimeoutError: no response came in time.
     """
     failures = 0
     while True:
@@ -111,5 +111,5 @@ def partitions_of(
 
 
 def with_metadata(offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return offsets with metadata, empty where none is given."""
+    """Return the offsets with metadata, which is empty where none is given."""
     return {p: OffsetAndMetadata(found) if isinstance(found, int) else found for p, found in offsets.items()}

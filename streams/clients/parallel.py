@@ -1,9 +1,9 @@
-"""A consumer that hands partitions to a pool of workers and keeps the order within each partition.
+"""A consumer that distributes partitions over a pool of workers and keeps the order within each partition.
 
-One thread polls, commits and keeps the membership.  Workers share the partitions, one batch at a
-time, so that a slow partition holds up no other.  A failed record is retried before anything after it
-in its partition; after the last attempt it goes to a dead letter topic or ends the run.  Commits cover
-only handled records.  ``_lock`` guards the lanes and is never held while waiting.  Imports the other
+One thread polls, commits and maintains the membership.  Workers share the partitions, one batch at a
+time, so a slow partition does not delay the others.  A failed record is retried before later records
+of its partition; after the last attempt it goes to the dead letter queue topic or ends the run.  Commits
+cover only handled records.  ``_lock`` guards the lanes and is never held while waiting.  Imports the other
 clients, and core.
 """
 
@@ -54,9 +54,9 @@ _IDLE_MS: Final = 1_000
 
 @define(eq=False)
 class _Lane:
-    """One partition: its waiting records, oldest first, and the next offset to commit.
+    """One partition with its waiting records, oldest first, and the next offset to commit.
 
-    ``alone_through``: up to this offset records are handled one by one, because their batch has failed.
+    Records up to the offset ``alone_through`` are handled one by one, because their batch has failed.
     """
 
     partition: TopicPartition
@@ -80,7 +80,7 @@ class _Lane:
         return block if len(block) <= limit else block.slice(0, limit)
 
     def advance(self, count: int) -> None:
-        """Remove the first ``count`` records as done."""
+        """Remove the first ``count`` records, which are done."""
         block = self.blocks.popleft()
         self.done = block.offsets[count - 1] + 1
         if count < len(block):
@@ -98,7 +98,7 @@ class _Options(ParallelOptions, total=False):
 
 
 def _split(options: Mapping[str, Any]) -> tuple[ParallelSettings, dict[str, Any]]:
-    """Return the settings of the pool and those of the consumer."""
+    """Separate the options into the settings of the pool and the options of the consumer."""
     passed_on, own = (
         _Options.__annotations__.keys() - ParallelOptions.__annotations__.keys(),
         table_of(ParallelSettings),
@@ -121,23 +121,23 @@ def _check_handlers(handler: object, batch_handler: object) -> None:
 
 
 class ParallelConsumer:
-    """A group member that hands its records to a pool of workers.
+    """A group member that distributes its records over a pool of workers.
 
-    Exactly one handler is given.  Order is kept within each partition and nowhere else; a record
+    Exactly one handler is given.  Order is kept only within each partition.  A record
     may be handled more than once after a crash or a failed batch (at least once).
 
     Args:
         topics: names, topics with their types, or one compiled pattern.
-        handler: called with one record at a time.  A plain function: an async one is refused, and a returned
-            coroutine ends the run.
+        handler: called with one record at a time.  It must not be async; if it returns a coroutine, the run
+            ends.
         batch_handler: called with up to ``batch_size`` records of one partition.
-        clock: reads the time; a virtual one in tests.
+        clock: the source of time; tests pass a virtual clock.
         threads: starts the workers.
-        options: ``ParallelSettings`` by name, and arguments and settings of ``Consumer``.
+        options: single ``ParallelSettings`` by name, and arguments and settings of ``Consumer``.
 
     Attributes:
         handled, failed_attempts, dead_letters: counts of handled records, failed attempts, and records sent to
-            the dead letter topic.
+            the dead letter queue topic.
 
     Raises:
         ConfigError: a setting is unknown or invalid.
@@ -186,10 +186,10 @@ class ParallelConsumer:
         ``until`` is called between polls, on this thread.
 
         Raises:
-            UnawaitedError: a handler returned a coroutine or a generator; nothing of its record is committed.
-            ProcessingError: a record was given up and there is no dead letter topic; the committed offset
-                is the record's own.
-            BrokerError: a request for the group or the topics was refused.
+            UnawaitedError: a handler returned a coroutine or a generator; its record is not committed.
+            ProcessingError: a record has failed for good and there is no dead letter queue topic; the
+                committed offset is the offset of this record.
+            BrokerError: a request for the group or the topics was rejected.
         """
         refuse_unawaited(until, "until of a parallel consumer", error=ConfigError)
         self._consumer.subscribe(self._topics, _Listener(self))
@@ -205,7 +205,7 @@ class ParallelConsumer:
             raise self._failure
 
     def stop(self) -> None:
-        """End ``run`` after the running handlers; thread-safe."""
+        """End ``run`` when the running handlers have returned; thread-safe."""
         self._is_stopping = True
         self._consumer.wakeup()
 
@@ -245,7 +245,7 @@ class ParallelConsumer:
                 self._consumer.resume((lane.partition,))
 
     def _commit(self, lanes: Sequence[_Lane]) -> None:
-        """Commit handled records of these; after a refusal they are redelivered, as after a crash."""
+        """Commit the handled records of ``lanes``; after a rejected commit they are redelivered, as after a crash."""
         with self._lock:
             due = {lane.partition: lane.done for lane in lanes if lane.done is not None and lane.done != lane.committed}
         if not due:
@@ -286,7 +286,7 @@ class ParallelConsumer:
         self._is_stopping = True
         self._wake_workers()
         try:
-            # Leaving the group gives up all partitions and commits them.
+            # Leaving the group gives up all partitions and commits their offsets.
             self._consumer.close()
         finally:
             for worker in self._workers:
@@ -345,7 +345,7 @@ class ParallelConsumer:
         except ThreadKilled:
             raise
         except BaseException as failure:  # noqa: BLE001
-            # Any exception of the user's handler is a failed attempt.
+            # Any exception from the user's handler is a failed attempt.
             error = failure
         try:
             is_done = error is None or self._give_up_record(lane, block, error)
@@ -371,24 +371,24 @@ class ParallelConsumer:
             refuse_result(self._handler(records[0]), "handler of a parallel consumer")
 
     def _give_up_record(self, lane: _Lane, block: Block, error: BaseException) -> bool:
-        """Process a failed attempt; return whether the records are done, else they are retried.
+        """Process a failed attempt; return whether the records are done.  Otherwise they are retried.
 
         Raises:
             UnawaitedError: the handler returned a coroutine or generator.
-            ProcessingError: there is no dead letter topic.
-            BrokerError: the dead letter topic refused it.
+            ProcessingError: there is no dead letter queue topic.
+            BrokerError: the record was rejected by the dead letter queue topic.
         """
         if isinstance(error, UnawaitedError):
-            raise error  # Not caused by a record.
+            raise error  # This error is not caused by a record.
         lane.attempts += 1
         self.failed_attempts += 1
-        # A retry cannot decode them either.
+        # A retry cannot decode the records either.
         is_last = lane.attempts >= self._settings.max_attempts or isinstance(error, SerializationError)
         if not is_last:
             lane.due_ms = self._clock.monotonic_ms() + max(1, self._backoff.after(lane.attempts))
             return False
         if len(block) > 1:
-            # One of them has failed: handle each on its own.
+            # One of the records has failed: handle each one separately.
             lane.attempts, lane.alone_through = 0, block.offsets[-1]
             return False
         topic, number = lane.partition
@@ -434,9 +434,9 @@ class _Listener(RebalanceListener):
         self._consumer = consumer
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Drain, then commit."""
+        """Wait for running handlers and commit."""
         self._consumer.give_up(partitions, is_lost=False)
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Drain without a commit: another member may own the partitions."""
+        """Wait for running handlers without a commit, because another member may own the partitions."""
         self._consumer.give_up(partitions, is_lost=True)

@@ -1,7 +1,7 @@
-"""Choice of a record's partition: by the producer's function, or by the topic's strategy.
+"""Choice of a record's partition, by the producer's function or the topic's strategy.
 
-The topic configuration ``streams.partitioner`` names the strategy; topics without it, as on Kafka,
-get the default.  Imports protocol and core.
+The strategy is set by the topic configuration ``streams.partitioner``; topics without it, as on Kafka,
+use the default.  Imports protocol and core.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ PARTITIONER_CONFIG: Final = "streams.partitioner"
 
 #: By murmur2 of the key, and sticky per batch for records without a key
 #: (Kafka's default, KIP-480); round robin; explicit partitions only;
-#: a function of the user's.
+#: a user function.
 STRATEGIES: Final = ("default", "round_robin", "explicit", "custom")
 
 #: The named strategies.
@@ -29,7 +29,7 @@ Strategy: TypeAlias = Literal["default", "round_robin", "explicit"]
 class Partitioning:
     """The partitioner of one producer, guarded by the producer's lock.
 
-    ``own`` is the producer's function, which overrides the topic's strategy; ``start`` is
+    ``own`` is the producer's partitioner, which overrides the topic's strategy; ``start`` is
     the first partition for records without a key.
     """
 
@@ -83,7 +83,7 @@ class Partitioning:
             return partition_for(key[: len(key) - key_suffix] if key_suffix else key, count)
         current = self._current.get(topic, self.start) % count
         if not has_open_batch(current):
-            # Its batch is full or sent: use the next partition.
+            # The batch is full or sent: use the next partition.
             current = (current + 1) % count
         self._current[topic] = current
         return current

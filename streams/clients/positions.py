@@ -5,7 +5,7 @@
    partition is new to the group, so its records were written while the group read the others.
 3. Otherwise by the reset policy.
 
-The second rule applies to group members with the reset policy "latest" only.  Looks up several positions at once
+The second rule applies only to group members with the reset policy "latest".  Several positions are looked up at once,
 without blocking.  Imports protocol and core.
 """
 
@@ -32,7 +32,7 @@ from streams.protocol.messages import (
 
 
 class Positions:
-    """The look-ups of one consumer's missing positions."""
+    """The look-ups of the positions that a consumer lacks."""
 
     def __init__(self, parts: ConsumerParts, session: GroupSession | None) -> None:
         self._network = parts.network
@@ -119,7 +119,7 @@ class Positions:
         return True
 
     def _ask_siblings(self, coordinator: int, states: Mapping[TopicPartition, PartitionState]) -> None:
-        """Look up whether the group has committed offsets in these topics: then the partitions are new."""
+        """Look up whether the group has committed offsets in the topics of ``states``: then the partitions are new."""
         self._mark(states, is_looked_up=True)
         topics = dict.fromkeys(partition.topic for partition in states)
         counts = self._metadata.counts(topics)
@@ -138,7 +138,7 @@ class Positions:
                     state.request_reset(EARLIEST_TIMESTAMP)
             self._reset({partition: state for partition, state in waiting if partition.topic not in known})
 
-        # An offset in an open transaction is evidence enough: do not wait for stable offsets.
+        # An offset in an open transaction is sufficient, so do not wait for stable offsets.
         self._network.send(coordinator, OffsetFetch(self._group_id, asked), receive)
 
     def _reset(self, states: Mapping[TopicPartition, PartitionState]) -> None:

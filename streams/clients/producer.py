@@ -1,7 +1,7 @@
 """The producer: appends records and blocks asynchronously, in order and optionally in transactions.
 
-Thread-safe.  Threads that send, flush or wait for a result drive the sender, one at a time; with
-``linger_ms`` a background thread does too.  ``sender_driver`` has the lock rules.  Imports protocol and core.
+The producer is thread-safe.  Threads that send, flush or wait for a result drive the sender, one at a time; with
+``linger_ms`` a background thread does so too.  The lock rules are in ``sender_driver``.  Imports protocol and core.
 """
 
 import logging
@@ -47,25 +47,25 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-# Largest size of blocks held back to share a request.
+# Maximum total size of blocks that are held back to share a request.
 _SHARED_BYTES: Final = 256 * 1024
 
 
 class Producer:
     """A producer of records to topics.
 
-    Records with a key are partitioned by murmur2, as with every Kafka client; those without stay on one
-    partition until its batch is full or sent (KIP-480).  Times are milliseconds.  An idempotent producer's
-    records are appended exactly once and in order despite retries.
+    Records with a key are partitioned by murmur2, as with every Kafka client.  Records without a key use one
+    partition until its batch is full or sent (KIP-480).  With an idempotent producer, records are appended
+    exactly once and in order despite retries.  Times are milliseconds.
 
     Args:
         broker: the embedded broker, or another ``Cluster``.
-        bootstrap_servers: in place of ``broker``, host:port of Kafka brokers; ``security`` has TLS and SASL.
-        partitioner: chooses the partition of records without an explicit one.
-        clock: reads the time; a virtual one in tests.
+        bootstrap_servers: Kafka brokers as "host:port", instead of ``broker``; ``security`` configures TLS and SASL.
+        partitioner: chooses the partition for records without an explicit partition.
+        clock: the source of time; tests pass a virtual clock.
         threads: starts the thread that sends lingering batches.
-        settings: ``ProducerSettings`` to begin with, by default Kafka's.
-        options: single settings by name, such as ``linger_ms=5``; the reference of settings lists them.
+        settings: the base ``ProducerSettings``, by default Kafka's defaults.
+        options: single settings by name, such as ``linger_ms=5``; see the settings reference.
 
     Raises:
         ConfigError: a setting is unknown or invalid.
@@ -99,7 +99,7 @@ class Producer:
         if self._transaction is not None:
             self._transactor = Transactor(self._transaction, self._sender, self._driver.turn)
         self._is_closed = False
-        #: Bytes of blocks held back to share a request.
+        #: Total bytes of the blocks that are held back to share a request.
         self._held_bytes = 0
 
     # --- sending ----------------------------------------------------------------------
@@ -136,16 +136,20 @@ class Producer:
         headers: Iterable[tuple[str, bytes | None]] = (),
         partition: int | None = None,
     ) -> Delivery:
-        """Send a record: typed for a Topic, bytes for a name; ``timestamp_ms`` defaults to now.
+        """Send a record.
+
+        Key and value have the types of ``topic``, or are bytes if ``topic`` is a name.  ``timestamp_ms`` defaults to
+        the current time.
 
         Raises:
             UnknownTopicError: the topic or the partition does not exist.
             ConfigError: ``topic`` is neither a Topic nor a name.
-            SerializationError: key or value do not fit the topic.
+            SerializationError: the key or value does not fit the topic's types.
             PartitionerError: the partitioner chose a partition that does not exist.
             RecordTooLargeError: the record exceeds ``max_request_bytes``.
-            RequestTimeoutError: there is no room for it within ``max_block_ms``.
-            TransactionError, ProducerFencedError: the transaction has to be aborted, the producer closed.
+            RequestTimeoutError: the buffer has no room for the record within ``max_block_ms``.
+            TransactionError: the transaction has to be aborted.
+            ProducerFencedError: the producer has to be closed.
         """
         self._check_open()
         self._check_transaction()
@@ -189,16 +193,18 @@ class Producer:
         has_more: bool = False,
         on_refused: Callable[[Block, BrokerError], None] | None = None,
     ) -> Delivery:
-        """Send a block unchanged, ignoring its offsets; the result is the offset of its first record.
+        """Send a block of records unchanged, except for its offsets, which are ignored.
 
-        The producer takes ownership of the block's columns.  ``has_more`` promises further blocks or a ``poll``, so
-        that blocks share requests.  ``on_refused`` is called with each record that the broker refuses
-        (too large, a timestamp out of bounds) or does not accept in time, on the thread that drives the
-        producer; the delivery completes without them.
+        The returned delivery resolves to the offset of the first record.  The producer takes ownership of the
+        block's columns.  Pass ``has_more`` if further blocks or a ``poll`` will follow, so that blocks share
+        requests.  ``on_refused`` is called, on the thread that drives the producer, with each record that the broker
+        rejects (too large, or a timestamp out of bounds) or does not accept in time.  The delivery completes without
+        these records.
 
         Raises:
-            RequestTimeoutError: there is no room for it within ``max_block_ms``.
-            TransactionError, ProducerFencedError: the transaction has to be aborted, the producer closed.
+            RequestTimeoutError: the buffer has no room for the block within ``max_block_ms``.
+            TransactionError: the transaction has to be aborted.
+            ProducerFencedError: the producer has to be closed.
         """
         self._check_open()
         self._check_transaction()
@@ -224,7 +230,7 @@ class Producer:
 
         Raises:
             UnknownTopicError: the topic does not exist.
-            RequestTimeoutError: no response within ``max_block_ms``.
+            RequestTimeoutError: no response came within ``max_block_ms``.
         """
         return len(self._described(topic).leaders)
 
@@ -240,7 +246,7 @@ class Producer:
             )
             if heard[0] is not None:
                 raise heard[0]
-            # Losing the leader at the same time makes the topic unknown again.
+            # The topic may have become unknown again, if its leader was lost in the meantime.
             found, is_old = self._sender.metadata.topics.get(topic), False
         return found
 
@@ -258,8 +264,8 @@ class Producer:
         """Wait until everything sent so far is acknowledged.
 
         Raises:
-            BrokerError: the first failure since the last flush; its delivery has the same error.
-            RequestTimeoutError: a record is not acknowledged in time.
+            BrokerError: a record has failed since the last flush; its delivery has the same error.
+            RequestTimeoutError: a record was not acknowledged in time.
         """
         self._check_open()
         self._driver.flush(timeout_ms)
@@ -271,7 +277,7 @@ class Producer:
         """Flush and close, aborting an open transaction; idempotent.
 
         Raises:
-            BrokerError: as ``flush``; the producer is closed all the same.
+            BrokerError: see ``flush``; the producer is closed nevertheless.
         """
         if self._is_closed:
             return
@@ -284,7 +290,7 @@ class Producer:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close at once: unsent records fail, and the next producer with this id ends an open transaction."""
+        """Close immediately; unsent records fail, and the next producer with this id ends an open transaction."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -295,13 +301,13 @@ class Producer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        """Close the producer."""
         self.close()
 
     # --- transactions -----------------------------------------------------------------
 
     def init_transactions(self) -> None:
-        """Take over the transactional id: fence its previous owner and end that one's open transaction.
+        """Take over the transactional id, fencing its previous owner and ending the previous owner's open transaction.
 
         Raises:
             ConfigError: the producer has no transactional id.
@@ -322,13 +328,13 @@ class Producer:
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group_metadata: GroupMetadata
     ) -> None:
-        """Commit a consumer's offsets with the transaction; ``group_metadata`` is the consumer's.
+        """Commit a consumer's offsets with the transaction; ``group_metadata`` is from ``Consumer.group_metadata``.
 
         Raises:
-            TransactionError: the group refused, for example because the consumer is out of the group; abort.
-                The refusal is its cause.
+            TransactionError: the group rejected the offsets, for example because the consumer is no longer a
+                member; abort.  The original error is the cause.
             ProducerFencedError: another producer has this transactional id now.
-            RequestTimeoutError: no response within ``max_block_ms``; retry or abort.
+            RequestTimeoutError: no response came within ``max_block_ms``; retry or abort.
         """
         self._transactional("send_offsets_to_transaction").send_offsets(offsets, group_metadata)
 
@@ -338,7 +344,7 @@ class Producer:
         Raises:
             TransactionError: a record could not be written; abort.
             ProducerFencedError: another producer has this transactional id now.
-            RequestTimeoutError: no response in time, so the outcome is unknown; retry.
+            RequestTimeoutError: no response came in time, so the outcome is unknown; retry.
         """
         transactor = self._transactional("commit_transaction")
         transactor.commit(self._driver.flush)
@@ -348,18 +354,18 @@ class Producer:
 
         Raises:
             ProducerFencedError: another producer has this transactional id now.
-            RequestTimeoutError: no response in time; retry.
+            RequestTimeoutError: no response came in time; retry.
         """
         self._transactional("abort_transaction").abort()
         self._driver.take_failure()
 
     @contextmanager
     def transaction(self) -> Iterator["Producer"]:
-        """Begin a transaction; commit at the end of the block, abort when it raises.
+        """Begin a transaction; commit it at the end of the ``with`` block, or abort it if the block raises.
 
         Raises:
             TransactionError: the transaction could not be committed and was aborted.
-            ProducerFencedError, RequestTimeoutError: as ``commit_transaction``.
+            ProducerFencedError, RequestTimeoutError: see ``commit_transaction``.
         """
         self.begin_transaction()
         try:
@@ -386,7 +392,7 @@ class Producer:
             transaction.require("send", TransactionPhase.IN_TRANSACTION)
 
     def _abort_quietly(self) -> None:
-        """Abort an open transaction on close; otherwise the broker does so after the transaction timeout."""
+        """Abort an open transaction on close; if that fails, the broker aborts it after the transaction timeout."""
         assert self._transaction is not None
         if self._transaction.state in (TransactionPhase.IN_TRANSACTION, TransactionPhase.ABORTABLE):
             try:

@@ -9,7 +9,7 @@ from streams.core.topic import Topic
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first offset at or after some time, and the time of its record."""
+    """The first offset at or after some time, and the timestamp of its record."""
 
     offset: int
     timestamp_ms: int
@@ -34,7 +34,7 @@ class BadRecord(NamedTuple):
 def decode_block(
     partition: TopicPartition, block: Block, topic: Topic[Any, Any] | None
 ) -> tuple[list[ConsumerRecord[Any, Any]], BadRecord | None]:
-    """Return a block's records up to the first that cannot be decoded."""
+    """Return a block's records up to the first one that cannot be decoded, and that one with its error."""
     keys: Sequence[Any] = block.keys
     values: Sequence[Any] = block.values
     bad: BadRecord | None = None
@@ -46,7 +46,7 @@ def decode_block(
         except SerializationError:
             is_readable = False
         if not is_readable:
-            # Decode again record by record to find the failing one, outside the block's exception handler: its
+            # Decode again one by one to find the failing record, outside the block's exception handler: the caught
             # error may be another record's.
             keys, values, bad = _decode_one_by_one(partition, block, topic)
     headers: Sequence[Headers] = block.headers or [()] * len(block)

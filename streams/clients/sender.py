@@ -1,8 +1,8 @@
 """The sender of a producer: makes look-ups, sends due parcels and processes responses.
 
-One thread at a time drives it by ``turn``, which waits only in its poll of the network.  Finished
-parcels are left in ``finished``: user callbacks run outside the lock.  The producer's lock guards the
-accumulator and all of this object, and is never held while the network is polled.  Imports protocol and core.
+One thread at a time drives the sender by ``turn``, which waits only while it polls the network.  Finished
+parcels are left in ``finished``, because user callbacks run outside the lock.  The producer's lock guards the
+accumulator and the sender, and is never held while the network is polled.  Imports protocol and core.
 """
 
 import logging
@@ -44,19 +44,19 @@ from streams.protocol.messages import (
 
 log = logging.getLogger(__name__)
 
-#: Called after the look-up of a topic, with None or its error.
+#: Called after the look-up of a topic, with an error or None.
 LookUp = Callable[[BrokerError | None], None]
 
 # Sequence numbers wrap at this value.
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 
-# Larger requests are split by partition: brokers close the connection on a request above 100 MiB.
+# Larger requests are split by partition, because brokers close the connection on a request above 100 MiB.
 _REQUEST_BYTES: Final = 32 << 20
 
-# First wait for the end of a transaction: the next one begins when its markers are written.
+# First wait for the end of a transaction; the next one can begin when the markers are written.
 _MARKERS_MS: Final = 5
 
-# After these errors the sequence restarts in a new epoch (KIP-360): the broker has lost the producer's state.
+# After these errors the broker has lost the producer's state; the sequence restarts in a new epoch (KIP-360).
 _LOST_STATE: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
@@ -86,7 +86,7 @@ class Sender:
     network: Network
     clock: Clock
     settings: ProducerSettings
-    #: Guards the accumulator and all of this object.
+    #: Guards the accumulator and this object.
     lock: threading.RLock = field(init=False, factory=threading.RLock)
     accumulator: Accumulator = field(init=False)
     metadata: MetadataCache = field(init=False, factory=MetadataCache)
@@ -133,7 +133,7 @@ class Sender:
             self._look_ups.setdefault(topic, []).append(on_done)
 
     def next_ms(self, now_ms: int) -> int | None:
-        """Return when the next work is due: at the earliest ``now_ms``, None if no timer is set."""
+        """Return when the next work is due, at the earliest ``now_ms``, or None if no timer is set."""
         with self.lock:
             if self._outgoing:
                 return now_ms
@@ -162,7 +162,7 @@ class Sender:
     # --- driving --------------------------------------------------------------------------
 
     def turn(self, timeout_ms: int) -> bool:
-        """Send due requests and process responses within the timeout; return whether there were any."""
+        """Send due requests and process responses, waiting up to the timeout; return whether there were any."""
         now = self.clock.monotonic_ms()
         with self.lock:
             outgoing = list(self._outgoing)
@@ -199,7 +199,7 @@ class Sender:
         return bool(by_node)
 
     def _may_go(self, partition: TopicPartition) -> bool:
-        """Whether a partition's parcel can be sent; else start the missing look-up."""
+        """Whether a partition's parcel can be sent; if not, start the missing look-up."""
         if self.metadata.leader(partition) is None:
             self._look_ups.setdefault(partition.topic, [])
             return False
@@ -223,13 +223,13 @@ class Sender:
         queue.next_sequence = (queue.next_sequence + len(parcel.block)) & _SEQUENCE_MASK
 
     def _restart_partitions(self) -> None:
-        """Restart a partition's sequence at 0 in a new epoch, which fences late requests of the old one."""
+        """Restart partition sequences at 0 in a new epoch, which fences late requests of the old epoch."""
         identity = self.identity
         if identity is None or self.transaction is not None or not identity.is_known:
             return
         for partition, queue in self.accumulator.restartable():
             if queue.identity == identity.pair and not identity.bump():
-                # After the last epoch a new producer id is requested.
+                # After the last epoch, request a new producer id.
                 return
             queue.adopt(identity.pair)
             for parcel in queue.parcels:
@@ -251,7 +251,7 @@ class Sender:
                 elif isinstance(response, RecordTooLargeError):
                     is_split = self.accumulator.split(parcel)
                     if not is_split and len(parcels) > 1:
-                        # It was too large together with others only.
+                        # The parcel was too large only in combination with others.
                         self._retry(parcel)
                     elif not is_split:
                         self.accumulator.finish(parcel)
@@ -277,7 +277,7 @@ class Sender:
         ):
             if code in LEADER_MOVED:
                 self.metadata.topics.pop(partition.topic, None)
-            # Out of order after a parcel that is to be retried: it is sent after that one.
+            # The parcel is out of order because an earlier one is to be retried; send it after the earlier one.
             self._retry(parcel)
         elif code in REFUSED_RECORDS and self.accumulator.split(parcel):
             return
@@ -349,7 +349,7 @@ class Sender:
         """Return the wait before a request to a coordinator is retried, in milliseconds."""
         pause_ms = self.backoff.after(failures)
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:
-            # The markers of the transaction before are being written, which takes milliseconds.
+            # The markers of the previous transaction are being written, which takes milliseconds.
             pause_ms = min(pause_ms, _MARKERS_MS << min(failures - 1, 5))
         return pause_ms
 
@@ -409,7 +409,7 @@ class Sender:
                     self._on_topic(topic)
 
     def _may_come(self, topic: str) -> bool:
-        """Whether an unknown topic may appear soon: it is being created, or a broker lacks its metadata."""
+        """Whether an unknown topic may appear soon, because it is being created or a broker lacks its metadata."""
         if topic in self.metadata.topics:
             self._settling.pop(topic, None)
             return False
@@ -443,7 +443,7 @@ class Sender:
                 for parcel in self.accumulator.take_waiting((partition,)):
                     self._give_up(parcel, refused)
             elif self.metadata.leader(partition) is None:
-                # No leader at the moment.
+                # The partition has no leader at the moment.
                 self._metadata_lookup.settle(self.clock.monotonic_ms(), self.backoff, is_answered=False)
 
     def _on_producer_id(self, response: Response | Exception) -> None:
@@ -471,7 +471,7 @@ class Sender:
             transaction = self.transaction
             assert transaction is not None
             if serial != transaction.serial:
-                # From a finished transaction.
+                # The response belongs to a finished transaction.
                 return
             if not isinstance(response, AddPartitionsToTxnResponse):
                 self.coordinator = None

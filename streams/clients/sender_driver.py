@@ -1,8 +1,9 @@
 """Drives a producer's sender: any thread that sends, flushes or waits for a result, one at a time.
 
 Lock rules: the sender's ``lock`` guards the accumulator and the sender, and is never held while a thread waits.
-A flag under the lock says that a thread drives, so that no thread waits for a lock that a waiting thread holds; the
-others wait for a signal that is raised after each turn.  Callbacks run after a turn, without lock and flag.
+A flag under the lock is set while a thread drives the sender, so that no thread waits for a lock that a waiting thread
+holds.  The other threads wait for a signal that is raised after each turn.  Callbacks run after a turn, when neither
+the lock nor the flag is held.
 Imports core.
 """
 
@@ -20,15 +21,15 @@ from streams.core.threads import Signal, Threads, Worker
 
 log = logging.getLogger(__name__)
 
-#: Longest wait of the driving thread for responses.
+#: Longest wait of the driving thread for responses, in milliseconds.
 TURN_MS: Final = 50
 
-# Longest sleep of the background thread, which is woken for work.
+# Longest sleep of the background thread in milliseconds; the thread is woken for work.
 _IDLE_MS: Final = 60_000
 
 
 class SenderDriver:
-    """Driver of a sender for the threads of a producer; ``has_thread`` adds one that sends lingering batches."""
+    """The driver of a producer's sender; ``has_thread`` starts a background thread that sends lingering batches."""
 
     def __init__(self, sender: Sender, threads: Threads, *, has_thread: bool) -> None:
         self._sender = sender
@@ -83,7 +84,7 @@ class SenderDriver:
         return self._settle() or has_progress
 
     def send_due(self, *, is_due: bool = True) -> None:
-        """Send due parcels unless a thread is driving; ``is_due``: whether to wake the background thread."""
+        """Send due parcels unless a thread is driving; wake the background thread if ``is_due``."""
         if self._worker is not None:
             if is_due:
                 self._network.wakeup()
@@ -130,7 +131,7 @@ class SenderDriver:
         )
 
     def wait(self, is_done: Callable[[], bool], timeout_ms: int, complaint: str) -> None:
-        """Drive until a condition holds.
+        """Drive the sender until a condition holds.
 
         Raises:
             RequestTimeoutError: the timeout expires; ``complaint`` is the message.
@@ -153,7 +154,7 @@ class SenderDriver:
             except ClientClosedError:
                 return
             except Exception:
-                # No caller gets this error, and the other records must still be sent.
+                # This error has no caller to report to, and the other records must still be sent.
                 log.exception("a turn of the sender has failed")
 
     def _idle_ms(self) -> int:

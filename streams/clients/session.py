@@ -1,6 +1,6 @@
 """The group session of a consumer: performs the member machine's actions, and commits.
 
-Sends its requests, calls the rebalance listener, runs the assignor when this member leads,
+The session sends group requests, calls the rebalance listener, runs the assignor if this member is the leader,
 and watches the group's topics.  Everything happens inside the consumer's ``poll``.  Imports
 group and protocol.
 """
@@ -51,27 +51,27 @@ from streams.protocol.messages import (
 
 log = logging.getLogger(__name__)
 
-#: Offsets to commit, as offset alone or with metadata.
+#: Offsets to commit, with metadata.
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 
 #: Called when a commit ends, with the offsets, and the error or None.
 CommitCallback: TypeAlias = Callable[[Offsets, BrokerError | None], None]
 
-# Margin on the rebalance timeout for a response to a join or sync, which waits for the slowest member.
+# Added to the rebalance timeout for the response to a join or sync, which waits for the slowest member.
 _REBALANCE_SLACK_MS: Final = 5_000
 
 
 class RebalanceListener:
-    """A listener to assignments, called inside ``poll``.  Override the methods needed."""
+    """A listener for assignment changes, called inside ``poll``.  Override the methods that you need."""
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Handle newly assigned partitions; ``seek`` may be called now."""
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Handle a revocation: the partitions are owned until this returns, so commit now."""
+        """Handle a revocation.  The partitions are still owned until this method returns, so commit here."""
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Handle lost partitions: another member may own them, and a commit would be refused."""
+        """Handle lost partitions.  Another member may own them, and a commit would be rejected."""
         self.on_partitions_revoked(partitions)
 
 
@@ -82,7 +82,7 @@ def checked_listener(listener: RebalanceListener | None) -> RebalanceListener:
     """Return the listener, or one that does nothing.
 
     Raises:
-        ConfigError: one of its methods is async or a generator, which would never run.
+        ConfigError: a method of the listener is async or a generator function, which would never run.
     """
     refuse_unawaited_methods(listener, _LISTENER_METHODS, "rebalance listener", error=ConfigError)
     return RebalanceListener() if listener is None else listener
@@ -112,7 +112,7 @@ class GroupSession:
         #: Called before partitions are given up, for auto-commit.
         self.before_revoke: Callable[[], None] = lambda: None
         self.wanted: set[str] = set()
-        #: Whether partitions are assigned manually: the group then only stores offsets.
+        #: Whether partitions are assigned manually, so that the group only stores offsets.
         self.is_manual = True
         self._network = parts.network
         self._clock = parts.clock
@@ -123,7 +123,7 @@ class GroupSession:
         self._snapshot: dict[str, int] | None = None
         self._assignment_due: tuple[PerformAssignment, Response | Exception] | None = None
         self._fatal: BrokerError | None = None
-        #: Errors of membership requests; each is raised once.
+        #: The error of a membership request, which is raised once.
         self._refused: BrokerError | None = None
         self._next_plain_ms = 0
 
@@ -153,14 +153,14 @@ class GroupSession:
                 if not self._actions:
                     return has_progress
             has_progress = True
-            # Removed first: a listener that raises is not called again for the same event.
+            # The action is removed first, so that a listener that raises is not called again for the same event.
             self._perform(self._actions.popleft())
 
     def keep_alive(self) -> int:
         """Perform membership actions while the application is busy; return the milliseconds until the next call.
 
-        Sends heartbeats, and leaves the group if the application has stalled.  A rebalance waits for
-        the application; until then heartbeats keep the session alive.
+        Sends heartbeats, and leaves the group if the application has stalled.  A rebalance has to wait for
+        the application; in the meantime heartbeats keep the session alive.
         """
         self._network.poll(0)
         now, member, config = self._clock.monotonic_ms(), self.member, self._config
@@ -192,16 +192,16 @@ class GroupSession:
         return bool(actions)
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Set the topics; join or rejoin if they differ."""
+        """Set the topics; join or rejoin the group if they differ."""
         self.is_manual = False
         if tuple(topics) != self.policy.topics:
             self.policy.topics = tuple(topics)
             self.member.request_rejoin("the subscription has changed")
 
     def leave(self, deadline: Deadline) -> None:
-        """Give up all partitions, and leave the group unless the member is static; subscribing again is allowed."""
+        """Give up all partitions and leave the group unless the member is static; ``subscribe`` may be called again."""
         left: list[Response | Exception] = []
-        # A join response may have arrived: leaving needs its member id.
+        # A join response may have arrived; leaving needs the member id in it.
         self._network.poll(0)
         self._actions.extend(self.member.leave())
         try:
@@ -209,7 +209,7 @@ class GroupSession:
                 match self._actions.popleft():
                     case Send(node_id, LeaveGroup() as request):
                         self._network.send(node_id, request, left.append)
-                        # If it is lost, the other members wait for the session timeout.
+                        # If the request is lost, the other members wait for the session timeout.
                         self._wait(left, deadline)
                     case action:
                         self._perform(action)
@@ -224,7 +224,7 @@ class GroupSession:
     def check_topics(self) -> None:
         """Rejoin if the group's topics have changed since partitions were assigned.
 
-        The leader checks for all; a static member may have become leader without notice.
+        The leader checks for all members; a static member may have become leader without notice.
         """
         if self._snapshot is not None and self._metadata.counts(self._snapshot_topics()) != self._snapshot:
             self._snapshot = None
@@ -297,7 +297,7 @@ class GroupSession:
         self._network.send(ANY_NODE, Metadata(topics), receive)
 
     def _run_assignor(self) -> bool:
-        """Run the assignor outside of callbacks: it may be the user's, raise, or send requests."""
+        """Run the assignor outside of callbacks, because it may be user code, raise, or send requests."""
         if self._assignment_due is None:
             return False
         (action, response), self._assignment_due = self._assignment_due, None
@@ -324,7 +324,7 @@ class GroupSession:
     # --- commits ----------------------------------------------------------------------
 
     def ensure_coordinator(self, deadline: Deadline) -> int:
-        """Return the coordinator's node id, looking it up until the deadline.
+        """Return the coordinator's broker ID, looking it up until the deadline.
 
         Raises:
             BrokerError: no coordinator is available.
@@ -361,8 +361,8 @@ class GroupSession:
         """Return committed offsets; retry until the deadline, which is safe for a read.
 
         Raises:
-            RequestTimeoutError: no response, or an open transaction commits one of them, until the deadline.
-            BrokerError: the request was refused.
+            RequestTimeoutError: no response came by the deadline, or an open transaction still commits an offset.
+            BrokerError: the request was rejected.
         """
         what = f"committed offsets of group {self._config.group_id!r}"
         request = OffsetFetch(self._config.group_id, partitions, require_stable)
@@ -394,7 +394,7 @@ class GroupSession:
             config.group_id, offsets, member.generation_id, member.member_id, config.group_instance_id
         )
         if self.is_manual:
-            # Without a member id: refused if the group has members.
+            # A commit without a member id is rejected if the group has members.
             request = OffsetCommit(config.group_id, offsets)
         elif member.generation_id < 0:
             code = ErrorCode.REBALANCE_IN_PROGRESS if member.is_rebalancing else ErrorCode.UNKNOWN_MEMBER_ID
@@ -420,17 +420,17 @@ class GroupSession:
                 if not is_joining:
                     member.on_commit_error(code)
             else:
-                # The member has a newer generation: it is still in the group, the commit is late.
+                # The member has a newer generation: it is still in the group, but the commit is late.
                 is_joining = member.generation_id >= 0 and code is ErrorCode.ILLEGAL_GENERATION
             code = ErrorCode.REBALANCE_IN_PROGRESS if is_joining else code
             return error_for(code, f"{what}, {partition} at {request.offsets[partition].offset}")
         return None
 
     def commit_now(self, offsets: Offsets, deadline: Deadline) -> None:
-        """Commit and wait.
+        """Commit and wait for the response.
 
         Raises:
-            MemberFencedError: the member is out of the group.
+            MemberFencedError: the member is no longer in the group.
             RebalanceInProgressError: the group is rebalancing; poll, then retry.
             BrokerError: the commit failed otherwise.
         """
@@ -452,7 +452,7 @@ class GroupSession:
             self._network.poll(min(remaining_ms, self._config.retry_backoff_ms))
 
     def _wait(self, done: Sequence[object], deadline: Deadline) -> bool:
-        """Poll until ``done`` has an entry or the deadline; return whether it has."""
+        """Poll until ``done`` has an entry or the deadline passes; return whether ``done`` has an entry."""
         has_progress = True
         while not done:
             remaining_ms = deadline.remaining_ms(has_progress=has_progress)
@@ -462,7 +462,7 @@ class GroupSession:
         return bool(done)
 
     def commit_quietly(self, offsets: Offsets, deadline: Deadline) -> None:
-        """Commit and wait; log a refusal, after which the records are redelivered."""
+        """Commit and wait; log an error, after which the records are redelivered."""
         try:
             self.commit_now(offsets, deadline)
         except StreamsError as error:

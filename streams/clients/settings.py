@@ -1,4 +1,4 @@
-"""Protocol values of settings that are words.  Imports core and protocol."""
+"""Protocol values for settings that are words.  Imports core and protocol."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,15 +19,15 @@ _REQUIRED_ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
 
 
 def isolation_level_of(settings: ConsumerSettings) -> int:
-    """Return the protocol's number of an isolation level."""
+    """Return the protocol number of the isolation level."""
     return _ISOLATION_LEVELS[settings.isolation_level]
 
 
 def reset_policy_of(settings: ConsumerSettings) -> int | None:
-    """Return the timestamp to look up without a committed offset, None = raise an error."""
+    """Return the timestamp to look up if no offset is committed, or None to raise an error."""
     return _RESET_POLICIES[settings.auto_offset_reset]
 
 
 def required_acks_of(acks: str) -> int:
-    """Return the number of replicas that must have a record, -1 = all in-sync ones."""
+    """Return the number of replicas that must have a record, or -1 for all in-sync replicas."""
     return _REQUIRED_ACKS[acks]

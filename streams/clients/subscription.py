@@ -1,6 +1,6 @@
 """The assigned partitions of a consumer and its position in each.
 
-Pure state; the fetcher and the group session change it.  Imports protocol and core.
+This module is pure state, which the fetcher and the group session change.  Imports protocol and core.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from streams.core.records import TopicPartition
 
 @define(eq=False)
 class Changes:
-    """A counter of changes that may make a partition fetchable, so that readers can skip unchanged state."""
+    """Counts changes that may make a partition fetchable, so that readers can skip unchanged state."""
 
     count: int = 0
 
@@ -27,7 +27,7 @@ def _counted(state: "PartitionState", _: "Attribute[Any]", value: Any) -> Any:
 class PartitionState:
     """The position of the consumer in one assigned partition.
 
-    ``position`` is the next offset to return, None until it is known; ``reset_to`` is
+    ``position`` is the next offset to return, or None while unknown; ``reset_to`` is the target of
     a pending look-up (-2 earliest, -1 latest).  A reassigned partition gets a new state, so that
     responses to earlier requests are ignored.
     """
@@ -45,11 +45,11 @@ class PartitionState:
 
     @property
     def is_fetchable(self) -> bool:
-        """Whether it is not paused and has a position."""
+        """Whether the partition is not paused and has a position."""
         return self.position is not None and not self.is_paused and not self.is_leaving
 
     def seek(self, position: int) -> None:
-        """Continue at an offset."""
+        """Continue at the given offset."""
         self.position = position
         self.reset_to = None
 
@@ -65,12 +65,12 @@ class SubscriptionState:
 
     partitions: dict[TopicPartition, PartitionState] = field(factory=dict)
     changes: Changes = field(factory=Changes)
-    #: Change counts at which all had positions, and at which the topics were computed.
+    #: Change counts at which all partitions had positions, and at which the topics were computed.
     _placed_at: int = -1
     _topics: tuple[int, frozenset[str]] = (-1, frozenset())
 
     def replace(self, partitions: Iterable[TopicPartition]) -> None:
-        """Set the assignment; partitions that stay keep their position."""
+        """Set the assignment; partitions that stay assigned keep their position."""
         old = self.partitions
         self.partitions = {partition: old.get(partition) or PartitionState(self.changes) for partition in partitions}
         self.changes.count += 1
@@ -100,7 +100,7 @@ class SubscriptionState:
             self._placed_at = changes
 
     def topics(self) -> frozenset[str]:
-        """Return the topics of the partitions."""
+        """Return the topics of the assigned partitions."""
         if self._topics[0] != self.changes.count:
             self._topics = self.changes.count, frozenset(partition.topic for partition in self.partitions)
         return self._topics[1]

@@ -26,7 +26,7 @@ class TopicSubscription:
         """Replace the subscription.
 
         Raises:
-            ConfigError: there is no topic, or one is neither a Topic nor a name.
+            ConfigError: ``topics`` is empty, or has something that is neither a Topic nor a name.
         """
         if isinstance(topics, re.Pattern):
             self.pattern, self.names = topics, ()

@@ -1,6 +1,6 @@
 """The state of a transactional producer: its identity, its phase, and its transaction's partitions.
 
-Pure state (KIP-98, KIP-360, KIP-890), used by the sender and the transactor.  The table below has the legal
+Pure state (KIP-98, KIP-360, KIP-890), used by the sender and the transactor.  The table below lists the legal
 transitions.  Imports protocol and core.
 """
 
@@ -33,13 +33,13 @@ _TRANSITIONS: Final[dict[TransactionPhase, frozenset[TransactionPhase]]] = {
     _S.READY: frozenset({_S.IN_TRANSACTION, _S.FATAL}),
     _S.IN_TRANSACTION: frozenset({_S.COMMITTING, _S.ABORTING, _S.ABORTABLE, _S.READY, _S.FATAL}),
     _S.ABORTABLE: frozenset({_S.ABORTING, _S.FATAL}),
-    # The broker may have received EndTxn: from here it can only be retried.
+    # The broker may have received EndTxn, which can only be retried from here.
     _S.COMMITTING: frozenset({_S.READY, _S.FATAL}),
     _S.ABORTING: frozenset({_S.READY, _S.FATAL}),
     _S.FATAL: frozenset(),
 }
 
-#: Codes of a fenced producer: another one has its transactional id, or the broker ended the transaction.
+#: Codes for a fenced producer: another producer has its transactional id, or the broker ended the transaction.
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 _LAST_EPOCH: Final = 32_767
@@ -67,7 +67,7 @@ class Identity:
         self.producer_id, self.epoch = producer_id, epoch
 
     def bump(self) -> bool:
-        """Begin the next epoch (KIP-360); return False after the last one, when a new id is needed."""
+        """Begin the next epoch (KIP-360); return False after the last epoch, when a new id is needed."""
         if self.epoch >= _LAST_EPOCH:
             self.set(-1, -1)
             return False
@@ -77,17 +77,17 @@ class Identity:
 
 @define(eq=False)
 class Transaction:
-    """The producer of one transactional id, and its open transaction, if any."""
+    """The producer with a transactional id, and its open transaction, if any."""
 
     transactional_id: str
     identity: Identity
     state: TransactionPhase = TransactionPhase.UNINITIALIZED
     error: BrokerError | None = None
-    #: Partitions added at the coordinator, and those still to be added, in order.
+    #: Partitions added at the coordinator, and partitions still to be added, in order.
     added: dict[TopicPartition, None] = field(factory=dict)
     pending: dict[TopicPartition, None] = field(factory=dict)
     groups: dict[str, None] = field(factory=dict)
-    #: Whether records with sequence numbers were given up, which leaves a gap at the broker.
+    #: Whether records with sequence numbers were abandoned, which leaves a gap at the broker.
     needs_new_epoch: bool = False
     #: Whether the coordinator may know of the transaction.
     is_started: bool = False
@@ -102,12 +102,12 @@ class Transaction:
         self.state = to
 
     def require(self, verb: str, *states: TransactionPhase) -> None:
-        """Refuse a call that the current phase does not allow.
+        """Raise an error if the current phase does not allow a call.
 
         Raises:
             ProducerFencedError, BrokerError: the producer has failed for good.
             TransactionError: the transaction has to be aborted first.
-            StreamsError: the call is out of order, a bug in the application.
+            StreamsError: the application has made the calls in the wrong order.
         """
         if self.state in states:
             return
@@ -135,7 +135,7 @@ class Transaction:
             known.clear()
 
     def fail(self, cause: BrokerError, what: str) -> BrokerError:
-        """Record a failure: fatal if the producer is fenced, else the transaction has to be aborted."""
+        """Record a failure, which is fatal if the producer is fenced; otherwise the transaction has to be aborted."""
         if cause.code in FENCED or isinstance(cause, ProducerFencedError):
             return self.fence(cause, what)
         if self.state is _S.IN_TRANSACTION:
@@ -175,7 +175,7 @@ class Transaction:
             self.move(_S.FATAL)
 
     def again(self, error: BrokerError) -> BrokerError:
-        """Return a copy of an error with a traceback of its own, to raise again."""
+        """Return a copy of an error with its own traceback, to raise again."""
         if isinstance(error, ProducerFencedError):
             copy: BrokerError = ProducerFencedError(
                 str(error),
@@ -193,13 +193,13 @@ class Transaction:
 
     @property
     def is_failed(self) -> bool:
-        """Whether the transaction can send nothing more."""
+        """Whether the transaction cannot send anything more."""
         return self.state in (_S.ABORTABLE, _S.FATAL, _S.ABORTING)
 
     # --- partitions -------------------------------------------------------------------
 
     def admits(self, partition: TopicPartition) -> bool:
-        """Whether records may be sent to a partition now; else mark it to be added first."""
+        """Whether records may be sent to a partition now; if not, mark the partition to be added first."""
         if self.state is not _S.IN_TRANSACTION:
             return False
         if partition in self.added:
@@ -208,7 +208,7 @@ class Transaction:
         return False
 
     def add_request(self) -> AddPartitionsToTxn | None:
-        """Return the request that adds the pending partitions, None without any."""
+        """Return the request that adds the pending partitions, or None if there are none."""
         if not self.pending or self.state is not _S.IN_TRANSACTION:
             return None
         return AddPartitionsToTxn(

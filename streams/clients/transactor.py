@@ -1,7 +1,7 @@
 """The operations of a transaction: each sends a request to a coordinator and retries until it is answered.
 
-Every request is retriable: its response may be lost, or the coordinator may have moved.
-Waiting drives the producer.  Imports protocol and core.
+Every request is retriable, since its response may be lost or the coordinator may have moved.
+Waiting for a response drives the producer.  Imports protocol and core.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,7 +49,7 @@ _TURN_MS: Final = 50
 
 @define(eq=False)
 class Transactor:
-    """The coordinator requests of a producer; ``turn`` drives it, waiting up to the given milliseconds."""
+    """The coordinator requests of a producer; ``turn`` drives the producer for up to the given milliseconds."""
 
     transaction: Transaction
     sender: Sender
@@ -61,7 +61,7 @@ class Transactor:
         self.clock = self.sender.clock
 
     def initialize(self) -> None:
-        """Get a producer id and epoch, fencing the previous owner of the transactional id."""
+        """Request a producer id and epoch, fencing the previous owner of the transactional id."""
         transaction = self.transaction
         if transaction.state is TransactionPhase.READY:
             return
@@ -112,7 +112,7 @@ class Transactor:
         transaction, states = self.transaction, TransactionPhase
         transaction.require("abort_transaction", states.IN_TRANSACTION, states.ABORTABLE, states.ABORTING)
         if transaction.state is not states.ABORTING:
-            # Requests may be in flight: only a new epoch keeps them out of the next transaction.
+            # Requests may be in flight; only a new epoch keeps them out of the next transaction.
             transaction.needs_new_epoch |= self.sender.is_adding
             reason = transaction.error or TransactionError(
                 f"producer {transaction.transactional_id!r}: the transaction is aborted",
@@ -125,7 +125,7 @@ class Transactor:
         while not self.sender.accumulator.is_empty:
             remaining_ms = deadline.remaining_ms(has_progress=has_progress)
             if not remaining_ms and not has_progress:
-                # Its response is not awaited: a new epoch fences it.
+                # The response is not awaited, because a new epoch fences the request.
                 self.sender.abandon()
                 break
             has_progress = self.turn(min(remaining_ms, _TURN_MS))
@@ -137,7 +137,7 @@ class Transactor:
     # --- inside -----------------------------------------------------------------------
 
     def _renew(self, producer_id: int, epoch: int) -> None:
-        """Get the next epoch, which ends the open transaction."""
+        """Request the next epoch, which ends the open transaction."""
         transaction = self.transaction
         request = InitProducerId(
             transaction.transactional_id, self.sender.settings.transaction_timeout_ms, producer_id, epoch
@@ -158,7 +158,7 @@ class Transactor:
         request = EndTxn(transaction.transactional_id, *transaction.identity.pair, is_commit)
         response = self._call(None, request, EndTxnResponse, what)
         if response.error is ErrorCode.INVALID_TXN_STATE and not is_commit:
-            # The broker does not know the transaction: the request that adds it may be in flight, and is fenced.
+            # The broker does not know the transaction; the request that adds it may be in flight, and has to be fenced.
             transaction.needs_new_epoch = True
         elif response.error is not ErrorCode.NONE:
             error = error_for(response.error, what)
@@ -179,7 +179,7 @@ class Transactor:
             raise self.transaction.again(error)
 
     def _call(self, group_id: str | None, request: Request, kind: type[R], what: str) -> R:
-        """Send a request to a group's coordinator, None = the transaction's, until a final response."""
+        """Send a request until a final response, to the coordinator of the group, or of the transaction if None."""
         deadline = self._deadline()
         retriable = self.sender.network.traits.retriable
         failures = 0
@@ -221,7 +221,7 @@ class Transactor:
 
     def _ask(self, node: int, request: Request, deadline: Deadline, what: str) -> Response | Exception:
         answers: list[Response | Exception] = []
-        # A deadline of its own: with a clock that stands still, responses to one request are no progress of the whole.
+        # Use a separate deadline: if the clock stands still, responses to one request are not progress for the others.
         deadline = Deadline(self.clock, deadline.deadline_ms)
         self.sender.post(node, request, answers.append)
         has_progress = True

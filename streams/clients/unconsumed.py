@@ -8,7 +8,7 @@ from streams.core.records import ConsumerRecord, TopicPartition
 
 
 class Unconsumed:
-    """The records after the one that iteration returned last; positions and commits exclude them."""
+    """The polled records that iteration has not returned; positions and commits exclude them."""
 
     def __init__(self) -> None:
         self._records: deque[ConsumerRecord[Any, Any]] = deque()
@@ -31,7 +31,7 @@ class Unconsumed:
         return records
 
     def offset(self, partition: TopicPartition) -> int | None:
-        """Return the first offset of a partition, None without any."""
+        """Return the first offset of a partition, or None if it has no records."""
         return next((r.offset for r in self._records if (r.topic, r.partition) == partition), None)
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:

@@ -9,7 +9,7 @@ from streams.protocol.messages import Metadata, MetadataResponse, Response
 
 
 class TopicWatch:
-    """The refresh of topic metadata: after its maximum age, or sooner if topics are missing or on request."""
+    """Refreshes topic metadata after its maximum age, or sooner if topics are missing or on request."""
 
     def __init__(self, parts: ConsumerParts, on_update: Callable[[], None]) -> None:
         self._network = parts.network
@@ -33,7 +33,7 @@ class TopicWatch:
         self._due_ms = min(self._due_ms, self._earliest_ms)
 
     def poll(self, topics: Set[str] | None) -> bool:
-        """Request the metadata of these topics, None = all, if due; return whether it was.
+        """Request the metadata of the given topics, or all, if a refresh is due; return whether it was due.
 
         Raises:
             AuthenticationError, BrokerError: the request cannot succeed; raised on each call.

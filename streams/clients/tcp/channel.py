@@ -1,8 +1,8 @@
 """One connection to one broker: its in-flight requests and timeouts.
 
-A channel keeps requests until its link is open, sends them in order, takes the responses in the same order, and ends
-as a whole: every request in flight then fails, its outcome unknown.  It does no I/O.  The link below it does: a
-socket (``sockets``), or a simulated one, so that what is decided here is the same in both.
+A channel keeps requests until its link is open, sends them in order, and receives the responses in the same order.
+When a channel ends, every request in flight fails with an unknown outcome.  The channel does no I/O.  I/O is done by
+the link, which is a socket (``sockets``) or simulated, so both share the logic in this module.
 """
 
 from collections import deque
@@ -40,7 +40,7 @@ class BrokerAddress(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "BrokerAddress":
-        """Parse the result of ``str``."""
+        """Parse "host:port"."""
         host, _, port = text.rpartition(":")
         return cls(host.strip("[]"), int(port))
 
@@ -70,7 +70,7 @@ class _Sent(NamedTuple):
 class ChannelConfig:
     """Limits of all channels of a connection; times in milliseconds.
 
-    ``max_request_bytes``: a broker closes the connection on a longer request.
+    A broker closes the connection on a request larger than ``max_request_bytes``.
     """
 
     request_timeout_ms: int
@@ -82,8 +82,8 @@ class ChannelConfig:
 class Link(Protocol):
     """The transport of a channel: a socket or a simulated one.
 
-    It reports by the channel's ``on_open``, ``on_response``, ``on_retire`` and ``on_broken``, always from within
-    ``begin`` or ``Links.wait``, so in the thread of the connection.
+    A link reports by the channel's ``on_open``, ``on_response``, ``on_retire`` and ``on_broken``, always from within
+    ``begin`` or ``Links.wait`` and therefore on the connection's thread.
     """
 
     @property
@@ -99,7 +99,7 @@ class Link(Protocol):
         """Queue a request; return its size in bytes.
 
         Raises:
-            StreamsError, ValueError: it cannot be encoded in a version that the broker supports.
+            StreamsError, ValueError: the request cannot be encoded in a version that the broker supports.
         """
         ...
 
@@ -108,7 +108,7 @@ class Link(Protocol):
         ...
 
     def close(self) -> None:
-        """Close it without a report."""
+        """Close the link without a report."""
         ...
 
 
@@ -120,7 +120,7 @@ class Links(Protocol):
         ...
 
     def wait(self, timeout_ms: int, *, is_idle: bool) -> None:
-        """Let links report what has happened, waiting up to the timeout; ``is_idle``: no request is open."""
+        """Let links report events, waiting up to the timeout; ``is_idle`` is set if no request is open."""
         ...
 
     @property
@@ -158,17 +158,17 @@ class Channel:
     on_end: "Callable[[Channel, StreamsError], None]"
     #: Queued requests.
     queue: deque[Item] = field(factory=deque)
-    #: Whether it was ever ready for requests.
+    #: Whether the channel was ever ready for requests.
     was_ready: bool = False
     _state: _State = _State.OPENING
     _link: Link = field(init=False)
     _in_flight: deque[_Sent] = field(factory=deque)
-    #: When ``check`` may find a timeout; None: no response is due.
+    #: When ``check`` may find a timeout, or None if no response is due.
     deadline_ms: int | None = None
-    #: When the last response came, or the first request of those in flight was sent.
+    #: When the last response came, or the first of the in-flight requests was sent.
     _used_ms: int = 0
     _retire_ms: int | None = None
-    #: Whether the broker closed it.
+    #: Whether the broker closed the connection.
     _was_closed: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -184,7 +184,7 @@ class Channel:
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are sent at once."""
+        """Whether requests are sent immediately."""
         return self._state is _State.READY
 
     @property
@@ -194,7 +194,7 @@ class Channel:
 
     @property
     def load(self) -> int:
-        """Number of requests in flight or queued."""
+        """The number of requests in flight or queued."""
         return len(self._in_flight) + len(self.queue)
 
     def is_worn(self, now_ms: int) -> bool:
@@ -213,7 +213,7 @@ class Channel:
             self.fail(f"no connection within {self.config.connect_timeout_ms} ms ({self._link.phase})")
 
     def _begin_waiting(self, now_ms: int) -> None:
-        """Set the deadline of the oldest request in flight, whose time begins when those before it are answered."""
+        """Set the deadline of the oldest in-flight request, whose timeout begins when all earlier ones are answered."""
         self._used_ms = now_ms
         self.deadline_ms = None
         if self._in_flight:
@@ -231,7 +231,7 @@ class Channel:
         return [(sent.item, self._meaning(sent, error)) for sent in self._in_flight]
 
     def _meaning(self, sent: _Sent, error: StreamsError) -> StreamsError:
-        """Return the error of a lost request: too large, as brokers close on those, or just disconnected."""
+        """Return the error for a lost request: disconnected, or too large, because brokers disconnect on these."""
         limit = self.config.max_request_bytes
         if not (self._was_closed and sent.size > limit):
             return error
@@ -250,7 +250,7 @@ class Channel:
         self.end(error)
 
     def end(self, error: StreamsError) -> None:
-        """End it; every request in flight fails."""
+        """End the channel; every request in flight fails."""
         if not self.is_closed:
             self.close()
             self.on_end(self, error)
@@ -270,7 +270,7 @@ class Channel:
         try:
             size = self._link.write(item)
         except (StreamsError, ValueError) as error:
-            # It cannot be encoded for this broker, or not at all.
+            # The request cannot be encoded for this broker, or not at all.
             self.on_outcome(item, error)
             return
         if isinstance(request, Produce) and not is_answered(request):
@@ -292,17 +292,17 @@ class Channel:
         self._link.flush()
 
     def on_response(self, outcome: Outcome, now_ms: int) -> None:
-        """Take the response to the oldest request in flight."""
+        """Process the response to the oldest request in flight."""
         item = self._in_flight.popleft().item
         self._begin_waiting(now_ms)
         self.on_outcome(item, outcome)
 
     def on_retire(self, at_ms: int) -> None:
-        """The broker will close it some time after this; no new requests then (KIP-368)."""
+        """Send no new requests after ``at_ms``, because the broker will close the connection (KIP-368)."""
         self._retire_ms = at_ms
 
     def on_broken(self, reason: str, cause: BaseException | None = None, *, was_closed: bool = False) -> None:
-        """The link is lost; ``was_closed``: the broker has closed it."""
+        """Handle the loss of the link; ``was_closed`` is set if the broker closed it."""
         self._was_closed = was_closed
         self.fail(reason, cause)
 
@@ -317,6 +317,6 @@ def _wait_at_broker_ms(item: Item) -> int:
         and request.takes_member_id
         and not (request.member_id or request.group_instance_id)
     ):
-        # The response comes at once, with a member id to join with.
+        # The broker responds immediately with a member id to join with.
         return 0
     return request.rebalance_timeout_ms if isinstance(request, (JoinGroup, SyncGroup)) else 0

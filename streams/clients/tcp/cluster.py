@@ -1,6 +1,6 @@
-"""A cluster reached by the Kafka protocol over TCP, as ``broker=`` of clients and applications.
+"""A cluster reached by the Kafka protocol over TCP, for the argument ``broker=`` of clients and applications.
 
-Parses addresses and holds the settings shared by all connections.
+This module parses addresses and holds the settings shared by all connections.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,17 +42,17 @@ R = TypeVar("R", bound=Response)
 class TcpCluster:
     """A Kafka cluster reached over TCP.  Times are milliseconds; defaults are Kafka's.
 
-    Supports Kafka 2.4 and later; a request that an older broker lacks raises an error that names it.
+    Kafka 2.4 and later are supported; a request that an older broker lacks raises an error with the request's name.
     The bootstrap servers are tried in turn until one returns the list of brokers.
 
     Args:
-        bootstrap_servers: "host:port", several separated by commas, or a sequence.
+        bootstrap_servers: brokers as "host:port", in a comma-separated string or a sequence.
         security: TLS and authentication; none by default.
-        settings: settings of connections; ``options`` are single settings by name (see the reference of settings).
-        request_timeout_ms: after so long without any response a connection counts as lost; a request that may
-            wait at the broker has that time in addition.
-        max_request_bytes: the limit of the brokers (their ``socket.request.max.bytes``); they close the connection
-            on a larger request.
+        settings: connection settings; ``options`` are single settings by name (see the settings reference).
+        request_timeout_ms: the time without any response after which a connection counts as lost; a request that
+            may wait at the broker has its waiting time in addition.
+        max_request_bytes: the brokers' limit (``socket.request.max.bytes``); they close the connection on a
+            larger request.
 
     Raises:
         ConfigError: an address, a certificate file or a setting is invalid.
@@ -88,7 +88,7 @@ class TcpCluster:
 
     @classmethod
     def of(cls, config: StreamsConfig) -> "TcpCluster":
-        """Return the cluster of an application's settings."""
+        """Return the cluster for an application's settings."""
         return cls(
             config.bootstrap_servers,
             config.security,
@@ -106,7 +106,7 @@ class TcpCluster:
         return ClusterConnection(config, sockets, self._clock, Random(self._rng.getrandbits(64)))
 
     def topic_configs(self, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
-        """Return all configuration entries of topics with defaults, except those that the broker omits.
+        """Return all configuration entries of topics, including defaults, except for entries that the broker omits.
 
         Raises:
             UnknownTopicError: a topic does not exist.
@@ -175,7 +175,7 @@ def addresses(servers: str | Iterable[str]) -> tuple[BrokerAddress, ...]:
 
 
 def _address(text: str) -> BrokerAddress:
-    # Kafka allows the name of a listener before the address.
+    # Kafka allows a listener name before the address.
     host, colon, port = text.rpartition("://")[2].rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -189,10 +189,10 @@ def _address(text: str) -> BrokerAddress:
 def cluster_of(
     broker: Cluster | None, bootstrap_servers: str | Iterable[str], security: Security | None, who: str
 ) -> Cluster:
-    """Return the cluster for a client: the given one, or one made from bootstrap servers.
+    """Return the cluster for a client: ``broker``, or a new one for the bootstrap servers.
 
     Raises:
-        ConfigError: neither or both are given.
+        ConfigError: neither or both of ``broker`` and ``bootstrap_servers`` are given.
     """
     servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
     if broker is not None and servers:

@@ -1,9 +1,9 @@
 """One client's connection to a cluster: finds the channel for each request, and reconnects with backoff.
 
-A broker performs the requests of a channel one after the other, so requests that may wait at the broker have channels
-of their own: fetches (several, because a partition with new records must not wait for one without) and the joins and
-syncs of groups.  All other requests to a broker share one channel, in order.  Channels are opened when they are
-needed; metadata gives the addresses of brokers.  Used by one thread, except ``wakeup``; implements
+A broker performs the requests of a channel one after the other, so requests that may wait at the broker have separate
+channels.  Fetches have several, because a partition with new records must not wait for one without; group joins and
+syncs have one.  All other requests to a broker share one channel, in order.  Channels are opened on demand; the broker
+addresses come from metadata.  Except for ``wakeup``, a connection is used by one thread.  It implements
 ``protocol.transport.Connection``.  The links below the channels are sockets, or simulated.
 """
 
@@ -42,11 +42,11 @@ log = logging.getLogger(__name__)
 #: Number of channels to one broker for fetches.
 _FETCH_CHANNELS: Final = 4
 _REQUESTS, _REBALANCES = "requests", "rebalances"
-#: Metadata request for the brokers and no topics.
+#: Metadata request for the brokers, without topics.
 _BROKERS: Final = Metadata((), allow_auto_topic_creation=False)
 #: Shortest interval in milliseconds between log messages about an address.
 _LOG_INTERVAL_MS: Final = 10_000
-#: Only the controller performs these; brokers of KRaft clusters forward them.
+#: Only the controller performs these requests; the brokers of KRaft clusters forward them.
 _OF_THE_CONTROLLER: Final = (CreateTopics, CreatePartitions, DeleteTopics)
 
 
@@ -54,7 +54,7 @@ _OF_THE_CONTROLLER: Final = (CreateTopics, CreatePartitions, DeleteTopics)
 class ConnectionConfig:
     """Settings of a connection; times in milliseconds.
 
-    ``hold_ms``: how long a request to any broker waits until one can be reached.
+    A request to any broker waits up to ``hold_ms`` until a broker can be reached.
     """
 
     client_id: str
@@ -89,11 +89,11 @@ class ClusterConnection:
     _addresses: dict[int, BrokerAddress] = field(factory=dict)
     _controller: int | None = None
     _outages: dict[BrokerAddress, _Outage] = field(factory=dict)
-    #: Requests that cannot be sent yet: the address is not known, or no broker can be reached.
+    #: Requests that cannot be sent yet, because the address is not known or no broker can be reached.
     _waiting: deque[Item] = field(factory=deque)
     _arrived: list[tuple[int, Any]] = field(factory=list)
     _numbers: "count[int]" = field(factory=count)
-    #: Number of requests without an outcome, including internal ones.
+    #: The number of requests without an outcome, including internal requests.
     _open: int = 0
     _asks_brokers: bool = False
     _has_brokers: bool = False
@@ -103,7 +103,7 @@ class ClusterConnection:
     # --- the interface ----------------------------------------------------------------
 
     def send(self, node_id: int, request: Request) -> int:
-        """Send to a broker by its id (-1 = any) and return the correlation id.
+        """Send a request to the broker ``node_id`` (-1 for any broker) and return the correlation id.
 
         Raises:
             ClientClosedError: the connection is closed.
@@ -202,7 +202,7 @@ class ClusterConnection:
 
     def _refuse(self, item: Item, address: BrokerAddress, now: int) -> None:
         if item.node_id == ANY_NODE:
-            # To the controller, which may have changed.
+            # The request is for the controller, which may have changed.
             self._controller = None
             self._hold(item, now)
             return
@@ -225,7 +225,7 @@ class ClusterConnection:
         return best
 
     def _any_channel(self, now: int) -> Channel | None:
-        """Return a channel to any broker, None while none can be reached."""
+        """Return a channel to any broker, or None while no broker can be reached."""
         open_: Channel | None = None
         for (address, lane), channel in self._channels.items():
             if lane == _REQUESTS and not channel.is_worn(now) and address in self._candidates():
@@ -246,7 +246,7 @@ class ClusterConnection:
         return list(dict.fromkeys((*self._addresses.values(), *self.config.bootstrap)))
 
     def _channel(self, address: BrokerAddress, lane: str, now: int) -> Channel | None:
-        """Return the channel to an address, a new one if necessary; None during the reconnect backoff."""
+        """Return the channel to an address, opening it if necessary, or None during the reconnect backoff."""
         channel = self._channels.get((address, lane))
         if channel is not None:
             if not channel.is_worn(now):
@@ -289,7 +289,7 @@ class ClusterConnection:
             self._asks_brokers = False
 
     def _on_end(self, lane: str, channel: Channel, error: StreamsError) -> None:
-        """Handle the end of a channel: fail requests in flight, fail or reroute queued ones."""
+        """Handle the end of a channel: fail the requests in flight, and fail or reroute queued requests."""
         if channel in self._worn:
             self._worn.remove(channel)
         else:
@@ -297,12 +297,12 @@ class ClusterConnection:
         now = self._clock.monotonic_ms()
         outage = self._outages.setdefault(channel.address, _Outage())
         if channel.was_ready:
-            # It was connected: restart the backoff.
+            # The channel was connected: restart the backoff.
             outage.failures = 0
         outage.failures += 1
         if outage.logged_ms is None or now - outage.logged_ms > _LOG_INTERVAL_MS:
             outage.logged_ms = now
-            # A broker closes connections that have been idle for long; no request is lost by that.
+            # A broker closes connections that have been idle for a long time, which loses no request.
             is_harmless = channel.was_ready and not channel.load
             log.log(logging.INFO if is_harmless else logging.WARNING, "%s", error)
         rest_ms = self.config.backoff.after(outage.failures)
@@ -367,7 +367,7 @@ class ClusterConnection:
             if now - item.since_ms >= self.config.hold_ms:
                 self._deliver(item, self._out_of_reach(item))
             elif item.node_id not in (ANY_NODE, *self._addresses) and self._has_brokers and not self._asks_brokers:
-                # The metadata does not list it: it is down or removed.
+                # The broker is not in the metadata, so it is down or removed.
                 self._has_brokers = False
                 self._deliver(item, DisconnectedError(f"broker {item.node_id} is not in the cluster now"))
             else:

@@ -1,6 +1,6 @@
-"""TLS and SASL (PLAIN and SCRAM) of connections.
+"""TLS and SASL (PLAIN and SCRAM) for connections.
 
-Sans I/O: an exchange receives and yields bytes; the channel has the socket.  RFC 5802,
+There is no I/O here: an exchange receives and yields bytes, and the link has the socket.  RFC 5802,
 RFC 4616, KIP-43, KIP-84.  Imports core only.
 """
 
@@ -15,11 +15,11 @@ from streams.clients.errors import AuthenticationError
 from streams.core.client_settings import Security
 from streams.core.errors import ConfigError
 
-# With fewer iterations a stolen proof is cheap to brute-force (RFC 5802).
+# With fewer iterations, a stolen proof is cheap to brute-force (RFC 5802).
 _MIN_ITERATIONS: Final = 4_096
 # More iterations would let an unauthenticated broker keep the client busy; Kafka's own are 16,384 at most.
 _MAX_ITERATIONS: Final = 1_000_000
-# A longer number is refused before it is parsed, because parsing is slow.
+# A longer number is rejected without parsing it, because parsing is slow.
 _MAX_DIGITS: Final = 9
 
 #: Yields the client's messages, receives the server's, and ends when both sides accept.
@@ -27,7 +27,7 @@ Exchange = Generator[bytes, bytes, None]
 
 
 def tls_context(security: Security) -> ssl.SSLContext | None:
-    """Return the TLS context, None without TLS.
+    """Return the TLS context, or None without TLS.
 
     Raises:
         ConfigError: a file cannot be read or has no certificates.
@@ -58,7 +58,7 @@ def _plain(username: str, password: str) -> Exchange:
 
 
 def _scram(algorithm: str, username: str, password: str, nonce: str) -> Exchange:
-    """Authenticate client and server by proofs of the password, without sending it.
+    """Authenticate client and server by proofs of the password, without sending the password.
 
     Raises:
         AuthenticationError: the server's proof is invalid.

@@ -1,8 +1,8 @@
-"""Sockets to brokers: connect, TLS, versions and authentication, then frames in both directions.
+"""Sockets to brokers: connecting, TLS, API versions, authentication, and frames in both directions.
 
-Nothing here waits but ``Sockets.wait``: a socket does what it can when the selector reports it.  Each request is
-encoded in the highest version that both sides support.  Below ``channel``, which decides what is sent when and when
-a connection is lost.  KIP-35, KIP-152, KIP-368, KIP-511.
+Only ``Sockets.wait`` waits; a socket does what it can when the selector reports that it is ready.  Each request is
+encoded in the highest version that both sides support.  The layer above is ``channel``, which decides when requests
+are sent and when a connection is lost.  KIP-35, KIP-152, KIP-368, KIP-511.
 """
 
 import contextlib
@@ -41,18 +41,18 @@ from streams.protocol.wire.mapping import answer, ask, is_answered, key_of, vers
 from streams.protocol.wire.tables.session import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 SOFTWARE: Final = "streams-python"
-#: Largest response that is read: fetches are asked to stay far below.
+#: Largest response that is read; fetch requests limit their responses to far less.
 _MAX_FRAME_BYTES: Final = 1 << 30
 _READ_BYTES: Final = 1 << 18
-#: Smaller messages are joined: one write costs less than many.
+#: Smaller messages are joined, because one write costs less than many.
 _JOIN_BYTES: Final = 1 << 16
 _MAX_PIECES: Final = 512
-#: Share of a session's lifetime after which no more requests are sent in it.
+#: Fraction of a session's lifetime after which no more requests are sent.
 _LIFETIME_PART: Final = 0.85
 _CORRELATION_MASK: Final = 0x7FFFFFFF
-#: Errors of the system for a connection that the other side has closed.
+#: System errors for a connection that the other side has closed.
 _CLOSED: Final = (errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED)
-#: How often the sockets of a connection without open requests are looked at, in milliseconds.
+#: Interval in milliseconds at which the sockets of a connection without open requests are checked.
 _IDLE_CHECK_MS: Final = 100
 
 
@@ -62,7 +62,7 @@ class _Written(NamedTuple):
     correlation_id: int
     api_key: int
     version: int
-    #: None: it is part of the handshake.
+    #: None for a request that is part of the handshake.
     item: Item | None
 
 
@@ -121,7 +121,7 @@ class Sockets:
         if self.is_woken:
             return
         self.is_woken = True
-        # Full: it wakes up anyway.  Closed: there is no wait to end.
+        # If the socket is full, ``wait`` ends anyway; if it is closed, there is no wait to end.
         with contextlib.suppress(OSError):
             self._waker.send(b"\0")
 
@@ -238,7 +238,7 @@ class SocketLink:
         """Return the highest version that both sides support.
 
         Raises:
-            UnsupportedVersionError: there is none.
+            UnsupportedVersionError: there is no such version.
         """
         version = self._versions.get(api_key)
         if version is None:
