@@ -1,4 +1,4 @@
-"""State stores: specs, engines, hot state and typed views.  Independent of topics."""
+"""State stores: specs, engines, hot state and typed views. The package does not depend on topics."""
 
 from streams.state.budget import MemoryBudget
 from streams.state.cache import RecordCache, Section

@@ -1,7 +1,7 @@
-"""The memory budget of all stores of a process, and its shares.
+"""The memory budget shared by all stores of a process.
 
 Divides the setting ``state_memory_max_bytes`` among record caches, uncommitted writes, read caches, and RocksDB's
-block cache and memtables.  Excludes the entries of in-memory stores.  Thread-safe.
+block cache and memtables.  The entries of in-memory stores are not counted. Thread-safe.
 """
 
 import threading
@@ -11,12 +11,12 @@ from attrs import define, field
 from streams.core.config import SETTINGS
 from streams.state.rocksdb import RocksMemory
 
-#: Shares of what record caches leave: for RocksDB, uncommitted writes and reads.  The rest is for
-#: compactions and allocator overhead.
+#: Shares of the memory that record caches leave over: RocksDB, uncommitted writes and read caches. The remainder
+#: covers compactions and allocator overhead.
 _ROCKSDB_SHARE = 0.3
 _WAITING_SHARE = 0.35
 _READ_SHARE = 0.25
-#: Share of uncommitted writes for stores that are being restored.
+#: Fraction of the uncommitted-writes share that is reserved for stores being restored.
 _RESTORING_SHARE = 0.125
 #: Minimum number of entries of a read cache.
 _LEAST_ENTRIES = 4
@@ -24,10 +24,9 @@ _LEAST_ENTRIES = 4
 
 @define(eq=False)
 class MemoryBudget:
-    """The memory budget of one process's stores; ``record_cache_bytes`` of it are for record caches.
+    """The memory budget of one process's stores, of which ``record_cache_bytes`` are for record caches.
 
-    Shares have minimums: 1 MiB for RocksDB, four entries for each
-    read cache, one uncommitted entry.
+    Each share has a minimum: 1 MiB for RocksDB, four entries per read cache, and one uncommitted entry.
     """
 
     max_bytes: int = SETTINGS["state_memory_max_bytes"].default
@@ -42,12 +41,12 @@ class MemoryBudget:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of uncommitted writes in the stores of all tasks above which to commit early."""
+        """Limit in bytes for uncommitted writes across all tasks; above it, tasks commit early."""
         return int(self._divided_bytes * _WAITING_SHARE * (1 - _RESTORING_SHARE))
 
     @property
     def restoring_bytes(self) -> int:
-        """Bytes of uncommitted writes in restored and standby stores above which to commit."""
+        """Limit in bytes for uncommitted writes in restoring and standby stores; above it, they are committed."""
         return int(self._divided_bytes * _WAITING_SHARE * _RESTORING_SHARE)
 
     def rocks(self) -> RocksMemory:
@@ -58,7 +57,7 @@ class MemoryBudget:
             return self._rocks
 
     def admit(self) -> None:
-        """Count an opened store: the read-cache share of each store shrinks."""
+        """Count an opened store, which reduces the read-cache share of every store."""
         with self._lock:
             self._open_stores += 1
 
@@ -68,6 +67,6 @@ class MemoryBudget:
             self._open_stores -= 1
 
     def read_entries(self, entry_bytes: int) -> int:
-        """Return the number of entries of this size that one store's read cache may hold."""
+        """Return how many entries of the given size one store's read cache may hold."""
         share = int(self._divided_bytes * _READ_SHARE)
         return max(_LEAST_ENTRIES, share // max(1, self._open_stores) // entry_bytes)

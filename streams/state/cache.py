@@ -1,10 +1,11 @@
-"""The record cache: buffers updates, so that only the last of each key is forwarded (KIP-63).
+"""The record cache: buffers updates so that only the last update of each key is forwarded (KIP-63).
 
-Between table operators and their downstream nodes; it does not cache the stores themselves.  One
-instance belongs to a task or thread and is bounded by bytes over all its sections, one per
-store of a task.  An entry keeps the value before the first and after the last update since it was
-emitted.  The order is that of Kafka Streams: a flush follows each key's last update; eviction emits
-the least recently updated key and then the rest of its section.
+The record cache sits between table operators and their downstream nodes and does not cache the stores themselves.
+Each cache belongs to a task or a thread. It has one section per store of a task, and its size limit in bytes
+applies to all sections together. An entry keeps the value before the first and the value after the last update
+since the entry was last emitted. Updates are emitted in the same order as in Kafka Streams: a flush emits keys in
+the order of their last updates, and an eviction emits the least recently updated key, followed by the rest of its
+section.
 """
 
 from collections.abc import Callable
@@ -16,32 +17,32 @@ from streams.core.errors import StoreError
 from streams.core.inlining import inlined
 from streams.core.records import Headers
 
-#: Estimated overhead of an entry in bytes, in addition to key and value.
+#: Estimated overhead of an entry in bytes, excluding its key and value.
 _ENTRY_BYTES = 120
 #: Estimated size in bytes of an object of unknown size.
 _OBJECT_BYTES = 64
 
 
-#: A buffered update: value before the first and after the last change, its time, headers, origin, whether it is the
-#: latest of its key, and its size in bytes.
+#: A buffered update: the value before the first change, the value after the last change, timestamp, headers,
+#: origin, whether the update is the latest for its key, and the size in bytes.
 CacheEntry: TypeAlias = tuple[Any, Any, int, Headers | None, Any, bool, int]
 
 #: Called with (slot, new, old, timestamp_ms, headers, origin, is_latest).
 Emit = Callable[[Any, Any, Any, int, Headers | None, Any, bool], None]
-#: Buffers an update: (key, new, old, timestamp_ms, headers, is_latest); ``old`` is used only if the key has none
-#: buffered yet.  A disabled cache emits it at once.
+#: Buffers an update: (key, new, old, timestamp_ms, headers, is_latest). ``old`` is used only if no update of the
+#: key is buffered yet. A disabled cache emits the update immediately.
 Hold = Callable[..., None]
 
 
 @define(eq=False)
 class Section:
-    """The buffered updates of one store; ``hold`` buffers an update, ``hold_slot`` one whose slot is known."""
+    """The buffered updates of one store; ``hold`` buffers an update by key, ``hold_slot`` by slot."""
 
     name: str
     emit: Emit
     hold: Hold = field(init=False)
     hold_slot: Hold = field(init=False)
-    #: By slot, least recently updated first.
+    #: Updates by slot, least recently updated first.
     entries: dict[Any, CacheEntry] = field(factory=dict)
     size_bytes: int = 0
 
@@ -53,7 +54,7 @@ def _itself(key: Any) -> Any:
 
 @define(eq=False)
 class RecordCache:
-    """The buffered updates of several sections within ``max_bytes`` in total; 0 disables the cache."""
+    """A record cache of several sections that share ``max_bytes``; 0 disables the cache."""
 
     max_bytes: int
     size_bytes: int = 0
@@ -66,10 +67,10 @@ class RecordCache:
         slot_of: Callable[[Any], Any] = _itself,
         origin: Callable[[], Any] = lambda: None,
     ) -> Section:
-        """Return the named section; a flush or eviction calls ``emit`` for each update.
+        """Return the named section, whose updates are passed to ``emit`` at a flush or eviction.
 
-        A later registration of the same section shares its updates, and its ``emit`` replaces the earlier one.
-        Keys are stored by their ``slot_of``, with the ``origin`` of their last update.
+        Registering the same section again keeps its updates and replaces ``emit``. Updates are stored by
+        ``slot_of(key)``, together with the ``origin`` of the key's last update.
         """
         into = self._sections.setdefault(section, Section(section, emit))
         into.emit = emit
@@ -81,7 +82,7 @@ class RecordCache:
             entries = into.entries
             held = entries.pop(slot, None)
             if held is not None and type(new) is int and type(held[1]) is int:
-                # Fast path for counts, the most frequent values, which all have one size.
+                # Fast path for counts, the most frequent values, which all have the same size.
                 entries[slot] = (held[0], new, timestamp_ms, headers, origin(), is_latest, held[6])
             else:
                 grow(slot, held, new, old, timestamp_ms, headers, is_latest)
@@ -102,7 +103,7 @@ class RecordCache:
             headers: Headers | None,
             is_latest: bool,
         ) -> None:
-            """Buffer an update that may change the size of its entry; ``held`` is the previous entry."""
+            """Buffer an update whose entry may change in size; ``held`` is the previous entry."""
             if held is None:
                 size = grown = _ENTRY_BYTES + _weight(slot) + _weight(new) + _weight(old)
             else:
@@ -122,7 +123,7 @@ class RecordCache:
         self._flush(self._section(section))
 
     def resize(self, max_bytes: int) -> None:
-        """Change the bound, evicting from the sections in turn until the updates fit."""
+        """Change the size limit, evicting from the sections in turn until the updates fit."""
         self.max_bytes = max_bytes
         for section in list(self._sections.values()):
             if self.size_bytes <= max_bytes:
@@ -153,7 +154,7 @@ class RecordCache:
         self._shrink(section, section.size_bytes)
         emit = section.emit
         for key, (old, new, timestamp_ms, headers, context, is_latest, _) in held.items():
-            # Created and deleted between two flushes: nothing changed for downstream nodes.
+            # The row was created and deleted between two flushes, so nothing changed for downstream nodes.
             if old is not None or new is not None:
                 emit(key, new, old, timestamp_ms, headers, context, is_latest)
 

@@ -1,10 +1,10 @@
 """Read caches of windowed stores: the entries of recently used keys, and an index of keys by time.
 
-Both are derived from hot state, staged writes and engine, and may be dropped at any time.
-A chain answers "the windows of this key" without serializing a key or opening an iterator; the
-index answers "what starts (ends) in this span of time", for emission on close.  Expiry costs are independent
-of the number of live entries: expired entries of chains are dropped when there is no room, those of the
-index from its front.  Pure.
+Chains and the index are derived from the hot state, the staged writes and the engine, and may be dropped at any
+time. A chain finds the windows of a key without serializing the key or opening an iterator. The index finds the
+windows that start (or the sessions that end) in a time range, for emission on window close. The cost of expiry
+does not depend on the number of live entries: expired entries are dropped from chains when the cache is full, and
+from the front of the index.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,15 +17,15 @@ from sortedcontainers import SortedDict
 
 @define(eq=False)
 class Chain:
-    """The entries of one key in order of time: starts, or (end, start) of sessions."""
+    """The entries of one key in time order: by window start, or by session (end, start)."""
 
     times: list[Any] = field(factory=list)
     entries: list[Any] = field(factory=list)
 
     def set(self, time: Any, entry: Any, *, is_repeated: bool) -> int:
-        """Set or remove (None) the entry of a time; return the change in length.
+        """Set the entry at a time, or remove it if it is None; return the change in length.
 
-        ``is_repeated`` adds an entry to those of the same time.
+        With ``is_repeated`` the entry is added to existing entries of the same time.
         """
         times, entries = self.times, self.entries
         if not times or time > times[-1]:
@@ -53,7 +53,7 @@ class Chain:
         return 1
 
     def trim(self, first_time: Any) -> int:
-        """Drop entries before ``first_time``; return their number."""
+        """Drop entries before ``first_time``; return the number of dropped entries."""
         times = self.times
         if not times or times[0] >= first_time:
             return 0
@@ -62,7 +62,7 @@ class Chain:
         return place
 
     def between(self, first: Any, last: Any, *, reverse: bool) -> list[tuple[Any, Any]]:
-        """Return (time, entry) with ``first <= time <= last``."""
+        """Return the (time, entry) pairs with ``first <= time <= last``."""
         times = self.times
         low = bisect_left(times, first)
         high = bisect_right(times, last, low)
@@ -74,17 +74,17 @@ class Chain:
 
 @define(eq=False)
 class ChainCache:
-    """A cache of recently used keys' chains, bounded by entries: complete while all fit, then in two generations."""
+    """A bounded cache of chains: of all keys while they fit, then of recently used keys in two generations."""
 
-    #: Bound on entries: of all keys while complete, else of both generations; see ``resize``.
+    #: Maximum number of entries: of all keys while the cache is complete, else of both generations; see ``resize``.
     max_entries: int
     #: Returns the lowest time that has not expired.
     first_time: Callable[[], Any]
-    #: Whether a key without a chain has no entries; see ``complete``.
+    #: Whether every key that has entries has a chain; see ``complete``.
     is_complete: bool = False
     chains: dict[Any, Chain] = field(factory=dict)
-    #: Number of entries that still fit, a chain itself counting as one.  Code that appends to a chain directly
-    #: decrements this, and calls ``make_room`` when it is below 0.
+    #: Number of entries that still fit; each chain also counts as one entry. Code that appends to a chain
+    #: directly decrements this number and calls ``make_room`` when it falls below 0.
     room: int = field(init=False)
     _older: dict[Any, Chain] = field(factory=dict)
 
@@ -92,13 +92,13 @@ class ChainCache:
         self.room = self._limit
 
     def resize(self, max_entries: int) -> None:
-        """Change the bound; excess entries are dropped at the next insertion."""
+        """Change the maximum number of entries; excess entries are dropped at the next insertion."""
         size = self._limit - self.room
         self.max_entries = max_entries
         self.room = self._limit - size
 
     def complete(self) -> None:
-        """Mark the present chains as complete; called on an empty cache."""
+        """Mark the cache as complete; called while the cache is empty."""
         self.forget()
         self.is_complete = True
         self.room = self._limit
@@ -124,9 +124,9 @@ class ChainCache:
     def make_room(self) -> None:
         """Drop expired entries; if that is not enough, start a new generation and drop the oldest.
 
-        A complete cache has no generations yet, and starts with an empty one.
+        A complete cache has no generations yet and starts with an empty generation.
 
-        Amortized: at least one entry was inserted since the last call for every four examined now.
+        The cost is amortized: for every four entries examined, at least one was inserted since the last call.
         """
         self._sweep(self.first_time())
         if self.room * 4 >= self._limit:
@@ -137,7 +137,7 @@ class ChainCache:
         self.room = self._limit
 
     def set(self, key: Any, time: Any, entry: Any, *, is_repeated: bool = False) -> int:
-        """Apply a write to a cached chain; return the change in length, 0 if it is not cached."""
+        """Apply a write to the chain of a key; return the change in length, or 0 if the chain is not cached."""
         chain = self.chains.get(key) or self.find(key)
         if chain is None:
             if not self.is_complete or entry is None:
@@ -150,13 +150,13 @@ class ChainCache:
         return grown
 
     def grow(self, entries: int) -> None:
-        """Adjust the count of entries, and make room if it exceeds the bound."""
+        """Adjust the number of entries, and make room if the maximum is exceeded."""
         self.room -= entries
         if self.room < 0:
             self.make_room()
 
     def _sweep(self, first_time: Any) -> None:
-        """Drop entries before ``first_time`` of all keys, and keys without entries."""
+        """Drop the entries of all keys before ``first_time``, and then the keys without entries."""
         size = 0
         for key, chain in list(self.chains.items()):
             times = chain.times
@@ -178,7 +178,7 @@ class ChainCache:
 
 @define(eq=False)
 class TimeIndex:
-    """An index of slots by time, complete from ``floor_ms`` on."""
+    """An index of slots by time that is complete from ``floor_ms`` on."""
 
     floor_ms: int
     _slots: "SortedDict[int, dict[Any, None]]" = field(factory=SortedDict)
@@ -205,6 +205,6 @@ class TimeIndex:
                 del self._slots[time_ms]
 
     def between(self, first_ms: int, last_ms: int) -> Iterator[tuple[int, list[Any]]]:
-        """Yield (time, slots) in order of time."""
+        """Yield (time, slots) in time order."""
         for time_ms in list(self._slots.irange(first_ms, last_ms)):
             yield time_ms, list(self._slots.get(time_ms, ()))

@@ -1,8 +1,9 @@
 """The state directory: ``<state_dir>/<application_id>/<task_id>/<store>``, and its locks.
 
-One instance at a time locks an application's directory (a file lock with its process id);
-within the instance one owner at a time locks a task's.  A format file distinguishes it from a state directory
-of Kafka Streams, which has the same names.  Nothing is deleted unless requested.
+Only one instance at a time can lock the directory of an application, with a file lock that contains the process
+ID. Within the instance, only one owner at a time can lock the directory of a task. A format file distinguishes
+the directory from a Kafka Streams state directory, which uses the same names. Nothing is deleted unless
+requested.
 """
 
 import fcntl
@@ -23,7 +24,7 @@ _PROCESS_FILE = ".process"
 _POSITION_FILE = ".position"
 _FORMAT_FILE = ".format"
 _FORMAT = "streams state 1"
-#: Kafka Streams has this file in a state directory of an application.
+#: A file that Kafka Streams creates in the state directory of an application.
 _REFERENCE_FILE = "kafka-streams-process-metadata"
 
 
@@ -42,11 +43,11 @@ class StateDirectory:
         return cls(Path(state_dir) / application_id)
 
     def lock(self) -> None:
-        """Lock the directory for this instance, creating it if missing.
+        """Lock the directory for this instance, creating the directory if it does not exist.
 
         Raises:
-            StateLockedError: another process or instance has locked it.
-            ForeignFormatError: it was created by Kafka Streams or another release.
+            StateLockedError: another process or instance holds the lock.
+            ForeignFormatError: the directory was created by Kafka Streams or by another release.
         """
         if self._lock_descriptor is not None:
             return
@@ -99,7 +100,7 @@ class StateDirectory:
             self._lock_descriptor = None
 
     def process_id(self) -> str:
-        """Return the process id stored with the state, created on first use; the directory must be locked."""
+        """Return the process ID stored with the state, creating it on first use; the directory must be locked."""
         path = self.path / _PROCESS_FILE
         try:
             known = path.read_text().strip()
@@ -111,10 +112,10 @@ class StateDirectory:
         return known
 
     def lock_task(self, task_id: TaskId, owner: object) -> None:
-        """Lock a task's directory for an owner in this instance; idempotent for the owner.
+        """Lock a task's directory for an owner in this instance; idempotent for the same owner.
 
         Raises:
-            StateLockedError: another owner has locked it.
+            StateLockedError: another owner holds the lock.
         """
         with self._guard:
             holder = self._owners.setdefault(task_id, owner)
@@ -134,28 +135,28 @@ class StateDirectory:
         return task_id in self._owners
 
     def note_position(self, task_id: TaskId, position: int) -> None:
-        """Store the position of a task's closed state, a hint for task assignment."""
+        """Store the changelog position of a closed task as a hint for task assignment."""
         (self.task_path(task_id) / _POSITION_FILE).write_text(f"{position}\n")
 
     def noted_position(self, task_id: TaskId) -> int:
-        """Return the stored position of a task, 0 without one."""
+        """Return the stored position of a task, or 0 if there is none."""
         try:
             return int((self.path / str(task_id) / _POSITION_FILE).read_text())
         except (OSError, ValueError):
             return 0
 
     def task_path(self, task_id: TaskId) -> Path:
-        """Return a task's directory, creating it if missing."""
+        """Return a task's directory, creating it if it does not exist."""
         path = self.path / str(task_id)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 
     def store_path(self, task_id: TaskId, store: str) -> Path:
-        """Return the directory of a task's store, which the store creates."""
+        """Return the directory of a task's store; the store itself creates the directory."""
         return self.task_path(task_id) / store
 
     def tasks(self) -> Iterator[TaskId]:
-        """Yield the tasks that have a directory here."""
+        """Yield the tasks that have a directory on this machine."""
         if not self.path.is_dir():
             return
         for path in sorted(self.path.iterdir()):
@@ -164,7 +165,7 @@ class StateDirectory:
                 yield TaskId(int(sub_topology), int(partition))
 
     def stores(self, task_id: TaskId) -> list[str]:
-        """Return the stores of a task that have a directory here."""
+        """Return the stores of a task that have a directory on this machine."""
         found = (self.path / str(task_id)).iterdir()
         return sorted(path.name for path in found if path.is_dir() and not path.name.startswith("."))
 
@@ -172,7 +173,7 @@ class StateDirectory:
         """Delete a task's state.
 
         Raises:
-            StateLockedError: another process or thread has locked the task.
+            StateLockedError: another process or thread holds the lock of the task.
         """
         if self.is_task_locked(task_id):
             raise StateLockedError(f"state of task {task_id} in {self.path} is in use; close the task first")
@@ -181,7 +182,7 @@ class StateDirectory:
     def delete_store(self, task_id: TaskId, store: str) -> None:
         """Delete the state of one closed store, for example a damaged one.
 
-        The deletion is atomic: a partial store is never found under its name.
+        The deletion is atomic: a partly deleted store never remains under its name.
         """
         folder = self.path / str(task_id) / store
         doomed = folder.with_name(f".{store}.deleted")

@@ -1,8 +1,8 @@
 """The engine interface of stores: a sorted map of bytes, divided into numbered namespaces.
 
-Implemented in memory and by RocksDB.  A namespace is a time segment for the windowed kinds and 0 for
-the others.  An engine is written only at commit, by one atomic batch that also has the positions
-(KIP-1035).  Imports no other module of the package.
+There is an in-memory implementation and one based on RocksDB. A namespace is a time segment in windowed stores
+and always 0 in other stores. An engine is written only at commit, in one atomic batch that also contains the
+changelog positions (KIP-1035). Imports no other module of the package.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,8 @@ from attrs import define, field
 class EngineBatch:
     """An atomic batch of writes.
 
-    Applied in this order: ``dropped`` namespaces are emptied, then ``writes`` are made
-    (None deletes), then ``metadata`` is merged into what the engine holds.
+    The parts are applied in this order: ``dropped`` namespaces are emptied, ``writes`` are applied (None deletes
+    an entry), and ``metadata`` is merged into the metadata of the engine.
     """
 
     dropped: list[int] = field(factory=list)
@@ -28,13 +28,13 @@ class Engine(Protocol):
     """A sorted map of (namespace, bytes) to bytes."""
 
     def get(self, namespace: int, key: bytes) -> bytes | None:
-        """Return the value of ``key``, or None."""
+        """Return the value of ``key``, or None if there is none."""
         ...
 
     def scan(
         self, namespace: int, low: bytes | None, high: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) with ``low <= key < high`` in byte order; None is an open end.
+        """Yield (key, value) with ``low <= key < high`` in byte order; a bound of None is open.
 
         The engine may be written to during the scan; entries already read are unaffected.
         """
@@ -45,30 +45,30 @@ class Engine(Protocol):
         ...
 
     def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> int | None:
-        """Queue writes that the next ``apply`` makes before its own; they are invisible to reads until then.
+        """Queue writes that the next ``apply`` makes before its own; reads do not see the writes until then.
 
-        Return their estimated size in bytes, None if the engine has no faster path than ``apply``.
+        Return the estimated size of the writes in bytes, or None if the engine has no faster path than ``apply``.
         """
         ...
 
     def metadata(self) -> dict[str, bytes]:
-        """Return the metadata merged over all durable batches."""
+        """Return the merged metadata of all durable batches."""
         ...
 
     def namespaces(self) -> list[int]:
-        """Return the namespaces that may hold entries, ascending."""
+        """Return the namespaces that may hold entries, in ascending order."""
         ...
 
     def approximate_count(self) -> int:
-        """Return the estimated number of entries, exact for the memory engine."""
+        """Return the estimated number of entries, which is exact for the memory engine."""
         ...
 
     def memory_bytes(self) -> int:
-        """Return the estimated memory of the engine in bytes."""
+        """Return the estimated memory use of the engine in bytes."""
         ...
 
     def set_bulk(self, is_bulk: bool) -> None:
-        """Enter or leave bulk mode, for many writes and few reads; applied writes are kept.
+        """Enter or leave bulk mode, which is for many writes and few reads; applied writes are kept.
 
         Raises:
             StoreError: the engine cannot be reopened.
@@ -81,7 +81,7 @@ class Engine(Protocol):
 
 
 def next_prefix(prefix: bytes) -> bytes | None:
-    """Return the lowest bytes above everything that starts with ``prefix``; None if there is none."""
+    """Return the lowest key above all keys that start with ``prefix``, or None if no such key exists."""
     stripped = prefix.rstrip(b"\xff")
     if not stripped:
         return None

@@ -1,6 +1,6 @@
-"""The entries of a store: a value, or a value with the time of its last change.
+"""The entries of a store: a value, or a value with the time of its last change (KIP-258).
 
-In the engine the time is 8 bytes before the value; in the changelog it is the record's timestamp (KIP-258).
+In the engine the time is stored as 8 bytes before the value; in the changelog it is the record timestamp.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ V = TypeVar("V")
 _TIME_BYTES = 8
 _time = Struct(">q")
 
-#: Changelog records as columns: keys, values, timestamps.
+#: Columns of changelog records: keys, values, timestamps.
 Columns: TypeAlias = tuple[Sequence[bytes], Sequence[bytes | None], Sequence[int]]
 
 
@@ -31,7 +31,7 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
 
 @define(eq=False)
 class PlainEntries:
-    """Entries that are the held form of a value."""
+    """Entries that consist of the held form of a value."""
 
     values: ValueForm
 
@@ -48,13 +48,13 @@ class PlainEntries:
         return self.values.to_value(entry)
 
     def value_of(self, entry: Any) -> Any:
-        """Return the held value of an entry, None if it is deleted."""
+        """Return the held value of an entry, or None if the entry is deleted."""
         return entry
 
     def columns(
         self, entries: Sequence[Any], times: Sequence[int]
     ) -> tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[int]]:
-        """Return engine values, changelog values and changelog times."""
+        """Return the engine values, changelog values and changelog timestamps of entries."""
         values = self.values.all_to_bytes(entries)
         return values, values, times
 
@@ -63,13 +63,13 @@ class PlainEntries:
         return block.values
 
     def logged(self, data: Sequence[bytes], times: Sequence[int]) -> tuple[Sequence[bytes | None], Sequence[int]]:
-        """Return changelog values and times of engine values."""
+        """Return the changelog values and timestamps of engine values."""
         return data, times
 
 
 @define(eq=False)
 class TimedEntries:
-    """Entries that are a pair (held form of a value, timestamp_ms); a pair with the value None is deleted."""
+    """Entries that are pairs (held form of a value, timestamp_ms); the value None means deleted."""
 
     values: ValueForm
 
@@ -86,13 +86,13 @@ class TimedEntries:
         return ValueAndTimestamp(self.values.to_value(entry[0]), entry[1])
 
     def value_of(self, entry: Any) -> Any:
-        """Return the held value of an entry, None if it is deleted."""
+        """Return the held value of an entry, or None if the entry is deleted."""
         return None if entry is None else entry[0]
 
     def columns(
         self, entries: Sequence[Any], _: Sequence[int]
     ) -> tuple[Sequence[bytes | None], Sequence[bytes | None], Sequence[int]]:
-        """Return engine values, changelog values and changelog times."""
+        """Return the engine values, changelog values and changelog timestamps of entries."""
         values = self.values.all_to_bytes([entry[0] for entry in entries])
         times = [entry[1] for entry in entries]
         return timed_values(values, times), values, times
@@ -102,7 +102,7 @@ class TimedEntries:
         return timed_values(block.values, block.timestamps)
 
     def logged(self, data: Sequence[bytes], _: Sequence[int]) -> tuple[Sequence[bytes | None], Sequence[int]]:
-        """Return changelog values and times of engine values."""
+        """Return the changelog values and timestamps of engine values."""
         unpack = _time.unpack_from
         return [value[_TIME_BYTES:] for value in data], [unpack(value)[0] for value in data]
 
@@ -114,7 +114,7 @@ EntryForm: TypeAlias = PlainEntries | TimedEntries
 def keyed(
     keys: Sequence[bytes | None], values: Sequence[bytes | None]
 ) -> tuple[Sequence[bytes], Sequence[bytes | None]]:
-    """Drop records without a key, which a changelog should not have."""
+    """Drop records without a key, which should not occur in a changelog."""
     if None not in keys:
         return keys, values  # type: ignore[return-value]
     rows = [(key, value) for key, value in zip(keys, values, strict=True) if key is not None]

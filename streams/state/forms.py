@@ -1,9 +1,9 @@
-"""The form of keys and values in the hot state, and their conversion to bytes.
+"""The form in which the hot state holds keys and values, and their conversion to bytes.
 
-A key is held as an object if its serde has one exact, hashable type, else as its bytes
-(a dict merges 1, True and 1.0, whose bytes differ).  A value is held as an object if its serde
-declares it immutable, else as its bytes, so that every read returns a new object.  A form sets the
-types in the hot state.  Imports core and state.hot.
+A key is held as an object if its serde has exactly one hashable type; other keys are held as bytes, because a
+dict treats 1, True and 1.0 as equal although their bytes differ. A value is held as an object if its serde
+declares it immutable; other values are held as bytes, so that every read returns a new object. A form sets the
+types in the hot state. Imports core and state.hot.
 """
 
 import uuid
@@ -16,16 +16,16 @@ from streams.core.errors import StoreError
 from streams.core.serdes import BOOLEAN, BYTES, DOUBLE, INT32, LONG, STRING, UUID, PinnedSerde, Serde
 from streams.state.hot import HotState
 
-#: Types of keys that are dict keys without conversion, by serde.
+#: Key types that can be used as dict keys without conversion, by serde.
 _KEY_TYPES: dict[Serde[Any], type] = {STRING: str, LONG: int, INT32: int, BYTES: bytes}
-#: Types of values that need no conversion, by serde.
+#: Value types that need no conversion, by serde.
 _VALUE_TYPES: dict[Serde[Any], type] = {**_KEY_TYPES, DOUBLE: float, BOOLEAN: bool, UUID: uuid.UUID}
-#: The same serdes by the type name of a pinned serde.
+#: The same serdes, by the type name of a pinned serde.
 _PRIMITIVES: dict[str, Serde[Any]] = {serde.name: serde for serde in _VALUE_TYPES}
 
 
 def pinned_name(serde: Serde[Any]) -> str | None:
-    """Return the type name that a serde is pinned to, None if it is not pinned (yet)."""
+    """Return the type name to which a serde is pinned, or None if the serde is not pinned (yet)."""
     return serde.type_name if isinstance(serde, PinnedSerde) else None
 
 
@@ -42,18 +42,18 @@ class KeyForm:
         self.resolve()
 
     def resolve(self) -> None:
-        """Set the key type in the hot state; a pinned serde's is known after its first object."""
+        """Set the key type in the hot state; a pinned serde determines its type from the first object."""
         if isinstance(self.serde, PinnedSerde) and pinned_name(self.serde) is None:
             return
         self._is_resolved = True
         self.hot.set_key_type(_KEY_TYPES.get(_actual(self.serde)))
 
     def slot(self, key: object) -> Any:
-        """Return the slot of any key: its held form.
+        """Return the slot of any key, which is the held form of the key.
 
         Raises:
             StoreError: the key is None.
-            SerializationError: the serde cannot write it.
+            SerializationError: the serde cannot serialize the object.
         """
         if type(key) is self.hot.key_type:
             return key
@@ -72,7 +72,7 @@ class KeyForm:
         return key_type is None or key_type is bytes
 
     def to_bytes(self, slot: Any) -> bytes:
-        """Return a held key's bytes."""
+        """Return the bytes of a held key."""
         if self._holds_bytes:
             return slot  # type: ignore[no-any-return]
         return self.serde.serialize(slot)  # type: ignore[return-value]
@@ -92,11 +92,11 @@ class KeyForm:
         return self.serde.deserialize(slot) if self.hot.key_type is None else slot
 
     def read(self, data: bytes) -> Any:
-        """Return the object a user gets for bytes."""
+        """Return the user object for serialized bytes."""
         return self.serde.deserialize(data)
 
     def bound(self, key: object) -> bytes | None:
-        """Return the bytes of one end of a range; None is open."""
+        """Return the serialized bound of a range; None means open."""
         return None if key is None else self.to_bytes(self.slot(key))
 
 
@@ -113,7 +113,7 @@ class ValueForm:
         self.resolve()
 
     def resolve(self) -> None:
-        """Set the value form in the hot state; a pinned serde's is known after its first object."""
+        """Set the value form in the hot state; a pinned serde determines its type from the first object."""
         if isinstance(self.serde, PinnedSerde) and pinned_name(self.serde) is None:
             return
         self._is_resolved = True
@@ -124,11 +124,11 @@ class ValueForm:
         """Return the held form of a user's value; None stays None.
 
         Raises:
-            SerializationError: the serde cannot write it.
+            SerializationError: the serde cannot serialize the object.
         """
         if value is None or type(value) is self.hot.value_type:
             return value
-        # Serialize now, so that a wrong type fails here and not at the commit.
+        # Serialize now, so that a wrong type fails here rather than at the commit.
         data = self.serde.serialize(value)
         if not self._is_resolved:
             self.resolve()
@@ -143,7 +143,7 @@ class ValueForm:
         return held if self.hot.holds_objects else self.serde.deserialize(held)
 
     def read(self, data: bytes) -> Any:
-        """Return a new object for bytes."""
+        """Return a new object for serialized bytes."""
         return self.serde.deserialize(data)
 
     def from_bytes(self, data: bytes | None) -> Any:
@@ -156,5 +156,5 @@ class ValueForm:
 
 
 def _actual(serde: Serde[Any]) -> Serde[Any]:
-    """Return the primitive serde that a pinned one has resolved to, or the serde itself."""
+    """Return the primitive serde to which a pinned serde has resolved, or else the serde itself."""
     return _PRIMITIVES.get(pinned_name(serde) or "", serde)

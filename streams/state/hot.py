@@ -1,9 +1,8 @@
-"""The hot state of a store: the fields for point reads and writes.
+"""The hot state of a store, which serves point reads and writes.
 
-``dirty`` has the entries that are not staged yet, in the order of each slot's last change;
-``clean`` is a bounded read cache of two generations.  Views and inlined operators read the
-fields directly; only the methods below, the forms and the views of this package write them.
-Imports core only.
+``dirty`` contains the entries that are not staged yet, in the order in which their slots last changed. ``clean``
+is a bounded read cache of two generations. Views and inlined operators read the fields directly; only the methods
+below, the forms and the views of this package write the fields. Imports core only.
 """
 
 from typing import Any
@@ -17,32 +16,33 @@ class Absent:
     """The type of ``ABSENT``."""
 
 
-#: Result of ``HotState.cached`` for a slot without a clean entry; None is a deleted entry.
+#: Result of ``HotState.cached`` for a slot without a clean entry; a result of None is a deleted entry.
 ABSENT = Absent()
 
 
 @define(eq=False)
 class HotState:
-    """Entries by slot (the held form of a key), and the types that are held without conversion.
+    """Entries by slot (the held form of a key), and the types that need no conversion.
 
-    A point read or write costs one dict operation: a key of exactly ``key_type`` is its own slot, a value of exactly
-    ``value_type`` its own held form.  Inlined code without calls may replace an entry in ``dirty``, moving it to
-    the end of the dict, if its key is exactly of ``in_place_type``, its new value exactly of ``value_type``, and its
-    window starts at ``TimeBounds.visible_from_ms`` or later.  Anything else goes through the methods of the view.
+    A point read or write costs one dict operation: a key of exactly ``key_type`` is its own slot, and a value of
+    exactly ``value_type`` is its own held form. Inlined code may replace an entry in ``dirty`` without a call,
+    moving the entry to the end of the dict, if the type of the key is exactly ``in_place_type``, the type of the
+    new value is exactly ``value_type``, and the window starts at ``TimeBounds.visible_from_ms`` or later. All
+    other reads and writes go through the methods of the view.
     """
 
-    #: Maximum entries of one generation of the read cache; 0 disables it.
+    #: Maximum number of entries in one generation of the read cache; 0 disables the cache.
     max_clean: int
-    #: Cleared when its entries are staged; replaced only when the store is closed.
+    #: The dict is cleared when its entries are staged, and replaced only when the store is closed.
     dirty: dict[Any, Any] = field(factory=dict)
     clean: dict[Any, Any] = field(factory=dict)
-    #: Keys of exactly this type are held as objects, all others as bytes; None: all as bytes.
+    #: Keys of exactly this type are held as objects, all other keys as bytes; None: all keys as bytes.
     key_type: type | None = None
-    #: Values of exactly this type are held without conversion; None: each value is converted.
+    #: Values of exactly this type are held without conversion; None: every value is converted.
     value_type: type | None = None
-    #: Whether objects are held (and returned without a copy), else bytes.
+    #: Whether values are held as objects, which are returned without a copy, instead of as bytes.
     holds_objects: bool = False
-    #: ``key_type`` while entries may be replaced without a call, else None.
+    #: Equal to ``key_type`` while entries may be replaced without a call, else None.
     in_place_type: type | None = None
     #: Whether derived data (chains, time index) is updated with each write.
     is_followed: bool = False
@@ -54,7 +54,7 @@ class HotState:
         self._update_in_place_type()
 
     def set_value_form(self, value_type: type | None, holds_objects: bool) -> None:
-        """Set whether values are held as objects, and their exact type if it is known."""
+        """Set whether values are held as objects, and the exact type of the values if known."""
         self.value_type, self.holds_objects = value_type, holds_objects
         self._update_in_place_type()
 
@@ -67,7 +67,7 @@ class HotState:
         self.in_place_type = self.key_type if self.holds_objects and not self.is_followed else None
 
     def cached(self, slot: Any) -> Any:
-        """Return a clean entry, ``ABSENT`` if it is not cached."""
+        """Return the clean entry of a slot, or ``ABSENT`` if no entry is cached."""
         entry = self.clean.get(slot, ABSENT)
         if entry is ABSENT and self._older:
             entry = self._older.pop(slot, ABSENT)
@@ -76,7 +76,7 @@ class HotState:
         return entry
 
     def remember(self, slot: Any, entry: Any) -> None:
-        """Cache an entry of the staged writes or the engine."""
+        """Cache an entry that was read from the staged writes or the engine."""
         if not self.max_clean:
             return
         clean = self.clean
@@ -86,12 +86,12 @@ class HotState:
         clean[slot] = entry
 
     def _rotate(self) -> None:
-        """Start a new generation; an entry that is not read within a generation is dropped with it."""
+        """Start a new generation; entries that were not read during the last generation are dropped."""
         self._older = self.clean
         self.clean = {}
 
     def take_dirty(self) -> tuple[list[Any], list[Any]]:
-        """Return slots and held forms of all dirty entries and mark them clean."""
+        """Return the slots and held forms of all dirty entries, and mark the entries as clean."""
         dirty = self.dirty
         slots, entries = list(dirty), list(dirty.values())
         if not self.max_clean:

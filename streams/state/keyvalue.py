@@ -1,6 +1,6 @@
 """Key-value views: plain values, and values with the time of their last change.
 
-Key layout: the serialized key, in one namespace.  The bytes of values: ``state.entries``.
+Keys are stored in serialized form in a single namespace. ``state.entries`` defines the bytes of values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ class KeyReads(Generic[K, R]):
     __slots__ = ()
 
     def range(self, low: K | None, high: K | None) -> Iterator[tuple[K, R]]:
-        """Yield the entries from ``low`` to ``high``, both included, in order of the key bytes; None is open."""
+        """Yield the entries from ``low`` to ``high`` (inclusive), ordered by key bytes; a bound of None is open."""
         return self._scan(*self._bounds_of(low, high), reverse=False)
 
     def reverse_range(self, low: K | None, high: K | None) -> Iterator[tuple[K, R]]:
@@ -45,17 +45,18 @@ class KeyReads(Generic[K, R]):
         return self._scan(*self._bounds_of(low, high), reverse=True)
 
     def all(self) -> Iterator[tuple[K, R]]:
-        """Yield all entries in order of the key bytes."""
+        """Yield all entries, ordered by key bytes."""
         return self._scan(None, None, reverse=False)
 
     def reverse_all(self) -> Iterator[tuple[K, R]]:
-        """Yield all entries in reverse order of the key bytes."""
+        """Yield all entries in reverse order of key bytes."""
         return self._scan(None, None, reverse=True)
 
     def prefix_scan(self, prefix: Any, serde: Serde[Any] | None = None) -> Iterator[tuple[K, R]]:
-        """Yield the entries whose key bytes start with ``prefix``: bytes, or an object serialized by ``serde``.
+        """Yield the entries whose key bytes start with ``prefix``.
 
-        ``serde`` defaults to the store's key serde.
+        ``prefix`` is either bytes or an object, which is serialized with ``serde`` (default: the store's key
+        serde).
         """
         if serde is None and isinstance(prefix, bytes):
             start: bytes = prefix
@@ -78,7 +79,7 @@ class KeyReads(Generic[K, R]):
 
 @define(eq=False)
 class KeyLayout:
-    """Entries by serialized key, in one namespace; a ``lifecycle.Layout``."""
+    """A ``lifecycle.Layout`` with entries by serialized key in a single namespace."""
 
     staged: StagedEngine
     hot: HotState
@@ -86,7 +87,7 @@ class KeyLayout:
     entries: EntryForm
 
     def load(self, slot: Any) -> Any:
-        """Return the entry of a slot that is not dirty, None if there is none."""
+        """Return the entry of a slot that is not dirty, or None if there is no entry."""
         entry = self.hot.cached(slot)
         if entry is ABSENT:
             data = self.staged.get(_SPACE, self.keys.to_bytes(slot))
@@ -95,7 +96,7 @@ class KeyLayout:
         return entry
 
     def scan(self, low: bytes | None, high: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
-        """Yield key and value of staged entries as user objects."""
+        """Yield the keys and values of staged entries as user objects."""
         if low is not None and high is not None and low >= high:
             return
         to_key, read = self.keys.read, self.entries.read
@@ -103,7 +104,7 @@ class KeyLayout:
             yield to_key(key), read(data)
 
     def write(self, slots: Sequence[Any], entries: Sequence[Any], time_ms: int) -> Columns:
-        """Stage dirty entries; return them as changelog records."""
+        """Stage dirty entries; return the entries as changelog records."""
         keys = self.keys.all_to_bytes(slots)
         data, values, times = self.entries.columns(entries, [time_ms] * len(keys))
         self.staged.put_all(_SPACE, keys, data)
@@ -114,7 +115,7 @@ class KeyLayout:
         self.staged.load(_SPACE, *keyed(block.keys, self.entries.restored(block)))
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield key and engine value of all staged entries, sorted by key."""
+        """Yield (key, engine value) of all staged entries, sorted by key."""
         return self.staged.scan(_SPACE, None, None)
 
     def logged(self, rows: Sequence[tuple[bytes, bytes]], time_ms: int) -> Columns:
@@ -123,18 +124,18 @@ class KeyLayout:
         return keys, *self.entries.logged(data, [time_ms] * len(rows))
 
     def value_of(self, entry: Any) -> Any:
-        """Return the held value of an entry, None if it is deleted."""
+        """Return the held value of an entry, or None if the entry is deleted."""
         return self.entries.value_of(entry)
 
     def metadata(self) -> dict[str, bytes]:
-        """Return no metadata in addition to the entries."""
+        """Return no metadata: key-value stores have only entries."""
         return {}
 
     def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
-        """Do nothing: there is no metadata in addition to the entries."""
+        """Do nothing: key-value stores have only entries."""
 
     def resize(self, entries: int) -> int:
-        """Leave all clean entries to the hot state."""
+        """Leave the whole read cache to the hot state."""
         return entries
 
     def forget(self) -> None:
@@ -153,7 +154,7 @@ class KeyValueStore(StoreLifecycle, KeyReads[K, V]):
         self._layout = KeyLayout(staged, self.hot, self._keys, PlainEntries(self._values))
 
     def get(self, key: K) -> V | None:
-        """Return the value of ``key``, None if it has none."""
+        """Return the value of ``key``, or None if there is none."""
         hot = self.hot
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
         held = hot.dirty.get(slot, ABSENT)
@@ -162,7 +163,7 @@ class KeyValueStore(StoreLifecycle, KeyReads[K, V]):
         return held if hot.holds_objects else self._values.read(held)  # type: ignore[no-any-return]
 
     def put(self, key: K, value: V | None) -> None:
-        """Set the value of ``key``; None deletes it."""
+        """Set the value of ``key``; None deletes the key."""
         hot = self.hot
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
         held = value if type(value) is hot.value_type else self._values.hold(value)
@@ -172,25 +173,25 @@ class KeyValueStore(StoreLifecycle, KeyReads[K, V]):
         dirty[slot] = held
 
     def put_if_absent(self, key: K, value: V | None) -> V | None:
-        """Set the value of ``key`` if it has none; return the one it had."""
+        """Set the value of ``key`` if it has none; return the previous value."""
         old = self.get(key)
         if old is None:
             self.put(key, value)
         return old
 
     def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
-        """Set many values, in order."""
+        """Set several values, in the given order."""
         for key, value in entries:
             self.put(key, value)
 
     def delete(self, key: K) -> V | None:
-        """Remove ``key``; return the value it had."""
+        """Remove ``key``; return the previous value."""
         old = self.get(key)
         self.put(key, None)
         return old
 
     def approximate_num_entries(self) -> int:
-        """Return the estimated number of entries, exact in memory."""
+        """Return the estimated number of entries, which is exact for in-memory stores."""
         self._push()
         return self._staged.count()
 
@@ -206,7 +207,7 @@ class KeyValueStore(StoreLifecycle, KeyReads[K, V]):
 class TimestampedKeyValueStore(StoreLifecycle, KeyReads[K, ValueAndTimestamp[V]]):
     """A store of values by key, with the time of their last change.
 
-    ``get_pair`` and ``put_pair`` are what operators use: plain tuples ``(value, timestamp_ms)``.
+    Operators use ``get_pair`` and ``put_pair``, which work on plain tuples ``(value, timestamp_ms)``.
     """
 
     __slots__ = ()
@@ -219,7 +220,7 @@ class TimestampedKeyValueStore(StoreLifecycle, KeyReads[K, ValueAndTimestamp[V]]
 
     @inlined
     def get_pair(self, key: K) -> tuple[V, int] | None:
-        """Return (value, timestamp_ms) of ``key``, None if it has none."""
+        """Return (value, timestamp_ms) of ``key``, or None if there is none."""
         hot = self.hot
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
         pair = hot.dirty.get(slot, ABSENT)
@@ -231,7 +232,7 @@ class TimestampedKeyValueStore(StoreLifecycle, KeyReads[K, ValueAndTimestamp[V]]
 
     @inlined
     def put_pair(self, key: K, value: V | None, timestamp_ms: int) -> None:
-        """Set value and time of ``key``; a value of None deletes it."""
+        """Set the value and timestamp of ``key``; a value of None deletes the key."""
         hot = self.hot
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
         held = value if type(value) is hot.value_type else self._values.hold(value)
@@ -241,37 +242,37 @@ class TimestampedKeyValueStore(StoreLifecycle, KeyReads[K, ValueAndTimestamp[V]]
         dirty[slot] = (held, timestamp_ms)
 
     def get(self, key: K) -> ValueAndTimestamp[V] | None:
-        """Return value and time of ``key``, None if it has none."""
+        """Return the value and timestamp of ``key``, or None if there is none."""
         pair = self.get_pair(key)
         return None if pair is None else ValueAndTimestamp(*pair)
 
     def put(self, key: K, value: ValueAndTimestamp[V] | tuple[V | None, int] | None) -> None:
-        """Set value and time of ``key``; None deletes it."""
+        """Set the value and timestamp of ``key``; None deletes the key."""
         if value is None:
             self.put_pair(key, None, self.time_ms)
         else:
             self.put_pair(key, value[0], value[1])
 
     def put_if_absent(self, key: K, value: ValueAndTimestamp[V] | None) -> ValueAndTimestamp[V] | None:
-        """Set value and time of ``key`` if it has none; return what it had."""
+        """Set the value and timestamp of ``key`` if it has none; return the previous value and timestamp."""
         old = self.get(key)
         if old is None:
             self.put(key, value)
         return old
 
     def put_all(self, entries: Iterable[tuple[K, ValueAndTimestamp[V] | None]]) -> None:
-        """Set many values, in order."""
+        """Set several values, in the given order."""
         for key, value in entries:
             self.put(key, value)
 
     def delete(self, key: K) -> ValueAndTimestamp[V] | None:
-        """Remove ``key``; return what it had."""
+        """Remove ``key``; return the previous value and timestamp."""
         old = self.get(key)
         self.put_pair(key, None, self.time_ms)
         return old
 
     def approximate_num_entries(self) -> int:
-        """Return the estimated number of entries, exact in memory."""
+        """Return the estimated number of entries, which is exact for in-memory stores."""
         self._push()
         return self._staged.count()
 
@@ -290,7 +291,7 @@ def _values(store: TimestampedKeyValueStore[Any, Any]) -> Iterator[tuple[Any, An
     return ((key, row.value) for key, row in store.all())
 
 
-#: What interactive queries may call on key-value stores.
+#: The methods that interactive queries may call on key-value stores.
 KEY_QUERIES = frozenset(
     {"all", "approximate_num_entries", "get", "prefix_scan", "range", "reverse_all", "reverse_range"}
 )

@@ -1,4 +1,4 @@
-"""The built-in kinds of stores, and their look-up by name."""
+"""The built-in store kinds, and their lookup by name."""
 
 from typing import Final
 
@@ -26,10 +26,10 @@ __all__ = [
 
 
 def built_in_kind(name: str) -> StoreKind:
-    """Return the built-in kind of a name.
+    """Return the built-in kind with the given name.
 
     Raises:
-        StoreError: there is no such kind.
+        StoreError: no built-in kind has this name.
     """
     for kind in BUILT_IN:
         if kind.name == name:

@@ -1,8 +1,8 @@
-"""The lifecycle of all stores: restore, log, commit, close.
+"""The lifecycle of all stores: restoring, logging changes, committing and closing.
 
-A view composes a key layout, the hot state and a staged engine; this module connects them and
-implements what all kinds share.  The only inheritance of the package: views override the hooks
-below.  Independent of topics and tasks.
+A view consists of a key layout, the hot state and a staged engine. This module connects these parts and
+implements what all kinds of stores share. It is the only place in the package that uses inheritance: views
+override the hooks below. Independent of topics and tasks.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,31 +21,32 @@ from streams.state.notes import StoreNote
 from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
 
-#: Names of metadata entries and changelog headers that hold pinned types.
+#: Names of the metadata entries and changelog headers that hold pinned types.
 KEY_TYPE = "key_type"
 VALUE_TYPE = "value_type"
-#: Metadata entry of a store's observed stream time, 8 bytes.
+#: Metadata entry for a store's observed stream time (8 bytes).
 STREAM_TIME = "observed_stream_time_ms"
-#: Metadata entry of the store's format.
+#: Metadata entry for the format of a store.
 NOTE = "note"
 
-#: Maximum rows of a snapshot block, rows of its first one, and target bytes of values per block.
+#: Maximum number of rows in a snapshot block, number of rows in the first block, and target size of a block's
+#: values in bytes.
 SNAPSHOT_ROWS = 10_000
 _FIRST_SNAPSHOT_ROWS = 1_000
 _SNAPSHOT_BYTES = 4 * 1024 * 1024
-#: Estimated overhead of a dirty entry in bytes in addition to its value: alone, and with its copies for the engine
-#: and the changelog.
+#: Estimated overhead of a dirty entry in bytes, excluding its value: of the entry alone, and including its copies
+#: for the engine and the changelog.
 _HELD_ENTRY_BYTES = 350
 _WAITING_ENTRY_BYTES = 650
-#: Copies of a value's bytes in memory: held, and for the engine and the changelog.
+#: Number of copies of a value's bytes in memory: the held value, and copies for the engine and the changelog.
 _HELD_BYTES, _WAITING_BYTES = 1, 3
-#: The same for values that are held as objects.
+#: The same number for values that are held as objects.
 _HELD_OBJECTS, _WAITING_OBJECTS = 3, 5
-#: Estimated overhead of an undrained change in bytes, in addition to its key and value.
+#: Estimated overhead of an undrained change in bytes, excluding its key and value.
 CHANGE_BYTES = 200
-#: Below this number of changes, superseded ones are not removed.
+#: Minimum number of changes from which on superseded changes are removed.
 _FEW_CHANGES = 10_000
-#: Value sizes are sampled once in 2 ** this many written entries.
+#: Value sizes are sampled once per 2 ** ``_WEIGHED_EACH`` written entries.
 _WEIGHED_EACH = 8
 
 #: One changelog record: key, value, timestamp_ms.
@@ -53,18 +54,18 @@ ChangelogRow = tuple[bytes, bytes | None, int]
 
 
 class Store(Protocol):
-    """The interface of a store to its task; each kind adds the methods of its view."""
+    """The interface between a store and its task; each kind adds the methods of its view."""
 
     spec: StoreSpec
-    #: Timestamp of changelog records for values without one; optionally set by the task.
+    #: Timestamp of changelog records whose values have no timestamp; optionally set by the task.
     time_ms: int
-    #: Number of records refused as too old since the store was opened.
+    #: Number of records dropped as too old since the store was opened.
     expired: int
-    #: Called for each refused record, in addition to the count in ``expired``; None calls nothing.
+    #: Called for each record dropped as too old, which is also counted in ``expired``; may be None.
     on_expired: Callable[[], None] | None
-    #: Stored format that was found when the store was opened, None without one.
+    #: The stored format found when the store was opened, or None if there was none.
     noted: StoreNote | None
-    #: The store for processors and queries: the store itself, or its kind's view of it.
+    #: The object that processors and queries use: the store itself, or a view of it.
     view: Any
 
     def restore(self, block: Block) -> None:
@@ -72,61 +73,61 @@ class Store(Protocol):
         ...
 
     def set_restoring(self, is_restoring: bool) -> None:
-        """Enter or leave restore mode, in which reads are slow; uncommitted writes are kept."""
+        """Enter or leave restore mode, in which reads are slow. Uncommitted writes are kept."""
         ...
 
     def drain_changes(self) -> Block | None:
-        """Return changelog records since the last call, None if there are none or no changelog."""
+        """Return the changelog records since the last call, or None if there are none or no changelog."""
         ...
 
     def commit(self, metadata: Mapping[str, bytes]) -> None:
-        """Write everything since the last commit and ``metadata`` (merged) in one engine batch."""
+        """Write all changes since the last commit in one engine batch, and merge ``metadata`` into the metadata."""
         ...
 
     def metadata(self) -> dict[str, bytes]:
-        """Return the metadata as of the last commit; empty if the store is new."""
+        """Return the metadata as of the last commit, which is empty for a new store."""
         ...
 
     def note(self) -> StoreNote:
-        """Return the format of the store by its spec, which each commit stores."""
+        """Return the format of the store according to its spec; each commit stores the format."""
         ...
 
     @property
     def is_empty(self) -> bool:
-        """Whether the store has no entry."""
+        """Whether the store has no entries."""
         ...
 
     @property
     def approximate_uncommitted_bytes(self) -> int:
-        """Estimated bytes of uncommitted writes."""
+        """Estimated size of uncommitted writes in bytes."""
         ...
 
     def snapshot_blocks(self) -> Iterator[Block]:
-        """Yield the whole content as changelog records, sorted by raw key, versions of a key by time.
+        """Yield the whole content as changelog records, sorted by raw key, and the versions of a key by time.
 
-        Includes uncommitted writes.  The content is read lazily: the store
-        must not be written during the iteration.
+        Uncommitted writes are included. The content is read lazily, so the store must not be written to during
+        the iteration.
         """
         ...
 
     def carried(self) -> dict[str, bytes]:
-        """Return the metadata of a snapshot: pinned types, stream time, order of use."""
+        """Return the metadata for a snapshot: pinned types, stream time, and order of use."""
         ...
 
     def restore_carried(self, carried: Mapping[str, bytes]) -> None:
-        """Apply the result of ``carried`` after the blocks of the same snapshot; the next commit writes it."""
+        """Apply the result of ``carried`` after the blocks of the same snapshot; the next commit stores it."""
         ...
 
     def close(self) -> None:
-        """Close the engine; uncommitted writes are lost."""
+        """Close the engine. Uncommitted writes are lost."""
         ...
 
 
 class Layout(Protocol):
-    """The mapping of entries to the staged engine."""
+    """The mapping between entries and the staged engine."""
 
     def write(self, slots: Sequence[Any], entries: Sequence[Any], time_ms: int) -> Columns:
-        """Stage dirty entries; return them as changelog records, at ``time_ms`` if they have no time."""
+        """Stage dirty entries and return them as changelog records; entries without a time get ``time_ms``."""
         ...
 
     def restore(self, block: Block) -> None:
@@ -134,19 +135,19 @@ class Layout(Protocol):
         ...
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield key and engine value of all staged entries, sorted by key."""
+        """Yield (key, engine value) of all staged entries, sorted by key."""
         ...
 
     def logged(self, rows: Sequence[tuple[bytes, bytes]], time_ms: int) -> Columns:
-        """Return rows as changelog records, at ``time_ms`` if they have no time."""
+        """Return rows as changelog records; rows without a time get ``time_ms``."""
         ...
 
     def value_of(self, entry: Any) -> Any:
-        """Return the held value of an entry, None if it is deleted."""
+        """Return the held value of an entry, or None if the entry is deleted."""
         ...
 
     def metadata(self) -> dict[str, bytes]:
-        """Return the metadata of engine and snapshots in addition to the entries."""
+        """Return the metadata that the engine and snapshots store in addition to the entries."""
         ...
 
     def restore_metadata(self, carried: Mapping[str, bytes]) -> None:
@@ -154,7 +155,7 @@ class Layout(Protocol):
         ...
 
     def resize(self, entries: int) -> int:
-        """Reserve a part of the read-cache entries for the layout's own caches; return the rest."""
+        """Reserve part of the read-cache entries for the layout's own caches; return the remainder."""
         ...
 
     def forget(self) -> None:
@@ -163,7 +164,7 @@ class Layout(Protocol):
 
 
 class StoreLifecycle:
-    """The common base of all stores, composed of layout, hot state and staged engine."""
+    """The common base of all stores, which consist of a layout, the hot state and a staged engine."""
 
     __slots__ = (
         "_change_count",
@@ -198,10 +199,10 @@ class StoreLifecycle:
         self.expired = 0
         self.on_expired: Callable[[], None] | None = None
         self._staged = staged
-        # Retained duplicates are not read one by one: joins read chains.
+        # Retained duplicates are not read individually: joins read chains.
         self.hot = HotState(0 if spec.retain_duplicates else memory.read_entries(2 * _HELD_ENTRY_BYTES))
         self._memory = memory
-        #: Estimated size of a value in bytes, and the number of waiting entries when it was sampled.
+        #: Estimated size of a value in bytes, and the number of waiting entries when the size was sampled.
         self._value_bytes = 0
         self._weighed_at = 0
         self._metadata = staged.engine.metadata()
@@ -210,16 +211,16 @@ class StoreLifecycle:
         is_whole = self.noted is None or self.noted.is_logged or not staged.has_entries()
         self._is_logged = spec.has_changelog and is_whole
         self._is_closed = False
-        #: Changes for the changelog by push: a later change of a key supersedes earlier ones.
+        #: Changes for the changelog, one item per push; a later change of a key supersedes the earlier changes.
         self._changes: list[Columns] = []
         self._change_count = 0
-        #: Number of changes when superseded ones were last removed.
+        #: Number of changes when superseded changes were last removed.
         self._distinct_count = 0
         self._pin(self._metadata.get(KEY_TYPE), self._metadata.get(VALUE_TYPE))
         self._keys = KeyForm(spec.name, spec.key_serde, self.hot)
         self._values = ValueForm(spec.name, spec.value_serde, self.hot)
 
-    # Hooks: a view sets ``_layout`` or overrides these.
+    # Hooks: a view either sets ``_layout`` or overrides the following methods.
 
     def _push(self) -> None:
         """Stage dirty entries and add them to the changes."""
@@ -238,7 +239,7 @@ class StoreLifecycle:
         self._layout.restore(block)
 
     def _snapshot_rows(self) -> Iterator[Any]:
-        """Yield the content, sorted by changelog key, in rows for ``_snapshot_columns``: key and engine value."""
+        """Yield the content as rows (key, engine value) for ``_snapshot_columns``, sorted by changelog key."""
         return self._layout.rows()
 
     def _snapshot_columns(self, rows: Sequence[Any]) -> Columns:
@@ -251,7 +252,7 @@ class StoreLifecycle:
         return 0 if data is None else len(data)
 
     def _own_metadata(self) -> dict[str, bytes]:
-        """Return the metadata of the kind in addition to its entries."""
+        """Return the metadata that the kind stores in addition to the entries."""
         return self._layout.metadata()
 
     def _restore_own(self, carried: Mapping[str, bytes]) -> None:
@@ -259,7 +260,7 @@ class StoreLifecycle:
         self._layout.restore_metadata(carried)
 
     def _set_cache_entries(self, entries: int) -> None:
-        """Bound the clean entries."""
+        """Set the maximum number of clean entries."""
         left = self._layout.resize(entries)
         if self.hot.max_clean:
             self.hot.max_clean = left
@@ -268,17 +269,17 @@ class StoreLifecycle:
         """Drop data derived from the entries."""
         self._layout.forget()
 
-    # Common to all kinds.
+    # Methods common to all kinds.
 
     def _refuse(self) -> None:
-        """Count a record that is too old."""
+        """Count a record that is dropped as too old."""
         self.expired += 1
         if self.on_expired is not None:
             self.on_expired()
 
     @property
     def view(self) -> Any:
-        """The store for processors and queries: the store itself, or its kind's view of it."""
+        """The object that processors and queries use: the store itself, or a view of it."""
         return self if self._view is None else self._view
 
     @view.setter
@@ -286,7 +287,7 @@ class StoreLifecycle:
         self._view = view
 
     def slot_of(self, key: Any) -> Any:
-        """Return the slot of ``key``: a hashable value, equal only for keys of equal bytes."""
+        """Return the slot of ``key``: a hashable value that is equal only for keys with equal bytes."""
         return self._keys.slot(key)
 
     def key_of(self, slot: Any) -> Any:
@@ -303,11 +304,11 @@ class StoreLifecycle:
         self._restore_rows(block)
 
     def set_restoring(self, is_restoring: bool) -> None:
-        """Enter or leave restore mode, in which reads are slow; uncommitted writes are kept."""
+        """Enter or leave restore mode, in which reads are slow. Uncommitted writes are kept."""
         self._staged.engine.set_bulk(is_restoring)
 
     def drain_changes(self) -> Block | None:
-        """Return changelog records since the last call, None if there are none or no changelog."""
+        """Return the changelog records since the last call, or None if there are none or no changelog."""
         self._push()
         columns = self._take_changes()
         if not columns[0] or not self.spec.has_changelog:
@@ -322,11 +323,11 @@ class StoreLifecycle:
             return (), (), ()
         if len(changes) == 1:
             return changes[0]
-        # Retained duplicates do not supersede each other.
+        # Duplicates do not supersede each other if they are retained.
         return _joined(changes) if self.spec.retain_duplicates else _latest(changes)
 
     def _note(self, keys: Sequence[bytes], values: Sequence[bytes | None], times: Sequence[int]) -> None:
-        """Append changes of distinct keys for the changelog."""
+        """Append changes, all of different keys, for the changelog."""
         if not self.spec.has_changelog:
             return
         self._changes.append((keys, values, times))
@@ -337,7 +338,7 @@ class StoreLifecycle:
             self._change_count = self._distinct_count = len(self._changes[0][0])
 
     def commit(self, metadata: Mapping[str, bytes]) -> None:
-        """Write everything since the last commit and ``metadata`` (merged) in one engine batch."""
+        """Write all changes since the last commit in one engine batch, and merge ``metadata`` into the metadata."""
         self._push()
         written = {NOTE: self.note().encode(), **self._pinned(), **self._own_metadata(), **metadata}
         changed = {name: data for name, data in written.items() if self._metadata.get(name) != data}
@@ -349,22 +350,22 @@ class StoreLifecycle:
         self._resize_caches()
 
     def metadata(self) -> dict[str, bytes]:
-        """Return the metadata as of the last commit; empty if the store is new."""
+        """Return the metadata as of the last commit, which is empty for a new store."""
         return dict(self._metadata)
 
     def note(self) -> StoreNote:
-        """Return the format of the store by its spec, which each commit stores."""
+        """Return the format of the store according to its spec; each commit stores the format."""
         return StoreNote.of(self.spec, is_logged=self._is_logged)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the store has no entry."""
+        """Whether the store has no entries."""
         self._push()
         return not self._staged.has_entries()
 
     @property
     def approximate_uncommitted_bytes(self) -> int:
-        """Estimated bytes of uncommitted writes."""
+        """Estimated size of uncommitted writes in bytes."""
         count = len(self.hot.dirty)
         if count >> _WEIGHED_EACH != self._weighed_at or (count and not self._value_bytes):
             self._weigh(self.hot.dirty)
@@ -374,7 +375,7 @@ class StoreLifecycle:
         return self._staged.staged_bytes() + self._change_count * CHANGE_BYTES + waiting
 
     def memory_bytes(self) -> int:
-        """Return the estimated memory of the store in bytes, without shared memory."""
+        """Return the estimated memory use of the store in bytes, excluding shared memory."""
         read = len(self.hot.clean) * self._held_entry_bytes
         return self._staged.engine.memory_bytes() + self.approximate_uncommitted_bytes + read
 
@@ -384,23 +385,23 @@ class StoreLifecycle:
         return _HELD_ENTRY_BYTES + times * self._value_bytes
 
     def _weigh(self, entries: dict[Any, Any]) -> None:
-        """Sample the size of the last value."""
+        """Sample the size of the value written last."""
         entry = next(reversed(entries.values()), None)
         if entry is None:
             return
         try:
             size = self._size_of(entry)
         except SerializationError:
-            return  # Said when it is written.
+            return  # Reported when the value is written.
         known = self._value_bytes
         self._value_bytes = size if not known else known + (size - known) // 4
 
     def _resize_caches(self) -> None:
-        """Apply the store's current share of the memory budget to its read cache of two generations."""
+        """Size the read cache, which has two generations, by the store's current share of the memory budget."""
         self._set_cache_entries(self._memory.read_entries(2 * self._held_entry_bytes))
 
     def snapshot_blocks(self) -> Iterator[Block]:
-        """Yield the whole content as changelog records, sorted by raw key, versions of a key by time."""
+        """Yield the whole content as changelog records, sorted by raw key, and the versions of a key by time."""
         self._push()
         rows, count = self._snapshot_rows(), _FIRST_SNAPSHOT_ROWS
         while some := list(islice(rows, count)):
@@ -410,18 +411,18 @@ class StoreLifecycle:
             count = max(1, min(SNAPSHOT_ROWS, _SNAPSHOT_BYTES * len(some) // max(size, 1)))
 
     def carried(self) -> dict[str, bytes]:
-        """Return the metadata of a snapshot."""
+        """Return the metadata for a snapshot."""
         return {**self._pinned(), **self._own_metadata()}
 
     def restore_carried(self, carried: Mapping[str, bytes]) -> None:
-        """Apply the result of ``carried`` after the blocks of the same snapshot; the next commit writes it."""
+        """Apply the result of ``carried`` after the blocks of the same snapshot; the next commit stores it."""
         self._push()
         self._pin(carried.get(KEY_TYPE), carried.get(VALUE_TYPE))
         self._resolve()
         self._restore_own(carried)
 
     def close(self) -> None:
-        """Close the engine; uncommitted writes are lost."""
+        """Close the engine. Uncommitted writes are lost."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -466,7 +467,7 @@ class StoreLifecycle:
 
 
 def _joined(changes: Sequence[Columns]) -> Columns:
-    """Return all changes joined."""
+    """Return all changes as one."""
     keys, values, times = ([item for column in columns for item in column] for columns in zip(*changes, strict=True))
     return keys, values, times
 
@@ -484,10 +485,10 @@ def _latest(changes: Sequence[Columns]) -> Columns:
 
 
 def time_bytes(time_ms: int) -> bytes:
-    """Return a time as 8 bytes, big-endian, signed."""
+    """Return a time as a signed 64-bit big-endian integer."""
     return time_ms.to_bytes(8, "big", signed=True)
 
 
 def time_of(data: bytes) -> int:
-    """Return the time in 8 bytes."""
+    """Return the time that ``time_bytes`` has encoded."""
     return int.from_bytes(data, "big", signed=True)

@@ -1,6 +1,6 @@
-"""The LRU view: a key-value store with a maximum number of entries, which evicts the least recently used.
+"""The LRU view: a key-value store that evicts the least recently used entries above a maximum number.
 
-Always in memory, as in Kafka Streams, and restored from its changelog, to which evictions are
+As in Kafka Streams, the store is always in memory and is restored from its changelog, to which evictions are
 written as tombstones.
 """
 
@@ -21,21 +21,21 @@ from streams.state.specs import Family, StoreKind
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Carried entry of the order of use.
+#: Snapshot metadata entry for the order of use.
 USE = "use"
 
 
 class LruStore(StoreLifecycle, KeyReads[K, V]):
-    """A map of the ``max_entries`` most recently used entries.
+    """A store of the ``max_entries`` most recently used entries.
 
-    Range reads do not count as use.  Changes since the last push are recorded separately.
+    Range reads do not count as use.
     """
 
     __slots__ = ("_changed", "_entries")
 
     #: Held values by slot, least recently used first.
     _entries: "OrderedDict[Any, Any]"
-    #: Slots changed since the last push, in order of the last change.
+    #: Slots that have changed since the last push, in the order of their last changes.
     _changed: dict[Any, Any]
 
     def __init__(self, *parts: Any, **options: Any) -> None:
@@ -46,7 +46,7 @@ class LruStore(StoreLifecycle, KeyReads[K, V]):
         self._changed = {}
 
     def get(self, key: K) -> V | None:
-        """Return the value of ``key``, None if it has none; counts as use."""
+        """Return the value of ``key``, or None if there is none; the read counts as use."""
         self._check_open()
         slot = self._keys.slot(key)
         entries = self._entries
@@ -56,7 +56,7 @@ class LruStore(StoreLifecycle, KeyReads[K, V]):
         return self._values.to_value(entries[slot])  # type: ignore[no-any-return]
 
     def put(self, key: K, value: V | None) -> None:
-        """Set the value of ``key``, evicting the least recently used entry if full; None deletes."""
+        """Set the value of ``key``, evicting the least recently used entry if full; None deletes the key."""
         self._check_open()
         slot, held = self._keys.slot(key), self._values.hold(value)
         self._set(slot, held)
@@ -64,19 +64,19 @@ class LruStore(StoreLifecycle, KeyReads[K, V]):
         self._evict(is_logged=True)
 
     def put_if_absent(self, key: K, value: V | None) -> V | None:
-        """Set the value of ``key`` if it has none; return the one it had."""
+        """Set the value of ``key`` if it has none; return the previous value."""
         old = self.get(key)
         if old is None:
             self.put(key, value)
         return old
 
     def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
-        """Set many values, in order."""
+        """Set several values, in the given order."""
         for key, value in entries:
             self.put(key, value)
 
     def delete(self, key: K) -> V | None:
-        """Remove ``key``; return the value it had."""
+        """Remove ``key``; return the previous value."""
         old = self.get(key)
         self.put(key, None)
         return old
@@ -87,7 +87,7 @@ class LruStore(StoreLifecycle, KeyReads[K, V]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the store has no entry."""
+        """Whether the store has no entries."""
         return not len(self._entries)
 
     @property
@@ -165,11 +165,11 @@ class LruStore(StoreLifecycle, KeyReads[K, V]):
         return keys, values, [self.time_ms] * len(rows)
 
     def _key_bytes(self) -> Sequence[bytes]:
-        """Return the keys, least recently used first."""
+        """Return the key bytes, least recently used first."""
         return self._keys.all_to_bytes(list(self._entries))
 
     def carried(self) -> dict[str, bytes]:
-        """Return a snapshot's metadata, including the order of use as indexes of keys."""
+        """Return the metadata for a snapshot, including the order of use as indexes of keys."""
         keys = self._key_bytes()
         place = {key: number for number, key in enumerate(sorted(keys))}
         return {**super().carried(), USE: Struct(f">{len(keys)}I").pack(*map(place.__getitem__, keys))}
@@ -189,7 +189,7 @@ class LruStore(StoreLifecycle, KeyReads[K, V]):
 
 
 def _by_use(content: Block, carried: Mapping[str, bytes]) -> Sequence[int] | None:
-    """Return the order of use: a store restored in this order evicts the same entries."""
+    """Return the order of use; a store that is restored in this order evicts the same entries."""
     data = carried.get(USE)
     return None if data is None else Struct(f">{len(content)}I").unpack(data)
 

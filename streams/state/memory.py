@@ -1,7 +1,7 @@
-"""Sorted bytes in memory: the memory engine, and the map that staged writes use too.
+"""Sorted bytes in memory: the memory engine and the map that also holds staged writes.
 
-Point reads cost one dict look-up; keys are sorted at the first scan and kept sorted from then
-on.  Dropping a namespace drops one dict.  Imports state.engines only.
+A point read costs one dict lookup. Keys are sorted at the first scan and kept sorted afterwards. Dropping a
+namespace drops one dict. Imports state.engines only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,13 +17,13 @@ V = TypeVar("V")
 #: Overhead of one entry: two bytes objects and a dict slot.
 ENTRY_OVERHEAD_BYTES = 150
 
-#: Above this share of unsorted keys, sorting all keys is cheaper than inserting one by one.
+#: Fraction of unsorted keys above which sorting all keys is cheaper than inserting keys one by one.
 _RESORT_SHARE = 8
 
 
 @define(eq=False)
 class SortedBytes(Generic[V]):
-    """A dict of bytes keys that are sorted lazily."""
+    """A dict with bytes keys that are sorted lazily."""
 
     entries: dict[bytes, V] = field(factory=dict)
     _order: "SortedList[bytes] | None" = None
@@ -37,7 +37,7 @@ class SortedBytes(Generic[V]):
         entries[key] = value
 
     def put_all(self, keys: Sequence[bytes], values: Sequence[V]) -> None:
-        """Set many keys, in order."""
+        """Set several keys, in the given order."""
         if self._order is None:
             self.entries.update(zip(keys, values, strict=True))
             return
@@ -46,7 +46,7 @@ class SortedBytes(Generic[V]):
             put(key, value)
 
     def remove(self, key: bytes) -> None:
-        """Remove ``key`` if it is there."""
+        """Remove ``key`` if it is present."""
         if key not in self.entries:
             return
         del self.entries[key]
@@ -66,7 +66,7 @@ class SortedBytes(Generic[V]):
         return order
 
     def range(self, low: bytes | None, high: bytes | None, reverse: bool) -> list[tuple[bytes, V]]:
-        """Return the entries with ``low <= key < high`` as they are now, in order."""
+        """Return the current entries with ``low <= key < high``, in order."""
         entries = self.entries
         if not entries:
             return []
@@ -76,21 +76,21 @@ class SortedBytes(Generic[V]):
 
 @define(eq=False)
 class MemoryEngine:
-    """An engine in the memory of the process, without persistence."""
+    """An engine in process memory, without persistence."""
 
     _namespaces: dict[int, SortedBytes[bytes]] = field(factory=dict)
     _metadata: dict[str, bytes] = field(factory=dict)
     _bytes: int = 0
 
     def get(self, namespace: int, key: bytes) -> bytes | None:
-        """Return the value of ``key``, or None."""
+        """Return the value of ``key``, or None if there is none."""
         space = self._namespaces.get(namespace)
         return None if space is None else space.entries.get(key)
 
     def scan(
         self, namespace: int, low: bytes | None, high: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the entries of a range as they are at the call."""
+        """Yield the entries of a range as of the time of the call."""
         space = self._namespaces.get(namespace)
         return iter(()) if space is None else iter(space.range(low, high, reverse))
 
@@ -120,23 +120,23 @@ class MemoryEngine:
             del self._namespaces[namespace]
 
     def metadata(self) -> dict[str, bytes]:
-        """Return a copy of the metadata of all batches."""
+        """Return a copy of the merged metadata of all batches."""
         return dict(self._metadata)
 
     def namespaces(self) -> list[int]:
-        """Return the namespaces that hold entries, ascending."""
+        """Return the namespaces that hold entries, in ascending order."""
         return sorted(self._namespaces)
 
     def approximate_count(self) -> int:
-        """Return the number of entries, exactly."""
+        """Return the exact number of entries."""
         return sum(len(space.entries) for space in self._namespaces.values())
 
     def memory_bytes(self) -> int:
-        """Return the overhead of all entries; the bytes themselves are not weighed."""
+        """Return the overhead of all entries, excluding their keys and values."""
         return self._bytes
 
     def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> int | None:
-        """Return None: there is no faster path."""
+        """Return None: there is no faster path than ``apply``."""
         return None
 
     def set_bulk(self, is_bulk: bool) -> None:

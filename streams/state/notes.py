@@ -1,9 +1,9 @@
-"""The format of a store's bytes, stored with them, so that no later topology misreads them.
+"""Format notes, which are stored with the data of a store so that no later topology misreads the data.
 
-A note has two parts.  The content (family, serdes, window size) is the format of keys and values in
-state directory and changelog: if it differs the store cannot be used.  The layout (kind, segment
-length) is the format of the directory: if only that differs, the store can be restored from the
-changelog.  Pure; imports core.
+A note has two parts. The content (family, serdes, window size) is the format of keys and values in the state
+directory and the changelog; if the content differs, the store cannot be used. The layout (kind, segment length)
+is the format of the directory; if only the layout differs, the store can be restored from the changelog. Imports
+core only.
 """
 
 import json
@@ -19,13 +19,13 @@ from streams.state.specs import Family, StoreSpec
 
 _FORMAT = 1
 _WORDS = {Family.KEYS: "entries by key", Family.WINDOWS: "windows", Family.SESSIONS: "sessions"}
-#: JSON of any type in a serde's name, and what follows it: classes may move and get new fields, and
-#: what does not fit one cannot be read, which is an error by itself.
+#: Matches the type of a JSON serde in a serde name, with everything after it. The type is not compared, because
+#: classes may be moved and get new fields; data that does not fit the class is an error when it is read.
 _JSON = re.compile(r"(^|:)(?:class:|json\b|tuple\b).*")
 
 
 def serde_note(serde: Serde[Any]) -> str | None:
-    """Return a name that serdes share if they read the same bytes; None if the type is not known yet.
+    """Return a name that is equal for serdes that read the same bytes, or None if the type is not known yet.
 
     >>> from streams.core.serdes import STRING, serde_for, time_windowed_ms
     >>> serde_note(time_windowed_ms(STRING, 10)), serde_note(serde_for(dict[str, int])), serde_note(PinnedSerde("n"))
@@ -41,18 +41,18 @@ def serde_note(serde: Serde[Any]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _shortened(name: str) -> str | None:
-    # A serde around one of an undeclared type was named before that type was known.
+    # A serde around a serde of an undeclared type was named before that type was known.
     return None if "pinned" in name.split(":") else _JSON.sub(r"\1json", name)
 
 
 @frozen
 class Content:
-    """The format of keys and values; a serde of None is not known yet, and matches any."""
+    """The format of keys and values; None stands for a serde that is not known yet, and matches any serde."""
 
     family: Family
     key: str | None
     value: str | None
-    #: Only of windows that end; those of joins hold single records, whatever the size.
+    #: Only for windows that end; the windows of joins hold single records, regardless of the window size.
     window_size_ms: int = -1
     holds_duplicates: bool = False
 
@@ -64,7 +64,7 @@ class Content:
         return cls(family, serde_note(spec.key_serde), serde_note(spec.value_serde), size_ms, spec.retain_duplicates)
 
     def differences(self, wanted: "Content") -> list[str]:
-        """Return the differences to the content that a topology expects, empty if they match."""
+        """Return the differences from the content that a topology expects; the result is empty if they match."""
         if self.family is not wanted.family:
             return [f"holds {_WORDS[self.family]}, but the topology keeps {_WORDS[wanted.family]}"]
         found = []
@@ -82,13 +82,13 @@ class Content:
         return found
 
     def to_json(self) -> list[Any]:
-        """Return the fields as JSON values."""
+        """Return the fields as values that JSON can represent."""
         row = [self.family.value, self.key, self.value, self.window_size_ms, self.holds_duplicates]
         return row if self.family is Family.WINDOWS else row[:3]
 
     @classmethod
     def from_json(cls, row: Any) -> "Content | None":
-        """Read the result of ``to_json``, None if it is invalid."""
+        """Parse the result of ``to_json``; return None if it is invalid."""
         try:
             family, key, value, *rest = row
             return cls(Family(family), key, value, *rest)
@@ -98,10 +98,10 @@ class Content:
 
 @frozen
 class StoreNote:
-    """The stored format of a store: its content, its layout, and whether its changelog is complete."""
+    """The stored format of a store: content, layout, and whether the changelog is complete."""
 
     content: Content
-    #: Name of the kind.
+    #: Name of the store kind.
     kind: str
     segment_ms: int
     is_logged: bool
@@ -113,7 +113,7 @@ class StoreNote:
 
     @classmethod
     def read(cls, data: bytes | None) -> "StoreNote | None":
-        """Read the result of ``encode``, None without a note or for an unknown version."""
+        """Parse the result of ``encode``; return None if there is no note or its version is unknown."""
         if data is None:
             return None
         read = json.loads(data)
@@ -124,7 +124,7 @@ class StoreNote:
         return cls(content, read["kind"], read["segment_ms"], read["logged"])
 
     def encode(self) -> bytes:
-        """Return the bytes for the metadata."""
+        """Return the note as bytes, as stored in the metadata."""
         return _encoded(self)
 
     def has_layout_of(self, wanted: "StoreNote") -> bool:
@@ -132,7 +132,7 @@ class StoreNote:
         return (self.kind, self.segment_ms) == (wanted.kind, wanted.segment_ms)
 
     def layout_difference(self, wanted: "StoreNote") -> str:
-        """Return the difference in layout to another note."""
+        """Return a description of the difference in layout from another note."""
         if self.kind != wanted.kind:
             return f"it was of kind {self.kind} and is now {wanted.kind}"
         what = "history" if self.content.family is Family.KEYS else "retention"
@@ -141,7 +141,7 @@ class StoreNote:
 
 @lru_cache(maxsize=1024)
 def _encoded(note: StoreNote) -> bytes:
-    # Called at every commit, while a note rarely changes.
+    # Cached, because every commit calls this and a note rarely changes.
     row = {
         "format": _FORMAT,
         "content": note.content.to_json(),
@@ -153,7 +153,7 @@ def _encoded(note: StoreNote) -> bytes:
 
 
 def advice(differences: Sequence[str]) -> str:
-    """Return the advice of an error about a store whose content differs from the topology's."""
+    """Return the advice in the error for a store whose content differs from what the topology expects."""
     return (
         f"{'; it '.join(differences)}; give the store another name, so that it starts empty, go back to what it was, "
         "or start anew with another application id (or state directory)"

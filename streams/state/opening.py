@@ -1,4 +1,4 @@
-"""Opening of a store from its spec: choice of engine and memory budget."""
+"""Opening a store from its spec: the choice of engine and memory budget."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -22,15 +22,15 @@ def open_store(
     memory_budget: MemoryBudget | None = None,
     engine: Engine | None = None,
 ) -> Any:
-    """Open one task's instance of a store; the task restores and commits it, all other code uses its ``view``.
+    """Open a store for one task; the task restores and commits it, and all other code uses its ``view``.
 
-    ``memory_budget`` is shared with other stores, by default the store has its own.  ``engine`` replaces
-    the default engine.  ``directory`` is the store's own, created if missing; without one the
-    store is in memory, as are LRU stores and those with ``is_persistent`` False, which also have the
-    order of Kafka Streams' memory stores.
+    ``memory_budget`` is shared with other stores; by default the store has a budget of its own. ``engine``
+    replaces the default engine. ``directory`` is the directory of this store, which is created if it does not
+    exist. Without a directory the store is in memory. LRU stores and stores with ``is_persistent=False`` are
+    always in memory, and return entries in the order of Kafka Streams' in-memory stores.
 
     Raises:
-        StoreError: the spec lacks what its kind needs, or the directory cannot be opened.
+        StoreError: the spec lacks an option that its kind requires, or the directory cannot be opened.
     """
     spec.kind.check(spec)
     budget = memory_budget or MemoryBudget()
@@ -47,7 +47,7 @@ def open_store(
 
 
 def is_on_disk(spec: StoreSpec, default_engine: EngineName) -> bool:
-    """Return whether the store is on disk if it has a directory."""
+    """Return whether the store is on disk when it has a directory."""
     if spec.kind.is_in_memory:
         return False
     return default_engine == "rocksdb" if spec.is_persistent is None else spec.is_persistent

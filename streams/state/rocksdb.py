@@ -1,9 +1,8 @@
-"""The RocksDB engine: one database per store directory.  The only module that uses rocksdict.
+"""The RocksDB engine: one database per store directory.  Only this module uses rocksdict.
 
-Batches are written without a write-ahead log (the changelog is the log) into one column
-family, metadata included.  Memtables are flushed whole and in order, so after a crash the
-database is a consistent earlier prefix of its batches, and the positions found in it say
-from where to restore (KIP-1035).
+Batches, including their metadata, are written to one column family without a write-ahead log: the changelog is
+the log. Memtables are flushed as a whole and in order, so after a crash the database contains a consistent prefix
+of the batches. The changelog positions in the database determine where restoring starts (KIP-1035).
 """
 
 from collections import deque
@@ -18,38 +17,38 @@ from streams.core.errors import StoreError
 from streams.state.engines import EngineBatch
 from streams.state.loops import prefixed
 
-#: Exhausts an iterator without a frame per item.
+#: Exhausts an iterator without a Python frame per item.
 _exhaust = deque[Any](maxlen=0).extend
 #: Namespaces are stored as 8 bytes with the sign bit flipped, so that byte order is their order.
 _SIGN = 1 << 63
-#: Prefix above all namespaces.
+#: A prefix that sorts after all namespaces.
 _METADATA_PREFIX = b"\xff" * 8
 _PREFIX_LENGTH = 8
 
-#: Entries read by the first and by every later seek of a scan.
+#: Number of entries that the first seek and each later seek of a scan reads.
 _FIRST_CHUNK = 64
 _LATER_CHUNK = 1024
 
-#: Memory of a database that is opened without a shared budget.
+#: Memory in bytes of a database that is opened without a shared budget.
 _ALONE_BYTES = 64 * 1024 * 1024
-#: Bounds of the shared memory of all databases, and of one database's memtable.
+#: Bounds in bytes on the memory that all databases share, and on the memtable of one database.
 _LEAST_BYTES = 1024 * 1024
 _LEAST_WRITE_BUFFER_BYTES = 64 * 1024
 _MOST_WRITE_BUFFER_BYTES = 16 * 1024 * 1024
 _BULK_WRITE_BUFFER_BYTES = 4 * 1024 * 1024
-#: Share of the shared memory for memtables.
+#: Fraction of the shared memory that is for memtables.
 _WRITE_BUFFER_SHARE = 3
 _WRITE_BUFFERS = 3
-#: Allocation unit of a memtable; small, because there may be a thousand memtables with one entry each.
+#: Allocation unit of a memtable. It is small because there may be a thousand memtables with one entry each.
 _ARENA_BLOCK_BYTES = 16 * 1024
 _BLOCK_BYTES = 4096
 
 
 @define(eq=False)
 class RocksMemory:
-    """One block cache for any number of databases, which also accounts for their memtables.
+    """A block cache that any number of databases share, and that also accounts for their memtables.
 
-    If memtables exceed their share the active one is flushed.
+    If the memtables exceed their share, the active memtable is flushed.
     """
 
     write_buffer_bytes: int
@@ -58,13 +57,13 @@ class RocksMemory:
 
     @classmethod
     def of(cls, max_bytes: int) -> "RocksMemory":
-        """Return shared memory of this many bytes, at least 1 MiB."""
+        """Create shared memory of the given size in bytes, at least 1 MiB."""
         import rocksdict
 
         size = max(max_bytes, _LEAST_BYTES)
         cache: Any = rocksdict.Cache(size)
         write_bytes = size // _WRITE_BUFFER_SHARE
-        # Without stalls: a writer would wait forever for other databases' memtables, which are never flushed.
+        # Stalls are off: a writer would wait forever for the memtables of other databases, which are never flushed.
         manager = rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(write_bytes, False, cache)
         of_one = min(max(write_bytes // _WRITE_BUFFERS, _LEAST_WRITE_BUFFER_BYTES), _MOST_WRITE_BUFFER_BYTES)
         return cls(of_one, cache, manager)
@@ -83,8 +82,8 @@ def _options(rocksdict: Any, memory: RocksMemory, *, is_bulk: bool) -> Any:
     options.set_write_buffer_manager(memory.write_buffer_manager)
     options.set_arena_block_size(_ARENA_BLOCK_BYTES)
     if is_bulk:
-        # Memtables sorted only at the flush, by another thread: a write takes a quarter of the time.
-        # Small ones, to shorten the wait for the last flush.
+        # Memtables are sorted only at the flush, by another thread, so that a write takes a quarter of the time.
+        # Memtables are small, to shorten the wait for the last flush.
         options.set_write_buffer_size(min(memory.write_buffer_bytes, _BULK_WRITE_BUFFER_BYTES))
         options.set_memtable_factory(rocksdict.MemtableFactory.vector())
         options.set_allow_concurrent_memtable_write(False)
@@ -93,8 +92,8 @@ def _options(rocksdict: Any, memory: RocksMemory, *, is_bulk: bool) -> Any:
     options.set_keep_log_file_num(1)
     options.set_max_open_files(256)
     options.set_manifest_preallocation_size(64 * 1024)
-    # A start may open a thousand databases, each in milliseconds: no threads to open files, and no
-    # persisted statistics.
+    # An application may open a thousand databases at startup, and each should open within milliseconds: no
+    # threads for opening files, and no persisted statistics.
     options.set_max_file_opening_threads(1)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
@@ -102,8 +101,8 @@ def _options(rocksdict: Any, memory: RocksMemory, *, is_bulk: bool) -> Any:
     table.set_block_size(_BLOCK_BYTES)
     table.set_bloom_filter(10, False)
     table.set_block_cache(memory.cache)
-    # Indexes and filters are in the cache, partitioned: the whole filter of a large file exceeds
-    # a shard of the cache and would be read again for each key.
+    # Indexes and filters are cached in partitions: the whole filter of a large file exceeds a shard of the cache
+    # and would be read again for each key.
     table.set_cache_index_and_filter_blocks(True)
     table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
     table.set_partition_filters(True)
@@ -117,8 +116,8 @@ def _opened(rocksdict: Any, path: Path, memory: RocksMemory, *, is_bulk: bool) -
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         options = _options(rocksdict, memory, is_bulk=is_bulk)
-        # Set for the column family too: otherwise an existing one keeps the options of its creation, with
-        # a cache of its own.
+        # The options are also set for the column family: an existing column family would otherwise keep the
+        # options with which it was created, including a cache of its own.
         return rocksdict.Rdict(str(path), options=options, column_families={"default": options})
     except Exception as error:  # rocksdict raises plain Exception
         raise StoreError(
@@ -133,7 +132,7 @@ def _prefix(namespace: int) -> bytes:
 
 @define(eq=False)
 class RocksEngine:
-    """An engine on disk, with one RocksDB database."""
+    """An on-disk engine with one RocksDB database."""
 
     path: Path
     _rocksdict: Any
@@ -142,12 +141,12 @@ class RocksEngine:
     _memory: RocksMemory
     _is_bulk: bool = False
     _namespaces: set[int] = field(factory=set)
-    #: Write batch of the ``load`` calls since the last ``apply``, None without any.
+    #: The write batch of the ``load`` calls since the last ``apply``, or None if there were none.
     _loaded: Any = None
 
     @classmethod
     def open(cls, path: Path, memory: RocksMemory | None = None) -> "RocksEngine":
-        """Open the database at ``path``, creating it if missing.
+        """Open the database at ``path``, creating it if it does not exist.
 
         Raises:
             StoreError: the directory is corrupted or locked, or cannot be created.
@@ -174,7 +173,7 @@ class RocksEngine:
             cursor.seek(_prefix(namespace + 1))
 
     def get(self, namespace: int, key: bytes) -> bytes | None:
-        """Return the value of ``key``, or None."""
+        """Return the value of ``key``, or None if there is none."""
         if namespace not in self._namespaces:
             return None
         try:
@@ -186,9 +185,9 @@ class RocksEngine:
     def scan(
         self, namespace: int, low: bytes | None, high: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the entries of a range, read in chunks, the first one at the call.
+        """Yield the entries of a range, which are read in chunks; the first chunk is read immediately.
 
-        No database iterator stays open between chunks: it would keep the directory locked.
+        No database iterator stays open between chunks, because it would keep the directory locked.
         """
         if namespace not in self._namespaces:
             return iter(())
@@ -227,7 +226,7 @@ class RocksEngine:
                 if rows and rows[-1][0] >= last:
                     rows = [row for row in rows if row[0] < last]
                 return rows
-            # A backward scan starts at the bound itself, which is exclusive.
+            # A backward scan starts at the upper bound itself, which is exclusive.
             rows = list(islice(items, size + 1))
             return [row for row in rows if first <= row[0] < last][:size]
         except Exception as error:
@@ -281,21 +280,21 @@ class RocksEngine:
         return {key[_PREFIX_LENGTH:].decode(): value for key, value in rows}
 
     def namespaces(self) -> list[int]:
-        """Return the namespaces that may hold entries, ascending."""
+        """Return the namespaces that may hold entries, in ascending order."""
         return sorted(self._namespaces)
 
     def approximate_count(self) -> int:
-        """Return RocksDB's estimate without metadata."""
+        """Return RocksDB's estimate of the number of entries, excluding metadata."""
         estimate = int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
         return max(0, estimate - len(self.metadata()))
 
     def memory_bytes(self) -> int:
-        """Return the memory of memtables, table readers and block cache in bytes."""
+        """Return the memory use of memtables, table readers and block cache in bytes."""
         names = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem", "rocksdb.block-cache-usage")
         return sum(int(self._db.property_int_value(name) or 0) for name in names)
 
     def set_bulk(self, is_bulk: bool) -> None:
-        """Reopen the database with other memtables, which are slow to read in bulk mode."""
+        """Reopen the database with the memtables of the other mode; those of bulk mode are slow to read."""
         if is_bulk is not self._is_bulk:
             self.close()
             self._db = _opened(self._rocksdict, self.path, self._memory, is_bulk=is_bulk)
@@ -306,7 +305,7 @@ class RocksEngine:
         self._db.flush()
 
     def close(self) -> None:
-        """Flush and close; the directory may be opened again at once."""
+        """Flush and close the database; its directory can be opened again immediately."""
         try:
             self._db.flush()
             self._db.close()

@@ -1,9 +1,8 @@
-"""Time segments: the namespaces of a windowed store, their selection and expiry.
+"""Time segments, which are the namespaces of a windowed store: their selection and expiry.
 
-A store keeps entries in segments of equal length and drops whole segments.  Kafka Streams' persistent
-stores use long segments (half the retention, at least a minute), in which entries are sorted by
-key; its memory stores order by time first, which equals a segment per millisecond.
-Pure: imports no other module of the package.
+A store keeps entries in segments of equal length and drops whole segments. Persistent stores of Kafka Streams use
+long segments (half the retention, at least a minute), in which entries are sorted by key. Its in-memory stores
+sort by time first, which is equivalent to one segment per millisecond. Imports no other module of the package.
 """
 
 from collections.abc import Iterable
@@ -12,24 +11,24 @@ from attrs import define, field
 
 NO_TIME = -1
 MIN_SEGMENT_MS = 60_000
-#: Retention of a windowed changelog in addition to its store's, one day as in Kafka Streams.
+#: Additional retention of a windowed changelog, beyond that of its store: one day, as in Kafka Streams.
 _CHANGELOG_ADDITIONAL_MS = 86_400_000
-#: Maximum duration in Kafka.
+#: Maximum duration in Kafka, in milliseconds.
 _LONGEST_MS = (1 << 63) - 1
 
 
 def topic_retention_ms(kept_ms: int) -> str:
-    """Return the ``retention.ms`` setting of the changelog of a store that keeps records for ``kept_ms``."""
+    """Return the changelog setting ``retention.ms`` for a store that keeps records for ``kept_ms``."""
     return str(min(kept_ms + _CHANGELOG_ADDITIONAL_MS, _LONGEST_MS))
 
 
 def segment_interval_ms(retention_ms: int) -> int:
-    """Return the length of segments of a persistent windowed store."""
+    """Return the segment length of a persistent windowed store."""
     return max(retention_ms // 2, MIN_SEGMENT_MS)
 
 
 def versioned_segment_interval_ms(history_ms: int) -> int:
-    """Return the length of segments of a versioned store; their number grows with the history."""
+    """Return the segment length of a versioned store; longer histories have more segments."""
     if history_ms <= 60_000:
         return max(history_ms // 3, 2_000)
     if history_ms <= 300_000:
@@ -41,21 +40,21 @@ def versioned_segment_interval_ms(history_ms: int) -> int:
 
 @define(eq=False)
 class TimeBounds:
-    """The bounds that observed stream time sets on reads, writes and expiry.
+    """The bounds on reads, writes and expiry that follow from the observed stream time.
 
-    ``observed_ms`` is the highest window start (session end) put so far, -1 at first.
+    ``observed_ms`` is the highest window start (or session end) put so far, initially -1.
     """
 
     retention_ms: int
     interval_ms: int
-    #: True for the memory semantics, where a record exactly at the retention is refused too.
+    #: True for in-memory semantics, in which a record exactly at the retention limit is also dropped.
     is_exact: bool = False
     observed_ms: int = NO_TIME
-    #: Entries that start (end) earlier are not read.
+    #: Entries that start (or end, for sessions) earlier are not visible to reads.
     visible_from_ms: int = field(init=False)
-    #: Entries that start (end) earlier are refused.
+    #: Entries that start (or end, for sessions) earlier are dropped.
     accepted_from_ms: int = field(init=False)
-    #: Segments below are dropped.
+    #: Segments with lower numbers are dropped.
     first_live: int = field(init=False)
     #: The observed time at which the next segment begins.
     _next_death_ms: int = field(init=False)
@@ -68,7 +67,7 @@ class TimeBounds:
         self.visible_from_ms = horizon + 1
         self.first_live = self.segment(horizon + 1 if self.is_exact else horizon)
         self._next_death_ms = (self.first_live + 1) * self.interval_ms + self.retention_ms - self.is_exact
-        # No bound before time 0: there are no segments below.
+        # There is no bound before time 0, because there are no earlier segments.
         self.accepted_from_ms = self.first_live * self.interval_ms if self.first_live > 0 else NO_TIME
 
     def observe(self, time_ms: int) -> bool:
@@ -83,10 +82,10 @@ class TimeBounds:
         return True
 
     def segment(self, time_ms: int) -> int:
-        """Return the segment of a time; times before 0 are in the first."""
+        """Return the segment of a time; times before 0 are in the first segment."""
         return time_ms // self.interval_ms if time_ms > 0 else 0
 
     def segments(self, times: Iterable[int]) -> list[int]:
-        """Return the segments of many times."""
+        """Return the segments of several times."""
         interval_ms = self.interval_ms
         return [time_ms // interval_ms if time_ms > 0 else 0 for time_ms in times]

@@ -1,7 +1,7 @@
-"""The session view: aggregates by key, session start and session end, both inclusive.
+"""The session view: aggregates by key, session start and session end. Start and end are inclusive.
 
-Order: persistent stores by segment of the end, then key bytes, end, start; stores declared in
-memory by end, key, then descending start.
+Persistent stores are ordered by the segment of the session end, then by key bytes, end and start. Stores declared
+as in-memory are ordered by end, key, and then descending start.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,17 +23,17 @@ from streams.state.windowed_keys import MAX_TIME, SESSION_SUFFIX
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Up to this number of sessions of a key a linear scan is used, above it a binary search.
+#: Maximum number of sessions of a key for a linear scan; above it, a binary search is used.
 _FEW = 8
-#: Above every (end, start).
+#: Sorts after every (end, start).
 _END_OF_TIME = (MAX_TIME + 1,)
 
 
 class SessionStore(StoreLifecycle, Generic[K, V]):
     """A store of aggregates by key and session."""
 
-    #: Dirty sessions that neither staged writes nor engine have.  A session that grows is a new one each time:
-    #: one that is added and removed between two commits is never staged or logged.
+    #: Dirty sessions that are neither in the staged writes nor in the engine. A session that grows is replaced by
+    #: a new session each time; a session that is added and removed between two commits is never staged or logged.
     __slots__ = ("_chains", "_unborn", "_windows", "bounds")
 
     def __init__(self, spec: StoreSpec, staged: StagedEngine, memory: MemoryBudget) -> None:
@@ -48,11 +48,11 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
 
     @property
     def observed_stream_time_ms(self) -> int:
-        """Highest session end put so far, -1 at first."""
+        """Highest session end put so far, initially -1."""
         return self.bounds.observed_ms
 
     def put(self, session: Windowed[K], value: V | None) -> None:
-        """Set the aggregate of a session; None removes it."""
+        """Set the aggregate of a session; None removes the session."""
         start_ms, end_ms = session[1]
         self.put_at(session[0], start_ms, end_ms, value)
 
@@ -62,7 +62,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         self.remove_at(session[0], start_ms, end_ms)
 
     def put_at(self, key: K, start_ms: int, end_ms: int, value: V | None) -> None:
-        """Put a session given as plain values, for operators."""
+        """Set the aggregate of a session given by plain values; used by operators."""
         hot, bounds = self.hot, self.bounds
         key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
         held = value if type(value) is hot.value_type else self._values.hold(value)
@@ -98,10 +98,10 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
             chains.make_room()
 
     def remove_at(self, key: K, start_ms: int, end_ms: int) -> None:
-        """Remove a session given as plain values, for operators."""
+        """Remove a session given by plain values; used by operators."""
         hot, bounds = self.hot, self.bounds
         key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
-        # Kafka Streams' memory store does not advance stream time for a removal.
+        # The in-memory store of Kafka Streams does not advance stream time for a removal.
         if end_ms > bounds.observed_ms and not bounds.is_exact:
             self._windows.observe(end_ms)
         if end_ms < bounds.accepted_from_ms:
@@ -112,7 +112,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         if chain is None or not is_last or slot not in self._unborn or self._windows.index is not None:
             self._set(slot, None)
             return
-        # Fast path: a session added since the last commit that is the last of its key.
+        # Fast path: the session was added since the last commit and is the last session of its key.
         self._unborn.discard(slot)
         del hot.dirty[slot]
         chain.times.pop()
@@ -120,7 +120,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         self._chains.room += 1
 
     def sessions_of(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[int, int, V]]:
-        """Return the sessions of ``find_sessions`` for operators: (start, end, value) by end, then start."""
+        """Return the sessions of ``find_sessions`` as (start, end, value), ordered by end, then start."""
         hot = self.hot
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
         chain = self._chains.chains.get(slot) or self._windows.chain(slot)
@@ -145,11 +145,11 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         return [(start_ms, end_ms, read(entry)) for start_ms, end_ms, entry in found]
 
     def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
-        """Return the aggregate of exactly this session, None if there is none."""
+        """Return the aggregate of exactly this session, or None if there is none."""
         return self._value_at(self._keys.slot(key), end_ms, start_ms)
 
     def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield (windowed key, value) of all sessions of the key, in the order of the store."""
+        """Yield (windowed key, value) for all sessions of the key, in the order of the store."""
         return self.find_sessions(key, 0, MAX_TIME)
 
     def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
@@ -157,7 +157,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         self._refuse_backward("backward_fetch")
 
     def fetch_keys(self, low: K | None, high: K | None) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield (windowed key, value) of the keys from ``low`` to ``high`` (None is open), both included."""
+        """Yield (windowed key, value) for the keys from ``low`` to ``high``, inclusive; a bound of None is open."""
         return self._of_many(low, high, 0, MAX_TIME)
 
     def backward_fetch_keys(self, low: K | None, high: K | None) -> Iterator[tuple[Windowed[K], V]]:
@@ -165,7 +165,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         self._refuse_backward("backward_fetch_keys")
 
     def find_sessions(self, key: K, earliest_end_ms: int, latest_start_ms: int) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield the key's sessions that end at or after the first time and start at or before the second."""
+        """Yield the sessions of a key that end at or after the first time and start at or before the second."""
         return self._of_key(key, earliest_end_ms, latest_start_ms)
 
     def backward_find_sessions(
@@ -177,7 +177,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
     def find_sessions_of_keys(
         self, low: K | None, high: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield the sessions of ``find_sessions`` for keys from ``low`` to ``high``, both included; None is open."""
+        """Yield the sessions of ``find_sessions`` for keys from ``low`` to ``high``, inclusive; None is open."""
         return self._of_many(low, high, earliest_end_ms, latest_start_ms)
 
     def backward_find_sessions_of_keys(
@@ -187,11 +187,11 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         self._refuse_backward("backward_find_sessions_of_keys")
 
     def sessions_between(self, from_end_ms: int, to_end_ms: int) -> Iterator[tuple[Windowed[K], V]]:
-        """Yield (windowed key, value) of all sessions that end in the range, by end, start, key bytes.
+        """Yield (windowed key, value) for all sessions that end in the range, ordered by end, start and key bytes.
 
-        For emission on close: with calls in order of time the cost is proportional to the result.
-        Includes sessions past the retention whose segment has not expired: with the default retention
-        a session may be past it while still open.
+        Used for emission on window close; with calls in time order, the cost is proportional to the size of the
+        result. Sessions past the retention are included until their segment expires: with the default retention,
+        a session may be past the retention while it is still open.
         """
         keys, to_value = self._keys, self._values.to_value
         for end_ms, slots in self._windows.between(max(from_end_ms, self.bounds.accepted_from_ms), to_end_ms):
@@ -222,7 +222,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
             dirty[slot] = held
         if self.hot.is_followed:
             grown = self._chains.set(key_slot, (end_ms, start_ms), held)
-            # A chain has all visible sessions of its key, so one that makes it longer is new.
+            # A chain has all visible sessions of its key, so a session that makes the chain longer is new.
             if grown > 0 and not was_dirty and end_ms >= self.bounds.visible_from_ms:
                 self._unborn.add(slot)
             if self._windows.index is not None:
@@ -241,7 +241,7 @@ class SessionStore(StoreLifecycle, Generic[K, V]):
         return iter([(Windowed(found, Window(time[1], time[0])), shown(entry)) for time, entry in rows])
 
     def _rows_of(self, slot: Any, earliest_end_ms: int, latest_start_ms: int) -> list[tuple[tuple[int, int], Any]]:
-        """Return ((end, start), entry) of a key's sessions."""
+        """Return ((end, start), entry) for the sessions of a key."""
         if self._is_closed:
             raise StoreClosedError(f"store {self.spec.name!r} was closed when its task was given up; ask for it again")
         chain = self._windows.chain(slot)

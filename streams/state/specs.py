@@ -1,8 +1,8 @@
 """The declaration of a state store: its kind and its spec.
 
-A kind is one value with all differences between kinds of stores, defined in the module of its view.
-A spec is a value in the topology, from which each task opens its own instance of the store.
-Imports core and the other pure values of this package only.
+A kind is a value that describes everything in which it differs from other store kinds; it is defined in the
+module of its view. A spec is a value in the topology, from which each task opens its own instance of the store.
+Imports only core and the other plain values of this package.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ Row = tuple[Any, int]
 
 
 class Family(Enum):
-    """The key layout of entries in engine and changelog; stores of one family can read each other's entries."""
+    """The key layout in the engine and the changelog; stores of the same family can read each other's entries."""
 
     #: Serialized keys.
     KEYS = "keys"
@@ -32,28 +32,29 @@ class Family(Enum):
 
     @property
     def has_windowed_keys(self) -> bool:
-        """Whether a table in such a store has ``Windowed`` keys."""
+        """Whether a table in a store of this family has ``Windowed`` keys."""
         return self is not Family.KEYS
 
 
-#: How an operator replaces dirty rows without a call: ``find`` and ``put``.  ``find(key)`` returns the row that may be
-#: replaced, else None.  ``put(key, value, timestamp_ms, is_in_place)`` is ``TableReads.put``; with ``is_in_place`` it
-#: comes right after a ``find`` that has returned a row with a value.
+#: The functions ``find`` and ``put``, with which an operator replaces dirty rows without a call. ``find(key)``
+#: returns the row if it may be replaced, else None. ``put(key, value, timestamp_ms, is_in_place)`` does the same
+#: as ``TableReads.put``; ``is_in_place`` requires that the preceding ``find`` has returned a row with a value.
 InPlace: TypeAlias = tuple[Callable[[Any], Row | None], Callable[[Any, Any, int, bool], bool | None]]
 
 
 @frozen
 class TableReads:
-    """Factories of a table's read and write functions; each takes an open store.
+    """Factories for the read and write functions of a table; each factory takes an open store.
 
-    ``put`` returns ``put(key, value, timestamp_ms)``, which returns whether the row is now the latest of its key, None
-    if it was too old to be stored.  ``get_as_of`` returns ``get(key, timestamp_ms)``; None without history.
+    ``put`` returns ``put(key, value, timestamp_ms)``, which returns whether the row is now the latest row of its
+    key, or None if the row was too old to be stored. ``get_as_of`` returns ``get(key, timestamp_ms)``; it is None
+    if the kind keeps no history.
     """
 
     get: Callable[[Any], Callable[[Any], Row | None]]
     put: Callable[[Any], Callable[[Any, Any, int], bool | None]]
     get_as_of: Callable[[Any], Callable[[Any, int], Row | None]] | None = None
-    #: None replaces no row in place.
+    #: If None, no rows are replaced in place.
     in_place: Callable[[Any], InPlace] | None = None
 
 
@@ -71,40 +72,41 @@ def _no_segments(_: "StoreSpec") -> int:
 
 @frozen
 class StoreKind:
-    """A kind of store: all differences between stores of different kinds.
+    """A store kind, which describes everything in which its stores differ from those of other kinds.
 
-    Kinds are equal if their names are, which are stored in state directories and snapshots.  Functions take the spec
-    or an open store.  A custom kind is a view over a store of a built-in kind: ``viewed``.
+    Kinds with equal names are equal; the names are stored in state directories and snapshots. The functions take
+    the spec or an open store. Create a custom kind, which is a view over a store of a built-in kind, with
+    ``viewed``.
     """
 
     name: str
     family: Family = field(eq=False)
-    #: Opens the store, a ``lifecycle.Store``, from spec, staged engine and memory budget.
+    #: Opens the store (a ``lifecycle.Store``) from a spec, a staged engine and a memory budget.
     open: Callable[..., Any] = field(eq=False)
     #: Names of the methods that interactive queries may call on the view.
     queries: frozenset[str] = field(eq=False, converter=_names)
-    #: Returns the view for processors and queries from the open store; None is the store itself.
+    #: Creates the view of an open store for processors and queries; None: the store itself is used.
     view: Callable[[Any], Any] | None = field(eq=False, default=None)
-    #: Name of the built-in kind under a view, else ``name``; it determines the layout.
+    #: Name of the built-in kind under a view, else ``name``; the built-in kind determines the layout.
     base: str = field()
-    #: Field names of the spec's required durations.
+    #: Names of the spec fields with required durations.
     needs: tuple[str, ...] = field(eq=False, default=())
-    #: Length of segments, -1 without segments, and the duration it depends on.
+    #: Segment length (-1 without segments), and the duration on which the segment length depends.
     segment_ms: Callable[["StoreSpec"], int] = field(eq=False, default=_no_segments)
     #: Settings of the changelog topic in addition to compaction.
     topic_config: Callable[["StoreSpec"], dict[str, str]] = field(eq=False, default=_nothing_more)
-    #: Whether the store is in memory regardless of the default engine.
+    #: Whether the store is always in memory, regardless of the default engine.
     is_in_memory: bool = field(eq=False, default=False)
-    #: Whether each changelog record is a version that does not supersede earlier ones.
+    #: Whether each changelog record is a version that does not supersede earlier records.
     has_versions: bool = field(eq=False, default=False)
     #: Whether several values of one key and time may be retained.
     can_retain_duplicates: bool = field(eq=False, default=False)
-    #: Access of tables to such a store; None if it cannot back a table.
+    #: How a table reads and writes its store; None if stores of this kind cannot back a table.
     table: TableReads | None = field(eq=False, default=None)
-    #: Yields key and value of the whole content.
+    #: Yields (key, value) for the whole content.
     contents: Callable[[Any], Iterator[tuple[Any, Any]]] = field(eq=False, default=methodcaller("all"))
-    #: Returns the order in which a changelog would have a snapshot's entries (with what the snapshot carries), as
-    #: indexes, None for that of the snapshot.  None if that holds for all.
+    #: Takes a snapshot's entries and carried metadata, and returns the indexes of the entries in changelog order,
+    #: or None if the entries are in that order already. The field is None if this is the case for every snapshot.
     changelog_order: Callable[[Block, Mapping[str, bytes]], Sequence[int] | None] | None = field(eq=False, default=None)
 
     @base.default
@@ -113,17 +115,19 @@ class StoreKind:
 
     @property
     def shown(self) -> str:
-        """The name for messages."""
+        """The name of the kind for messages."""
         return self.name.replace("_", " ")
 
     def viewed(self, name: str, view: Callable[[Any], Any], queries: Sequence[str] = ()) -> "StoreKind":
-        """Return a kind with another name whose users get ``view(store)`` of a store of this kind.
+        """Return a kind with another name, whose stores are seen by processors and queries as ``view(store)``.
 
-        Everything else is as in this kind: serdes, changelog, restore, snapshots.  ``queries`` names the methods of
-        the view that interactive queries may call; they run on the stream thread and must not write.
+        Everything else is the same as in this kind: serdes, changelog, restoring and snapshots. ``queries`` are
+        the names of the view methods that interactive queries may call; the methods run on the stream thread and
+        must not write.
 
         Raises:
-            StoreError: the kind is a view already, the name is its own, or the view lacks a query.
+            StoreError: this kind is itself a view, ``name`` is the name of this kind, or the view has no such
+                query method.
         """
         if self.base != self.name:
             raise StoreError(f"kind {name!r}: {self.name!r} is itself a view; make the view over {self.base!r}")
@@ -134,7 +138,7 @@ class StoreKind:
         return evolve(self, name=name, view=view, queries=queries, base=self.base)
 
     def check(self, spec: "StoreSpec") -> None:
-        """Check that a spec has the required options of this kind.
+        """Check that a spec has the options that this kind requires.
 
         Raises:
             StoreError: an option is missing or not supported.
@@ -150,9 +154,9 @@ class StoreKind:
 class StoreSpec:
     """The name, kind, serdes and options of a store.
 
-    ``retention_ms`` and ``window_size_ms`` belong to window stores (retention to session
-    stores too), ``history_ms`` to versioned ones, ``max_entries`` to LRU ones.  ``is_persistent``
-    False keeps the store in memory regardless of the default engine; None takes the default.
+    ``window_size_ms`` applies to window stores, ``retention_ms`` to window and session stores, ``history_ms`` to
+    versioned stores, and ``max_entries`` to LRU stores. With ``is_persistent=False`` the store is in memory
+    regardless of the default engine; None selects the default engine.
     """
 
     name: str

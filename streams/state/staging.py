@@ -1,7 +1,7 @@
 """Uncommitted writes on top of the engine, visible to every read.
 
-The engine is written only at commit, so a store is never ahead of the committed
-positions.  Imports state.engines, state.memory and loops only.
+The engine is written only at commit, so a store is never ahead of the committed positions. Imports only
+state.engines, state.memory and state.loops.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from streams.state.memory import ENTRY_OVERHEAD_BYTES, SortedBytes
 
 @define(eq=False)
 class StagedEngine:
-    """A view of an engine as of the next commit."""
+    """A view of an engine as it will be after the next commit."""
 
     engine: Engine
     #: Namespaces that may hold entries, staged or committed.
@@ -31,7 +31,7 @@ class StagedEngine:
         self.namespaces.update(self.engine.namespaces())
 
     def get(self, namespace: int, key: bytes) -> bytes | None:
-        """Return the value of ``key`` as last written, or None."""
+        """Return the last written value of ``key``, or None if there is none."""
         staged = self._staged.get(namespace)
         if staged is not None:
             value = staged.entries.get(key)
@@ -42,7 +42,7 @@ class StagedEngine:
         return self.engine.get(namespace, key)
 
     def put(self, namespace: int, key: bytes, value: bytes | None) -> None:
-        """Stage a write; None deletes."""
+        """Stage a write; None deletes the key."""
         staged = self._staged.get(namespace)
         if staged is None:
             staged = self._staged[namespace] = SortedBytes()
@@ -52,7 +52,7 @@ class StagedEngine:
         self._bytes += ENTRY_OVERHEAD_BYTES + len(key) + (0 if value is None else len(value))
 
     def put_all(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """Stage many writes of one namespace, in order."""
+        """Stage several writes to one namespace, in the given order."""
         staged = self._staged.get(namespace)
         if staged is None:
             staged = self._staged[namespace] = SortedBytes()
@@ -62,8 +62,8 @@ class StagedEngine:
         self._bytes += bytes_in(keys) + bytes_in(values) + len(keys) * ENTRY_OVERHEAD_BYTES
 
     def load(self, namespace: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """Apply writes of a restore, in order; reads may not see them until the next commit."""
-        # Writes staged earlier come first.
+        """Apply restored writes in the given order; reads may not see the writes until the next commit."""
+        # Apply the writes that were staged earlier first.
         size = None if self._staged else self.engine.load(namespace, keys, values)
         if size is None:
             self.put_all(namespace, keys, values)
@@ -82,7 +82,7 @@ class StagedEngine:
     def scan(
         self, namespace: int, low: bytes | None, high: bytes | None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value) with ``low <= key < high`` in byte order, staged writes first."""
+        """Yield (key, value) with ``low <= key < high`` in byte order; staged writes take precedence."""
         staged = self._staged.get(namespace)
         over = staged.range(low, high, reverse) if staged is not None else []
         if namespace in self._dropped:
@@ -91,7 +91,7 @@ class StagedEngine:
         return _overlaid(over, under, reverse) if over else under
 
     def commit(self, metadata: Mapping[str, bytes]) -> None:
-        """Write everything staged and ``metadata`` as one engine batch."""
+        """Write all staged writes and ``metadata`` to the engine in one batch."""
         writes = {namespace: staged.entries for namespace, staged in self._staged.items()}
         self.engine.apply(EngineBatch(sorted(self._dropped), writes, dict(metadata)))
         self._staged = {}
@@ -101,7 +101,7 @@ class StagedEngine:
 
     @property
     def has_writes(self) -> bool:
-        """Whether anything is staged."""
+        """Whether there are staged writes."""
         return bool(self._staged or self._dropped or self._has_loaded)
 
     def count(self) -> int:
@@ -114,7 +114,7 @@ class StagedEngine:
         return max(count, 0)
 
     def has_entries(self) -> bool:
-        """Return whether any entry exists."""
+        """Return whether there are any entries, committed or staged."""
         return any(next(self.scan(namespace, None, None), None) is not None for namespace in self.namespaces)
 
     def staged_bytes(self) -> int:

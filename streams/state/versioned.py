@@ -1,8 +1,8 @@
 """The versioned view: values by key and time (KIP-889, KIP-914).
 
-The latest value of a key is in a namespace of its own as timestamp and value; older versions
-are in the segment in which they *ended*, so that a segment can expire as a whole.  Versions
-later than the history retention are refused.
+The latest value of each key is stored with its timestamp in a separate namespace. Older versions are stored in
+the segment in which they *ended*, so that a segment can expire as a whole. Versions older than the history
+retention are dropped.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ from streams.state.versions import Versions, one_version
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Result of ``put`` for the latest version of a key, which has no end yet.
+#: Result of ``put`` for the latest version of a key, whose validity has no end yet.
 VALID_TO_UNDEFINED = -1
 #: Result of ``put`` for a record that is too old.
 NOT_PUT = -(1 << 63)
@@ -45,7 +45,7 @@ _NEVER = (_MAX_TIME, _MAX_TIME, None)
 
 
 class VersionedRecord(NamedTuple, Generic[V]):
-    """A version of a value, with the time from which and the time until which it is valid, if known."""
+    """A version of a value, with the time from which it is valid and the time until which it is valid, if known."""
 
     value: V
     timestamp_ms: int
@@ -66,26 +66,26 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
             spec.kind.segment_ms(spec),
             observed_ms=NO_TIME if observed is None else time_of(observed),
         )
-        #: Every version change since the last drain, in order.
+        #: All version changes since the last drain, in order.
         self._log: list[ChangelogRow] = []
 
     @property
     def observed_stream_time_ms(self) -> int:
-        """Highest time of a version put so far, -1 at first."""
+        """Highest timestamp of a version put so far, initially -1."""
         return self._bounds.observed_ms
 
     def put(self, key: K, value: V | None, timestamp_ms: int) -> int:
-        """Set the value of ``key`` from ``timestamp_ms`` on; None is a tombstone.
+        """Set the value of ``key`` from ``timestamp_ms`` on; a value of None is a tombstone.
 
-        Return the end of its validity: ``VALID_TO_UNDEFINED`` if it is the latest version,
-        ``NOT_PUT`` if it is older than the history.
+        Return the time until which the version is valid: ``VALID_TO_UNDEFINED`` for the latest version, or
+        ``NOT_PUT`` if the version is older than the history and was not stored.
         """
         key_bytes = self._keys.to_bytes(self._keys.slot(key))
         data = self._values.serde.serialize(value)
         return self._put(key_bytes, data, timestamp_ms)
 
     def delete(self, key: K, timestamp_ms: int) -> VersionedRecord[V] | None:
-        """Put a tombstone; return the version that was valid at that time."""
+        """Put a tombstone; return the version that was valid at ``timestamp_ms``."""
         if timestamp_ms < self._bounds.observed_ms - self._history_ms:
             self._refuse()
             return None
@@ -94,12 +94,12 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return existing
 
     def get(self, key: K) -> VersionedRecord[V] | None:
-        """Return the latest version, None if there is none or it is a tombstone."""
+        """Return the latest version, or None if there is none or it is a tombstone."""
         found = self._latest(self._keys.to_bytes(self._keys.slot(key)))
         return None if found is None else self._record(found[1], found[0], None)
 
     def get_as_of(self, key: K, time_ms: int) -> VersionedRecord[V] | None:
-        """Return the version valid at a time, None if there was none or it has left the history."""
+        """Return the version that was valid at a time, or None if there was none or it has expired."""
         key_bytes = self._keys.to_bytes(self._keys.slot(key))
         latest = self._latest(key_bytes)
         if latest is not None and latest[0] <= time_ms:
@@ -119,7 +119,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return None
 
     def latest(self) -> Iterator[tuple[K, V]]:
-        """Yield each key with a current value, and the value, in order of the key bytes."""
+        """Yield (key, value) for each key that has a current value, ordered by key bytes."""
         self._push()
         to_key, read = self._keys.read, self._values.read
         for key, data in self._staged.scan(_LATEST, None, None):
@@ -128,7 +128,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
     def _record(self, data: bytes, from_ms: int, to_ms: int | None) -> VersionedRecord[V]:
         return VersionedRecord(self._values.read(data), from_ms, to_ms)
 
-    # Reads and writes of the two sorts of namespaces.
+    # Reads and writes of the namespace for latest values and of the segments.
 
     def _latest(self, key: bytes) -> tuple[int, bytes] | None:
         if self._is_closed:
@@ -152,12 +152,12 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         self._staged.put(segment, key, versions.write())
 
     def _segments_from(self, time_ms: int) -> list[int]:
-        """Return the segments in which versions valid at or after a time ended, newest first."""
+        """Return the segments that may contain versions valid at or after a time, newest first."""
         first = max(self._bounds.segment(time_ms), 0)
         return list(self._staged.namespaces.irange(first, reverse=True))
 
     def _live(self, time_ms: int) -> int | None:
-        """Return the segment of a time, None if it has expired."""
+        """Return the segment of a time, or None if the segment has expired."""
         segment = self._bounds.segment(time_ms)
         return segment if segment >= self._bounds.first_live else None
 
@@ -172,7 +172,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return self._place(key, value, time_ms)
 
     def _place(self, key: bytes, value: bytes | None, time_ms: int) -> int:
-        """Store a version in its namespace; return the end of its validity."""
+        """Store a version in its namespace; return the time until which the version is valid."""
         latest = self._latest(key)
         if latest is not None and time_ms >= latest[0]:
             if time_ms > latest[0]:
@@ -196,7 +196,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return self._place_before(key, value, time_ms, valid_to)
 
     def _retire(self, key: bytes, value: bytes | None, from_ms: int, to_ms: int) -> None:
-        """Move a version that ends to the segment of its end, unless that has expired."""
+        """Move a version that ends to the segment in which it ends, unless that segment has expired."""
         segment = self._live(to_ms)
         if segment is None:
             return
@@ -208,7 +208,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         self._set_versions(segment, key, versions)
 
     def _place_within(self, segment: int, versions: Versions, key: bytes, value: bytes | None, time_ms: int) -> int:
-        """Store a version that falls into the span of a segment's versions."""
+        """Store a version that falls within the time span of a segment's versions."""
         index, from_ms, to_ms, existing = versions.find(time_ms)
         if from_ms == time_ms:
             versions.rows[index] = (time_ms, value)
@@ -279,11 +279,11 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
 
     @property
     def approximate_uncommitted_bytes(self) -> int:
-        """Estimated bytes of uncommitted writes."""
+        """Estimated size of uncommitted writes in bytes."""
         return super().approximate_uncommitted_bytes + len(self._log) * CHANGE_BYTES
 
     def _push(self) -> None:
-        # Versions are staged at once; this only makes a closed store raise.
+        # Versions are staged immediately; this only makes a closed store raise an error.
         self.hot.dirty.items()
 
     def _take_changes(self) -> Columns:
@@ -291,7 +291,7 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return ([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows])
 
     def commit(self, metadata: Any) -> None:
-        """Write everything since the last commit and ``metadata`` (merged) in one engine batch."""
+        """Write all changes since the last commit in one engine batch, and merge ``metadata`` into the metadata."""
         super().commit(metadata)
         if not self.spec.has_changelog:
             self._log.clear()
@@ -301,15 +301,16 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
 
     def _restore_rows(self, block: Block) -> None:
         for key, value, time_ms in zip(block.keys, block.values, block.timestamps, strict=True):
-            # It was in time when it was put.  In a snapshot later versions may come first, as it is ordered by key.
+            # The version was accepted when it was put. Snapshots are ordered by key, so later versions of other
+            # keys may precede it.
             if key is not None:
                 self._observe(time_ms)
                 self._place(key, value, time_ms)
 
     def _snapshot_rows(self) -> Iterator[ChangelogRow]:
-        """Yield all versions by key, those of a key from old to new, with the tombstones between them.
+        """Yield all versions by key, and the versions of a key from old to new, with the tombstones between them.
 
-        A tombstone before the first value in the history is omitted, because it has no effect.
+        Tombstones before the first value in the history are omitted, because they have no effect.
         """
         horizon_ms = self._bounds.observed_ms - self._history_ms
         segments = [self._numbered(segment) for segment in self._staged.namespaces]
@@ -328,16 +329,16 @@ class VersionedStore(StoreLifecycle, Generic[K, V]):
         return keys, values, times
 
     def approximate_num_entries(self) -> int:
-        """Return the estimated number of keys and segments of keys."""
+        """Return the estimated number of engine entries: one per key, and one per key and segment."""
         self._push()
         return self._staged.count()
 
 
 def _with_gaps(history: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (valid_from, value) of a key's history, with None at the start and the end of a gap.
+    """Yield (valid_from, value) for the history of a key, with a value of None at the start and the end of a gap.
 
-    If the latest version expires, a tombstone that marks its time or ends there is effective again,
-    so it is yielded before.
+    A tombstone that marks the time of the latest version, or ends there, takes effect again once that version
+    expires; it is therefore yielded before the version.
     """
     rows = list(history)
     for index, (from_ms, to_ms, value) in enumerate(rows):
@@ -350,7 +351,7 @@ def _with_gaps(history: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tup
 
 
 def _history(rows: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, int, bytes | None]]:
-    """Yield (valid_from, valid_to, value), oldest first, of a key's entries by ascending segment."""
+    """Yield (valid_from, valid_to, value), oldest first, from a key's entries in ascending order of segments."""
     for segment, data in rows:
         if segment == _LATEST:
             continue
@@ -405,7 +406,7 @@ def _topic_config(spec: StoreSpec) -> dict[str, str]:
 
 
 def _by_time(content: Block, _: Mapping[str, bytes]) -> Sequence[int]:
-    """Return the order by time: a version that is restored after later ones could be refused."""
+    """Return the order by time: a version that is restored after later versions could be dropped."""
     return sorted(range(len(content)), key=content.timestamps.__getitem__)
 
 

@@ -1,9 +1,9 @@
 """The old versions of one key in one segment of a versioned store, and their serialization.
 
-The layout is Kafka Streams' (KIP-889): next timestamp, min timestamp, then for each version, newest
-first, its timestamp and the size of its value (-1 for a tombstone), then the values, oldest first.
-A segment whose two timestamps are equal holds one tombstone only ("degenerate").  Pure: imports no
-other module of the package.
+The layout is the same as in Kafka Streams (KIP-889): the next timestamp, the min timestamp, the timestamp and
+value size (-1 for a tombstone) of each version, newest first, and finally the values, oldest first. A segment
+whose next and min timestamps are equal contains only one tombstone and is called degenerate. Imports no other
+module of the package.
 """
 
 from struct import Struct
@@ -16,7 +16,7 @@ _entry = Struct(">qi")
 
 @define(eq=False)
 class Versions:
-    """Versions, newest first, each valid until the next newer one; the newest until ``next_ms``."""
+    """Versions, newest first, each valid until the next newer version starts; the newest until ``next_ms``."""
 
     next_ms: int
     #: [valid_from_ms, value], newest first; never empty.
@@ -24,7 +24,7 @@ class Versions:
 
     @property
     def min_ms(self) -> int:
-        """The start of the oldest version's validity."""
+        """The time from which the oldest version is valid."""
         return self.rows[-1][0]
 
     @property
@@ -34,7 +34,7 @@ class Versions:
 
     @classmethod
     def read(cls, data: bytes) -> "Versions":
-        """Read the versions of a segment's value."""
+        """Read the versions from the stored value of a segment."""
         next_ms, min_ms = _head.unpack_from(data)
         rows: list[tuple[int, bytes | None]] = []
         place, end = _head.size, len(data)
@@ -50,14 +50,14 @@ class Versions:
                 return cls(next_ms, rows)
 
     def write(self) -> bytes:
-        """Return the bytes of the segment's value."""
+        """Return the segment as its stored value."""
         parts = [_head.pack(self.next_ms, self.min_ms)]
         parts.extend(_entry.pack(from_ms, -1 if value is None else len(value)) for from_ms, value in self.rows)
         parts.extend(value for _, value in reversed(self.rows) if value is not None)
         return b"".join(parts)
 
     def find(self, time_ms: int) -> tuple[int, int, int, bytes | None]:
-        """Return (index, valid_from, valid_to, value) of the version valid at a time between min and next."""
+        """Return (index, valid_from, valid_to, value) for a time between ``min_ms`` and ``next_ms``."""
         valid_to = self.next_ms
         for index, (from_ms, value) in enumerate(self.rows):
             if from_ms <= time_ms:
@@ -68,7 +68,7 @@ class Versions:
     def insert_as_latest(self, from_ms: int, to_ms: int, value: bytes | None) -> None:
         """Add the newest version; a gap before it becomes a tombstone."""
         if from_ms < self.next_ms:
-            # Left by a write that a crash interrupted.
+            # A write that was interrupted by a crash left this version.
             self._truncate(from_ms)
         if self.next_ms == from_ms:
             if self.is_degenerate:
@@ -82,7 +82,7 @@ class Versions:
         self.next_ms = to_ms
 
     def insert_as_earliest(self, from_ms: int, value: bytes | None) -> None:
-        """Add a version before the oldest, valid until that one."""
+        """Add a version before the oldest version, valid until the oldest version starts."""
         if self.is_degenerate:
             self.rows = [(from_ms, value)]
         else:
@@ -98,5 +98,5 @@ class Versions:
 
 
 def one_version(value: bytes | None, from_ms: int, to_ms: int) -> Versions:
-    """Return a segment of one version."""
+    """Return a segment with a single version."""
     return Versions(to_ms, [(from_ms, value)])

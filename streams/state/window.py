@@ -1,7 +1,7 @@
-"""Window views: values by key and window start, plain or with the time of their last change.
+"""Window views: values by key and window start, with or without the time of the last change.
 
-Ranges are inclusive on the window start.  Over several keys the order of persistent stores is by
-segment, key bytes and start, that of stores declared in memory by start, then key.
+Ranges of window starts are inclusive. Reads over several keys are ordered by segment, key bytes and start in
+persistent stores, and by start, then key in stores declared as in-memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ class WindowReads(Generic[K, R]):
     _is_closed: bool
 
     def fetch_range(self, key: K, from_ms: int, to_ms: int) -> Iterator[tuple[int, R]]:
-        """Yield (start, value) of the key's windows that start in the range."""
+        """Yield (start, value) for the windows of the key that start in the range."""
         return self._of_key(key, from_ms, to_ms, reverse=False)
 
     def backward_fetch_range(self, key: K, from_ms: int, to_ms: int) -> Iterator[tuple[int, R]]:
@@ -43,7 +43,7 @@ class WindowReads(Generic[K, R]):
         return self._of_key(key, from_ms, to_ms, reverse=True)
 
     def fetch_keys(self, low: K | None, high: K | None, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], R]]:
-        """Yield (windowed key, value) of the keys from ``low`` to ``high`` (None is open), both included."""
+        """Yield (windowed key, value) for the keys from ``low`` to ``high``, inclusive; a bound of None is open."""
         return self._of_many(low, high, from_ms, to_ms, reverse=False)
 
     def backward_fetch_keys(
@@ -53,7 +53,7 @@ class WindowReads(Generic[K, R]):
         return self._of_many(low, high, from_ms, to_ms, reverse=True)
 
     def fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], R]]:
-        """Yield (windowed key, value) of all windows that start in the range."""
+        """Yield (windowed key, value) for all windows that start in the range."""
         return self._of_many(None, None, from_ms, to_ms, reverse=False)
 
     def backward_fetch_all(self, from_ms: int, to_ms: int) -> Iterator[tuple[Windowed[K], R]]:
@@ -61,7 +61,7 @@ class WindowReads(Generic[K, R]):
         return self._of_many(None, None, from_ms, to_ms, reverse=True)
 
     def all(self) -> Iterator[tuple[Windowed[K], R]]:
-        """Yield (windowed key, value) of all windows."""
+        """Yield (windowed key, value) for all windows."""
         return self._of_many(None, None, 0, MAX_TIME, reverse=False)
 
     def backward_all(self) -> Iterator[tuple[Windowed[K], R]]:
@@ -100,10 +100,10 @@ class WindowReads(Generic[K, R]):
         return Window(start_ms, min(start_ms + self._windows.spec.window_size_ms, MAX_TIME))
 
     def windows_between(self, from_ms: int, to_ms: int) -> Iterator[tuple[int, K, Any]]:
-        """Yield (start, key, entry) of all windows that start in the range, by start, then key bytes.
+        """Yield (start, key, entry) for all windows that start in the range, ordered by start, then key bytes.
 
-        ``entry`` is the value, or (value, timestamp_ms) in a timestamped store.  For emission
-        on close: with calls in order of time the cost is proportional to the result.
+        ``entry`` is the value, or (value, timestamp_ms) in a timestamped store. Used for emission on window
+        close; with calls in time order, the cost is proportional to the size of the result.
         """
         keys = self._windows.keys
         for start, slots in self._windows.between(max(from_ms, self._windows.bounds.visible_from_ms), to_ms):
@@ -113,12 +113,12 @@ class WindowReads(Generic[K, R]):
                     yield start, keys.to_key(slot[0]), entry
 
     def _entry_at(self, key_slot: Any, start_ms: int, sequence: int) -> Any:
-        """Return the value or pair at a slot of the time index."""
+        """Return the value, or the pair of value and timestamp, at a slot of the time index."""
         raise NotImplementedError
 
 
 class WindowStore(StoreLifecycle, WindowReads[K, V]):
-    """A store of values by key and window start; with ``retain_duplicates`` several per window."""
+    """A store of values by key and window start; ``retain_duplicates`` allows several values per window."""
 
     __slots__ = ("_chains", "_retains", "_windows", "bounds")
 
@@ -134,13 +134,14 @@ class WindowStore(StoreLifecycle, WindowReads[K, V]):
 
     @property
     def observed_stream_time_ms(self) -> int:
-        """Highest window start put so far, -1 at first."""
+        """Highest window start put so far, initially -1."""
         return self.bounds.observed_ms
 
     def fetch(self, key: K, start_ms: int) -> V | None:
-        """Return the value of the window that starts at ``start_ms``, None if there is none.
+        """Return the value of the window that starts at ``start_ms``, or None if there is none.
 
-        With retained duplicates only the value put last in the store is found, and none in memory.
+        In a store that retains duplicates, only the value that was put last in the whole store is found; if the
+        store is in memory, no value is found.
         """
         if start_ms < self.bounds.visible_from_ms or (self._retains and self.bounds.is_exact):
             return None
@@ -153,14 +154,14 @@ class WindowStore(StoreLifecycle, WindowReads[K, V]):
         return held if hot.holds_objects else self._values.read(held)  # type: ignore[no-any-return]
 
     def put(self, key: K, value: V | None, start_ms: int) -> None:
-        """Set the value of a window; None deletes it, or does nothing with retained duplicates."""
+        """Set the value of a window; None deletes the value, or does nothing if duplicates are retained."""
         hot = self.hot
         key_slot = key if type(key) is hot.key_type else self._keys.slot(key)
         held = value if type(value) is hot.value_type else self._values.hold(value)
         self._windows.put(key_slot, start_ms, held, value is None)
 
     def append(self, key: K, value: V | None, start_ms: int) -> None:
-        """Put a value for joins: fast if duplicates are retained and the key's chain is cached."""
+        """Put a value; used by joins. Fast if duplicates are retained and the chain of the key is cached."""
         hot, bounds, windows, chains = self.hot, self.bounds, self._windows, self._chains
         chain = chains.chains.get(key) if type(key) is hot.key_type else None
         if chain is None or type(value) is not hot.value_type or not self._retains or windows.index is not None:
@@ -184,7 +185,7 @@ class WindowStore(StoreLifecycle, WindowReads[K, V]):
             chains.make_room()
 
     def rows_in_range(self, key: K, from_ms: int, to_ms: int) -> Sequence[tuple[int, V]]:
-        """Return the windows of ``fetch_range`` as a sequence of (start, value), for operators."""
+        """Return the windows of ``fetch_range`` as a sequence of (start, value); used by operators."""
         hot, chains = self.hot, self._chains
         slot = key if type(key) is hot.key_type else self._keys.slot(key)
         chain = chains.chains.get(slot)
@@ -217,9 +218,9 @@ class WindowStore(StoreLifecycle, WindowReads[K, V]):
 
 
 class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]]):
-    """A store of values with the time of their last change, by key and window start.
+    """A store of values by key and window start, with the time of the last change of each value.
 
-    ``fetch_pair`` and ``put_pair`` are what operators use: plain tuples ``(value, timestamp_ms)``.
+    Operators use ``fetch_pair`` and ``put_pair``, which work on plain tuples ``(value, timestamp_ms)``.
     """
 
     __slots__ = ("_windows", "bounds")
@@ -235,11 +236,11 @@ class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]
 
     @property
     def observed_stream_time_ms(self) -> int:
-        """Highest window start put so far, -1 at first."""
+        """Highest window start put so far, initially -1."""
         return self.bounds.observed_ms
 
     def fetch_pair(self, key: K, start_ms: int) -> tuple[V, int] | None:
-        """Return (value, timestamp_ms) of the window that starts at ``start_ms``, None if there is none."""
+        """Return (value, timestamp_ms) of the window that starts at ``start_ms``, or None if there is none."""
         if start_ms < self.bounds.visible_from_ms:
             return None
         hot = self.hot
@@ -252,12 +253,13 @@ class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]
         return pair if hot.holds_objects else (self._values.read(pair[0]), pair[1])
 
     def put_pair(self, key: K, value: V | None, timestamp_ms: int, start_ms: int) -> None:
-        """Set value and time of a window; a value of None deletes it."""
+        """Set the value and timestamp of a window; a value of None deletes the entry."""
         hot = self.hot
         slot = (key if type(key) is hot.key_type else self._keys.slot(key), start_ms)
         held = value if type(value) is hot.value_type else self._values.hold(value)
         dirty = hot.dirty
-        # Fast path: a dirty slot was accepted when it was put, and still is unless stream time has advanced.
+        # Fast path: a dirty slot was accepted when it was put, and is still accepted unless stream time has
+        # advanced.
         if slot in dirty and start_ms >= self.bounds.accepted_from_ms and not hot.is_followed:
             del dirty[slot]
             dirty[slot] = (held, timestamp_ms)
@@ -270,11 +272,11 @@ class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]
         Callable[[tuple[K, int], K, int], tuple[V, int] | None],
         Callable[[tuple[K, int], K, V | None, int, int], None],
     ]:
-        """Return how an operator replaces dirty pairs without a call.
+        """Return the functions ``find`` and ``replace``, with which an operator replaces dirty pairs without a call.
 
-        ``find(slot, key, start_ms)`` returns the pair at the slot (key, start_ms) if it may be replaced, else None.
-        ``replace(slot, key, value, timestamp_ms, start_ms)`` does what ``put_pair`` does, right after a ``find``
-        that has returned a pair which is not deleted.
+        ``find(slot, key, start_ms)`` returns the pair at the slot (key, start_ms) if it may be replaced, else
+        None. ``replace(slot, key, value, timestamp_ms, start_ms)`` does the same as ``put_pair``, and must
+        directly follow a ``find`` that has returned a pair that is not deleted.
         """
         hot, bounds, put_pair = self.hot, self.bounds, self.put_pair
 
@@ -296,7 +298,7 @@ class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]
         return find, replace
 
     def pairs_in_range(self, key: K, from_ms: int, to_ms: int) -> list[tuple[int, tuple[V, int]]]:
-        """Return (start, (value, timestamp_ms)) of the key's windows that start in the range."""
+        """Return (start, (value, timestamp_ms)) for the windows of the key that start in the range."""
         rows = self._entries_of(key, from_ms, to_ms, reverse=False)
         if self.hot.holds_objects:
             return rows
@@ -304,12 +306,12 @@ class TimestampedWindowStore(StoreLifecycle, WindowReads[K, ValueAndTimestamp[V]
         return [(start, (read(pair[0]), pair[1])) for start, pair in rows]
 
     def fetch(self, key: K, start_ms: int) -> ValueAndTimestamp[V] | None:
-        """Return value and time of the window that starts at ``start_ms``, None if there is none."""
+        """Return the value and timestamp of the window that starts at ``start_ms``, or None if there is none."""
         pair = self.fetch_pair(key, start_ms)
         return None if pair is None else ValueAndTimestamp(*pair)
 
     def put(self, key: K, value: ValueAndTimestamp[V] | tuple[V | None, int] | None, start_ms: int) -> None:
-        """Set value and time of a window; None deletes it."""
+        """Set the value and timestamp of a window; None deletes the entry."""
         if value is None:
             self.put_pair(key, None, self.time_ms, start_ms)
         else:

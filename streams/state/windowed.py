@@ -1,8 +1,8 @@
-"""The common layout of window and session stores: segments, chains, time index.
+"""The common layout of window and session stores: segments, chains and a time index.
 
-An entry has a key, a *segment time* (window start, session end) and a suffix of times after its
-key bytes.  Reads are restricted to the retention before observed stream time, writes to expired
-segments are refused, and segments expire as a whole, without scans for deletion.
+An entry has a key, a *segment time* (window start or session end) and a suffix of times after its key bytes.
+Reads are restricted to the retention period before the observed stream time, writes to expired segments are
+dropped, and segments expire as a whole, without scans for deletion.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,33 +25,33 @@ from streams.state.specs import StoreSpec
 from streams.state.staging import StagedEngine
 from streams.state.windowed_keys import MAX_SEQUENCE, Suffix, key_range
 
-#: Up to this number of entries, chains are complete from the first range read on.
+#: Maximum number of entries with which the chains are complete from the first range read on.
 _SMALL = 10_000
 
-#: A raw entry: key bytes, its two times (start, sequence | end, start), engine value.
+#: A raw entry: key bytes, two times (start and sequence, or end and start), and engine value.
 RawRow = tuple[bytes, int, int, bytes]
 
 
 def windowed_segment_ms(spec: StoreSpec) -> int:
-    """Return the length of the segments of a window or session store."""
-    # Kafka Streams' memory stores order and expire by time, its persistent ones by segment.
+    """Return the segment length of a window or session store."""
+    # In Kafka Streams, in-memory stores order and expire entries by time, persistent stores by segment.
     return 1 if spec.is_persistent is False else segment_interval_ms(spec.retention_ms)
 
 
 def windowed_topic_config(spec: StoreSpec) -> dict[str, str]:
-    """Return the changelog settings of a window or session store, which add deletion by age."""
+    """Return the changelog topic settings of a window or session store, which add deletion by age."""
     return {"cleanup.policy": "compact,delete", "retention.ms": topic_retention_ms(spec.retention_ms)}
 
 
-#: Metadata entry of the last sequence number of a store with retained duplicates.
+#: Metadata entry for the last sequence number of a store that retains duplicates.
 SEQUENCE = "sequence"
 
 
 @define(eq=False)
 class WindowedLayout:
-    """A ``lifecycle.Layout`` of entries by key and times, in segments that expire.
+    """A ``lifecycle.Layout`` with entries by key and times, in segments that expire.
 
-    ``push`` stages the dirty entries of the store, ``refuse`` counts a record that is too old.
+    ``push`` stages the dirty entries of the store. ``refuse`` counts a record that is dropped as too old.
     """
 
     spec: StoreSpec
@@ -62,14 +62,14 @@ class WindowedLayout:
     entries: EntryForm
     push: Callable[[], None]
     refuse: Callable[[], None]
-    #: Metadata of the last commit.
+    #: Metadata as of the last commit.
     known: Mapping[str, bytes]
-    #: Bounds of visible and accepted times at the observed stream time.
+    #: Bounds on visible and accepted times at the observed stream time.
     bounds: TimeBounds = field(init=False)
-    #: Chains and index are updated with each write after the first read of them: ``hot.is_followed``.
+    #: Once the chains or the index have been read, each write updates them; see ``hot.is_followed``.
     chains: ChainCache = field(init=False)
     index: TimeIndex | None = None
-    #: Last sequence number of an entry, with retained duplicates.
+    #: Sequence number of the last entry, if duplicates are retained.
     sequence: int = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -105,24 +105,24 @@ class WindowedLayout:
             self.observe(time_of(observed))
             self.forget()
         if SEQUENCE in carried:
-            # Not the maximum of the entries: sequence numbers wrap to 0.
+            # This is not the maximum over the entries, because sequence numbers wrap to 0.
             self.sequence = int.from_bytes(carried[SEQUENCE], "big")
 
     def resize(self, entries: int) -> int:
-        """Reserve a part of the read-cache entries for chains; return the rest."""
-        # Readers use either cache; each has half of the memory.
+        """Reserve part of the read-cache entries for chains; return the remainder."""
+        # Readers use either cache, so each cache gets half of the memory.
         chains = entries if not self.hot.max_clean else entries // 2
         self.chains.resize(2 * chains)
         return entries - chains
 
     def value_of(self, entry: Any) -> Any:
-        """Return the held value of an entry, None if it is deleted."""
+        """Return the held value of an entry, or None if the entry is deleted."""
         return self.entries.value_of(entry)
 
     # Point reads.
 
     def load(self, slot: Any) -> Any:
-        """Return the entry of (key, time, other) that is not dirty, None if there is none."""
+        """Return the entry at a slot (key, time, other) that is not dirty, or None if there is no entry."""
         entry = self.hot.cached(slot)
         if entry is ABSENT:
             key = self.keys.to_bytes(slot[0]) + self.suffix.pack(slot[1], slot[2] if len(slot) == 3 else 0)
@@ -137,7 +137,7 @@ class WindowedLayout:
         """Put an entry of a window store on the slow path: time advances, duplicates are retained, or caches follow."""
         retains, bounds, hot = self.spec.retain_duplicates, self.bounds, self.hot
         has_no_effect = is_delete and retains
-        # Except its time, which advances Kafka Streams' memory store.
+        # The time still has an effect: it advances the stream time of Kafka Streams' in-memory store.
         if has_no_effect and not bounds.is_exact:
             return
         if start_ms > bounds.observed_ms:
@@ -169,9 +169,9 @@ class WindowedLayout:
     def raw(
         self, low: bytes | None, high: bytes | None, first_ms: int, last_ms: int, reverse: bool
     ) -> Iterator[RawRow]:
-        """Return entries of the keys from ``low`` to ``high``, segment by segment.
+        """Return the entries of the keys from ``low`` to ``high``, segment by segment.
 
-        ``first_ms`` and ``last_ms`` choose segments; the caller filters by time.
+        ``first_ms`` and ``last_ms`` only select segments; the caller filters by time.
         """
         self.push()
         if (low is not None and high is not None and low > high) or first_ms > last_ms:
@@ -181,7 +181,7 @@ class WindowedLayout:
             self.staged.scan(segment, first, last, reverse) for segment in self._segments(first_ms, last_ms, reverse)
         ]
         if self.bounds.is_exact:
-            # By key, then times: their joined bytes sort differently if one key is a prefix of another.
+            # Sort by key, then times: the joined bytes sort differently if one key is a prefix of another.
             rank = self.suffix.rank
             scans = [sorted(scan, key=lambda row: rank(row[0]), reverse=reverse) for scan in scans]
         return self._of_keys(chain.from_iterable(scans), low, high)
@@ -194,7 +194,7 @@ class WindowedLayout:
                 yield key, time_ms, other, value
 
     def chain(self, slot: Any) -> Chain:
-        """Return all live entries of a key, in order of time."""
+        """Return all live entries of a key, in time order."""
         if not self.hot.is_followed:
             self._follow()
         known = self.chains.find(slot)
@@ -210,7 +210,7 @@ class WindowedLayout:
         return known
 
     def _follow(self) -> None:
-        """Start to update chains with each write; load all entries of a small store."""
+        """Start updating chains with each write; for a small store, also load all entries."""
         first_ms = max(self.bounds.visible_from_ms, 0)
         small = min(_SMALL, self.chains.max_entries)
         rows = list(islice(self.raw(None, None, first_ms, max(first_ms, self.bounds.observed_ms), False), small + 1))
@@ -227,7 +227,7 @@ class WindowedLayout:
                 )
 
     def _raw_of(self, key: bytes) -> list[RawRow]:
-        """Return all visible entries of one key, in order of segment and times."""
+        """Return all visible entries of one key, ordered by segment and times."""
         self.push()
         first_ms = max(self.bounds.visible_from_ms, 0)
         low, high = key + self.suffix.pack(first_ms, 0), key + b"\x80"
@@ -240,7 +240,7 @@ class WindowedLayout:
         return rows
 
     def between(self, first_ms: int, last_ms: int) -> Iterator[tuple[int, list[Any]]]:
-        """Yield (time, slots) of entries in order of time; the first call builds the index.
+        """Yield (time, slots) of entries in time order; the first call builds the index.
 
         The index drops times before ``first_ms``; a later call for an earlier time rebuilds it.
         """
@@ -259,7 +259,7 @@ class WindowedLayout:
     # Lifecycle.
 
     def write(self, slots: Sequence[Any], entries: Sequence[Any], _: int) -> Columns:
-        """Stage dirty entries; return them as changelog records."""
+        """Stage dirty entries; return the entries as changelog records."""
         keys = self.keys.all_to_bytes([slot[0] for slot in slots])
         times = [slot[1] for slot in slots]
         data, values, logged_times = self.entries.columns(entries, times)
@@ -274,7 +274,7 @@ class WindowedLayout:
         times: Sequence[int],
         write: Callable[[int, Sequence[bytes], Sequence[bytes | None]], None],
     ) -> None:
-        """Stage entries in the segments of their times, without those of expired segments."""
+        """Stage entries in the segments of their times, except for entries of expired segments."""
         bounds = self.bounds
         lowest = bounds.segment(min(times))
         if lowest >= bounds.first_live and lowest == bounds.segment(max(times)):
@@ -298,16 +298,16 @@ class WindowedLayout:
         self.forget()
 
     def forget(self) -> None:
-        """Drop chains and index until the next read of them."""
+        """Drop the chains and the index until they are next read."""
         self.chains.forget()
         self.index = None
         self.hot.set_followed(False)
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield key and engine value of all staged entries, sorted by key."""
+        """Yield (key, engine value) of all staged entries, sorted by key."""
         segments = [self.staged.scan(number, None, None) for number in self.staged.namespaces]
         if self.bounds.is_exact:
-            # One segment per millisecond, all in memory.
+            # There is one segment per millisecond, and all segments are in memory.
             return iter(sorted(chain.from_iterable(segments)))
         return merge(*segments)
 

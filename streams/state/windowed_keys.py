@@ -1,7 +1,7 @@
-"""Key layouts of windowed stores, byte for byte those of Kafka Streams' changelogs.
+"""Key layouts of windowed stores, which match the changelogs of Kafka Streams byte for byte.
 
-Window: key, start as 8 bytes, sequence as 4.  Session: key, end, start, 8 bytes each.
-Pure: imports no other module of the package.
+A window store has the key, the start (8 bytes) and the sequence number (4 bytes); a session store has the key,
+the end and the start (8 bytes each). Imports no other module of the package.
 """
 
 from collections.abc import Callable
@@ -20,35 +20,35 @@ _session = Struct(">qq")
 
 
 def window_parts(data: bytes) -> tuple[bytes, int, int]:
-    """Return (key, start, sequence) of a window store's key."""
+    """Split the stored key of a window store into (key, start, sequence)."""
     split = len(data) - _WINDOW_BYTES
     start, sequence = _window.unpack_from(data, split)
     return data[:split], start, sequence
 
 
 def session_parts(data: bytes) -> tuple[bytes, int, int]:
-    """Return (key, end, start) of a session store's key."""
+    """Split the stored key of a session store into (key, end, start)."""
     split = len(data) - _SESSION_BYTES
     end, start = _session.unpack_from(data, split)
     return data[:split], end, start
 
 
 def latest_start_first(data: bytes) -> tuple[bytes, int, int]:
-    """Return the sort key of sessions with equal end in memory: by key, then descending start."""
+    """Return the in-memory sort key for sessions with equal ends: by key, then by descending start."""
     key, end, start = session_parts(data)
     return key, end, -start
 
 
 def key_range(low: bytes | None, high: bytes | None, suffix: int) -> tuple[bytes | None, bytes | None]:
-    """Return engine bounds (low, high exclusive) that hold every entry of the keys from low to high.
+    """Return engine bounds (low inclusive, high exclusive) that contain every entry of the keys from low to high.
 
-    Keys differ in length, so the range also holds entries of other keys; the caller filters by
-    key.  All times are positive, so a suffix is below ``0x7f`` repeated.
+    Because keys differ in length, the range may also contain entries of other keys; the caller filters by key.
+    All times are positive, so every suffix sorts before repeated ``0x7f`` bytes.
     """
     if high is None:
         return low, None
-    # An entry of a key k <= high starts with k and then has its suffix.  If k is a proper
-    # prefix of high the suffix decides, else the key does; this bound is above both.
+    # An entry of a key k <= high consists of k and the suffix. If k is a proper prefix of high, the suffix
+    # decides the order, otherwise the key does; this bound is above both.
     top = b"\x80"
     bound = max(high[:length] + top for length in range(len(high) + 1)) if high else top
     return low, bound
@@ -72,16 +72,16 @@ def _any_start(end_ms: int) -> tuple[int]:
 
 @frozen
 class Suffix:
-    """The two times after the key in a windowed store's key: (start, sequence), or (end, start) of a session."""
+    """The two times in a stored key of a windowed store: (start, sequence), or (end, start) for sessions."""
 
-    #: Number of bytes of both.
+    #: Size of both times in bytes.
     size: int
-    #: Serializes both, and splits the bytes of a whole key into (key, first, second).
+    #: Serializes both times; ``parts`` splits a whole stored key into (key, first, second).
     pack: Callable[[int, int], bytes]
     parts: Callable[[bytes], tuple[bytes, int, int]]
-    #: Sort key of a segment in a store declared in memory.
+    #: Sort key within a segment of a store declared as in-memory.
     rank: Callable[[bytes], tuple[bytes, int, int]]
-    #: The time by which a chain orders an entry, and the lowest one at a first time.
+    #: The time by which a chain orders entries; ``chain_start`` returns the lowest such time from a given time on.
     chain_time: Callable[[int, int], Any]
     chain_start: Callable[[int], Any]
 
