@@ -1,4 +1,4 @@
-"""Comparison of two versions of a topology: their outputs, their stores, and whether NEW can take over.
+"""Comparison of two versions of a topology: outputs, stores, and whether NEW can take over from OLD.
 
 The entry point of the package; ``compare_topics``, ``compare_stores`` and ``takeover`` do the work.
 """
@@ -19,7 +19,7 @@ EXAMPLES = 5
 
 @frozen
 class Comparison:
-    """The comparison of two versions: replayed outputs and stores, and whether NEW can take over."""
+    """The comparison of two versions: replayed outputs and stores, and whether NEW can take over from OLD."""
 
     take_over: TakeOver
     topics: tuple[TopicComparison, ...] = ()
@@ -27,14 +27,14 @@ class Comparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether outputs and contents of stores are the same, as far as they were compared."""
+        """Whether all compared outputs and store contents are the same."""
         return all(item.is_same for item in self.topics) and all(item.is_same for item in self.stores)
 
 
 def compare(old: ReplayResult | Version, new: ReplayResult | Version, *, limit: int = EXAMPLES) -> Comparison:
     """Compare the outputs and stores of two versions, and check whether the new one can take over the state.
 
-    Versions without a replay are compared only by the stores that they declare.  ``limit`` bounds the examples
+    Without replays, only the declared stores of the versions are compared.  ``limit`` bounds the examples
     of each topic and store.
 
     Raises:

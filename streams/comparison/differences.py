@@ -1,6 +1,6 @@
 """Differences between two versions: their kinds, and example records and entries.
 
-Values only; made by ``compare_topics`` and ``compare_stores``, shown by the command line.
+These are plain values, created by ``compare_topics`` and ``compare_stores`` and displayed by the command line.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ KINDS = (LAST, ONLY_OLD, ONLY_NEW, UPDATES, TIMES, ORDER, RETYPED)
 
 @frozen
 class Side:
-    """A record of one version; ``number`` is its position within its partition, from 0."""
+    """A record of one version; ``number`` is its position within the partition, from 0."""
 
     partition: int
     number: int
@@ -35,9 +35,9 @@ class Side:
 
 @frozen
 class KeyDifference:
-    """The difference of one key: ``old`` and ``new`` are the first differing records, None where one has no more.
+    """The difference of one key: ``old`` and ``new`` are the first differing records, None if a version has no more.
 
-    ``last`` has the last value of each version, ``counts`` its number of records.
+    ``last`` has the last value of each version, and ``counts`` the number of records of each version.
     """
 
     key: str
@@ -50,18 +50,18 @@ class KeyDifference:
 
 @frozen
 class TopicComparison:
-    """An output topic in two versions; ``keys`` has the number of differing keys by kind, ``examples`` some of them.
+    """An output topic in two versions; ``keys`` counts the differing keys by kind, ``examples`` has some of them.
 
-    Records without a key are compared as a multiset: each record that only one version has counts.
+    Records without a key are compared as a multiset: every record that only one version has is counted.
     """
 
     name: str
-    #: Records of each version, None where it does not write the topic.
+    #: Number of records of each version, None if the version does not write the topic.
     counts: tuple[int | None, int | None]
     keys: Mapping[str, int] = field(factory=dict)
     keys_in_all: int = 0
     examples: tuple[KeyDifference, ...] = ()
-    #: Whether each key has the same records, but the order across keys differs.
+    #: Whether the records of every key are the same, but the order across keys differs.
     is_order_only: bool = False
     #: Descriptions of changed types and partition counts.
     notes: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class TopicComparison:
 
 @frozen
 class EntryDifference:
-    """A differing entry of a store; None is a missing entry."""
+    """A differing entry of a store; None stands for a missing entry."""
 
     key: str
     kind: str
@@ -85,7 +85,7 @@ class EntryDifference:
 
 @frozen
 class StoreComparison:
-    """A store in two versions, with its name in each, None where it is missing."""
+    """A store in two versions, with its name in each version, None if the version has no such store."""
 
     old: str | None
     new: str | None
@@ -97,5 +97,5 @@ class StoreComparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether both have the same entries."""
+        """Whether both versions have the same entries."""
         return not self.entries and self.counts[0] == self.counts[1] and None not in (self.old, self.new)

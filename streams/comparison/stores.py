@@ -29,14 +29,14 @@ from streams.replay.run import ReplayResult
 from streams.replay.storage import ExtentReader
 from streams.state import StoreSpec
 
-#: Number of entries of a store that are deserialized with the other version's type, as a test.
+#: Number of store entries that are deserialized with the type of the other version, as a test.
 _TRIED = 10_000
 
 
 def compare_stores(old: Version, new: Version, pairs: Mapping[str, str], limit: int) -> Iterator[StoreComparison]:
     """Yield the comparison of each store of two versions that were replayed.
 
-    ``pairs`` has the counterpart of the old version's stores; ``limit`` bounds the examples of each.
+    ``pairs`` maps the stores of the old version to their counterparts; ``limit`` bounds the examples of each store.
 
     Raises:
         ReplayError: a file of a replay is missing or damaged.
@@ -99,7 +99,7 @@ def _compare_store(old: Version, new: Version, one: str, two: str, limit: int) -
     )
 
 
-#: An entry: raw key (for a version with its time), value, time.
+#: An entry: raw key (including the time, for versioned stores), value, time.
 _Entry: TypeAlias = tuple[bytes, int, bytes | None, int]
 
 
@@ -122,7 +122,7 @@ def _rows(result: ReplayResult, name: str) -> Iterator[_Entry]:
 
 
 def _merged(left: Iterator[_Entry], right: Iterator[_Entry]) -> Iterator[tuple[_Entry | None, _Entry | None]]:
-    """Yield pairs of entries of the same key; both inputs are sorted."""
+    """Yield pairs of entries with the same key; both inputs are sorted."""
     one, two = next(left, None), next(right, None)
     while one is not None or two is not None:
         if two is None or (one is not None and one[:2] < two[:2]):
@@ -137,7 +137,7 @@ def _merged(left: Iterator[_Entry], right: Iterator[_Entry]) -> Iterator[tuple[_
 
 
 def _tried(result: ReplayResult, name: str, spec: StoreSpec) -> tuple[int, int, str]:
-    """Deserialize entries with the other version's types; return the counts of successes and failures, and an error."""
+    """Deserialize entries with the other version's types; return the number of successes, of failures, and an error."""
     read = failed = 0
     first = ""
     for _, _, value, _ in islice(_rows(result, name), _TRIED):
@@ -152,7 +152,7 @@ def _tried(result: ReplayResult, name: str, spec: StoreSpec) -> tuple[int, int, 
 
 @define(eq=False)
 class _EntryFinder:
-    """Finds entries that differ; keeps the first examples of each kind."""
+    """Finds differing entries, and keeps the first examples of each kind."""
 
     specs: tuple[StoreSpec, StoreSpec]
     limit: int
@@ -167,7 +167,7 @@ class _EntryFinder:
         self._values = [reader(spec.value_serde) for spec in self.specs]
 
     def take(self, left: _Entry | None, right: _Entry | None) -> None:
-        """Add a differing pair."""
+        """Add a pair of differing entries."""
         values = self._value(0, left), self._value(1, right)
         if left is None or right is None:
             kind = ONLY_NEW if left is None else ONLY_OLD
@@ -185,7 +185,7 @@ class _EntryFinder:
             kept.append(EntryDifference(" / ".join(dict.fromkeys(texts)), kind, *values, times))
 
     def chosen(self) -> list[EntryDifference]:
-        """Return examples, the most severe kind first."""
+        """Return the examples, the most severe kind first."""
         return [item for kind in KINDS for item in self._kept.get(kind, ())][: self.limit]
 
     def _value(self, side: int, row: _Entry | None) -> Any:

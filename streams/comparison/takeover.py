@@ -1,8 +1,8 @@
-"""The check whether a new version of a topology can take over the state of the old one.
+"""The check whether a new version of a topology can take over the state of the old version.
 
 The rules are those of the live runtime: changelogs and state folders are found by the names of
 stores, offsets by the names of topics, stream times by the names of nodes, tasks by the numbers of
-their sub-topologies.  The checks of a start are those of the runtime itself.  Pure.
+their sub-topologies.  The checks at startup are those of the runtime itself.  Pure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,24 +27,24 @@ from streams.runtime import ApplicationPlan, Checkpoint, Plans, changelog_config
 from streams.state import StoreNote, StoreSpec, is_on_disk
 from streams.topology import ProcessorOperator, SinkNode, SourceNode, StoreNaming, Topology
 
-#: Topic settings of a changelog that must change with the store, or state is lost.
+#: Changelog topic settings that must change with the store, or state is lost.
 _LOSING = ("retention.ms", "min.compaction.lag.ms", "cleanup.policy")
 
 
 class Level(IntEnum):
     """The severity of a finding."""
 
-    #: For information.
+    #: Information only.
     NOTE = 0
-    #: Something is lost, or needs an action before the take-over.
+    #: Something is lost, or action is needed before the takeover.
     BUT = 1
-    #: The new version would not start, or would continue with state that is wrong for it.
+    #: The new version would not start, or would continue with wrong state.
     CANNOT = 2
 
 
 @frozen
 class Finding:
-    """One finding about a take-over: what, why, and what to do about it."""
+    """One finding about a takeover: what it is, why, and what to do about it."""
 
     level: Level
     subject: str
@@ -54,19 +54,19 @@ class Finding:
 
 @frozen
 class Evidence:
-    """The result of a replay for a store: entries of the old version deserialized with the new one's types."""
+    """The replay result for a store: how entries of the old version deserialize with the types of the new version."""
 
     read: int = 0
     failed: int = 0
     first_failure: str = ""
-    #: Entries that differ from what the new version would have.
+    #: Number of entries that differ from those of the new version.
     differing: int = 0
     entries: int = 0
 
 
 @frozen
 class StoreFate:
-    """The outcome for a store: ``old`` and ``new`` are its names, None where a version lacks it."""
+    """The outcome for a store: ``old`` and ``new`` are its names, None if a version does not have the store."""
 
     old: str | None
     new: str | None
@@ -80,12 +80,12 @@ class TakeOver:
 
     stores: tuple[StoreFate, ...]
     findings: tuple[Finding, ...]
-    #: Counterparts of the old version's stores in the new one, whatever their names.
+    #: Maps the stores of the old version to their counterparts in the new version, whatever their names.
     pairs: Mapping[str, str]
 
     @property
     def level(self) -> Level | None:
-        """The most severe level found, None without findings."""
+        """The most severe level of all findings, None if there are none."""
         return max((finding.level for finding in self.findings), default=None)
 
     @property
@@ -118,16 +118,16 @@ def _count(number: int, what: str) -> str:
 
 
 def take_over(old: Version, new: Version, evidence: Mapping[str, Evidence] | None = None) -> TakeOver:
-    """Return whether the new version can take over the old one's state, under the same application id.
+    """Check whether the new version can take over the state of the old version under the same application ID.
 
-    ``evidence`` has the results of replays by store of the new version.
+    ``evidence`` has replay results by store of the new version.
     """
     return _Check(old, new, evidence or {}).run()
 
 
 @define(eq=False)
 class _Check:
-    """One check; collects findings."""
+    """One check, which collects findings."""
 
     old: Version
     new: Version
@@ -151,10 +151,10 @@ class _Check:
     def _add(self, level: Level, subject: str, says: str, do: str = "") -> None:
         self.findings.append(Finding(level, subject, says, do))
 
-    # --- what a start checks --------------------------------------------------------------
+    # --- checks at startup ----------------------------------------------------------------
 
     def _start(self) -> None:
-        """Ask the runtime whether the new version would start over the old one's topics."""
+        """Check with the runtime whether the new version would start on the topics of the old version."""
         known = dict(self.new.external) | self.known
         plans = Plans(self.new.topology, self.new.config, VirtualClock(0))
         try:
@@ -221,7 +221,7 @@ class _Check:
         self._add(Level.BUT, f"store {one}", says, self._rename_advice(one, two))
 
     def _rename_advice(self, one: str, two: str) -> str:
-        """Return how to give the store its old name."""
+        """Return advice on how to give the store its old name."""
         node, operator = owner_of(self.new.topology, two)
         if isinstance(operator, ProcessorOperator):
             return f'give the store of {node} the name "{one}"'
@@ -282,7 +282,7 @@ class _Check:
         return self.old.forms(name), self.new.forms(name)
 
     def _layout(self, name: str, one: StoreSpec, two: StoreSpec) -> None:
-        """Check the layout of keys."""
+        """Check the key layout of a store."""
         if one.window_size_ms != two.window_size_ms and not one.retain_duplicates:
             says = (
                 f"has windows of {_seconds(one.window_size_ms)} in OLD and of {_seconds(two.window_size_ms)} in NEW: "
@@ -300,7 +300,7 @@ class _Check:
             self._add(Level.CANNOT, f"store {name}", says, do)
 
     def _layout_change(self, name: str, one: StoreSpec, two: StoreSpec) -> str | None:
-        """Return why the new version would not find entries in state directories, None if it would."""
+        """Return why the new version would not find entries in state directories, None if it would find them."""
         if self._moved(name) is not None:
             return None
         if not (is_on_disk(one, _engine(self.old)) and is_on_disk(two, _engine(self.new))):
@@ -309,7 +309,7 @@ class _Check:
         return None if was.has_layout_of(now) else f"has another layout on disk: {was.layout_difference(now)}"
 
     def _form(self, name: str, what: str, was: SerdeForm, now: SerdeForm) -> None:
-        """Check that the new version can deserialize keys and values."""
+        """Check that the new version can deserialize the keys and values of a store."""
         subject = f"store {name}"
         if now.is_pinned and not was.is_pinned:
             says = f"{what} were declared as {was.name}; NEW does not say their type, so it cannot read them"
@@ -328,7 +328,7 @@ class _Check:
             self._undeclared(name, what, was, now)
 
     def _undeclared(self, name: str, what: str, was: SerdeForm, now: SerdeForm) -> None:
-        """Report types that only stored data can check."""
+        """Report types that can only be checked against stored data."""
         subject, found = f"store {name}", self.evidence.get(name)
         changed = f"{what} are {was.name} in OLD and {now.name} in NEW"
         if was.name == now.name:
@@ -371,7 +371,7 @@ class _Check:
         return True
 
     def _moved(self, name: str) -> str | None:
-        """Return the present folder of a store, if its sub-topology has another number."""
+        """Return the current folder of a store if the number of its sub-topology has changed."""
         was, now = self.old.sub_of(name).id, self.new.sub_of(name).id
         return None if was == now else f"task {now}_* instead of {was}_*"
 
@@ -471,7 +471,7 @@ class _Check:
     # --- times ----------------------------------------------------------------------------
 
     def _times(self) -> None:
-        """Check stream times of operators, which are found by the names of nodes."""
+        """Check the stream times of operators, which are found by node name."""
         kept = {fate.old: fate.new for fate in self.fates if fate.fate == "kept" and fate.old and fate.new}
         for one, two in paired_nodes(self.old.topology, self.new.topology, kept).items():
             names = {time for time in self.old.times if time.partition("/")[0] == one}
@@ -531,7 +531,7 @@ def _read_forms(topology: Topology, topic: str) -> tuple[SerdeForm | None, Serde
 
 
 def _sources(topology: Topology) -> dict[str, tuple[SerdeForm, SerdeForm]]:
-    """Return the external topics that tasks read, with their forms."""
+    """Return the external topics that tasks read, with the forms of their keys and values."""
 
     def forms() -> Iterator[tuple[str, tuple[SerdeForm, SerdeForm]]]:
         for source in topology.sources():

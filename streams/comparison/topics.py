@@ -1,7 +1,7 @@
 """Comparison of an output topic in two replays, key by key.
 
-Bytes are compared, chunk by chunk, and only differences are decoded.  If a topic differs, its
-records are divided by key into files, so that memory holds a part of the keys at a time.
+Bytes are compared chunk by chunk, and only differences are decoded.  If a topic differs, its
+records are divided by key into files, so that memory only holds a part of the keys at a time.
 """
 
 import marshal
@@ -38,12 +38,13 @@ from streams.replay.run import ReplayResult, output_topic
 #: Approximate number of records whose keys are compared in memory at once.
 _IN_MEMORY = 200_000
 _MOST_BUCKETS = 256
-#: Number of records of one write to a bucket's file.
+#: Number of records in one write to the file of a bucket.
 _CHUNK = 1000
-#: Size in bytes of a chunk's length field, and the marshal version: without shared objects it is read fastest.
+#: Size in bytes of the length field of a chunk, and the marshal version, which is the fastest to read because it has
+#: no shared objects.
 _SIZE_BYTES = 8
 _MARSHAL = 2
-#: Number of records that are compared at once.
+#: Number of records compared at once.
 _PIECE = 10_000
 
 #: The position of a record: (partition, number within it).
@@ -53,7 +54,7 @@ Place: TypeAlias = tuple[int, int]
 class Row(NamedTuple):
     """A record of one version: its position and its content.
 
-    It is passed as its plain tuple, which is much cheaper.
+    Rows are passed as plain tuples, which is much cheaper.
     """
 
     place: Place
@@ -62,26 +63,26 @@ class Row(NamedTuple):
 
     @property
     def timestamp_ms(self) -> int:
-        """Event time."""
+        """The event time in epoch milliseconds."""
         return self.content[0]
 
     @property
     def value(self) -> bytes | None:
-        """The value's bytes."""
+        """The serialized value."""
         return self.content[1]
 
     @property
     def time_and_headers(self) -> tuple[int, Any]:
-        """All but the value."""
+        """Everything except the value."""
         return self.content[0], self.content[2]
 
 
-#: The records of one key in both versions, each the plain tuple of a ``Row``.
+#: The records of one key in both versions; each record is the plain tuple of a ``Row``.
 _Pair: TypeAlias = tuple[bytes | None, list[Any], list[Any]]
 
 
 def compare_topic(old: ReplayResult, new: ReplayResult, name: str, limit: int) -> TopicComparison:
-    """Compare one output topic of two replays; ``limit`` bounds the examples.
+    """Compare one output topic of two replays; ``limit`` bounds the number of examples.
 
     Raises:
         ReplayError: a file of a replay is missing or damaged.
@@ -150,7 +151,7 @@ def _is_same(old: ReplayResult, new: ReplayResult, name: str) -> bool:
 
 
 def _aligned(blocks: Iterable[tuple[int, Block]]) -> Iterator[Any]:
-    """Yield columns of records in chunks whose bounds are independent of the files."""
+    """Yield columns of records in chunks whose bounds do not depend on the files."""
     for partition, found in groupby(blocks, key=itemgetter(0)):
         keys: list[Any] = []
         values: list[Any] = []
@@ -171,7 +172,7 @@ def _aligned(blocks: Iterable[tuple[int, Block]]) -> Iterator[Any]:
 
 @define(eq=False)
 class KeyBuckets:
-    """Records of both versions, divided by key; in files if they are many."""
+    """Records of both versions, divided by key, and stored in files if there are many."""
 
     total: int
     _rows: list[list[Any]] = field(init=False)
@@ -193,13 +194,13 @@ class KeyBuckets:
         self._stack.close()
 
     def add(self, side: int, partition: int, block: Block) -> None:
-        """Add records of one version."""
+        """Add records of one of the versions."""
         rows, files, buckets = self._rows, self._files, len(self._rows)
         number = self._numbers.get((side, partition), 0)
         headers: Iterable[Any] = block.headers if block.headers is not None else repeat(())
         contents = zip(block.timestamps, block.values, headers, strict=False)
         for place, key, content in zip(count(number), block.keys, contents, strict=False):
-            # Records without key are divided by value.
+            # Records without a key are divided by value.
             bucket = hash(content[1] if key is None else key) % buckets
             found = rows[bucket]
             found.append((side, key, ((partition, place), content)))
@@ -209,7 +210,7 @@ class KeyBuckets:
         self._numbers[side, partition] = number + len(block)
 
     def by_key(self) -> Iterator[_Pair]:
-        """Yield each key with its records in both versions, in order of position."""
+        """Yield each key with its records in both versions, ordered by position."""
         for bucket, rows in enumerate(self._rows):
             keys: dict[bytes | None, tuple[list[Any], list[Any]]] = {}
             for side, key, row in chain(self._written(bucket), rows):
@@ -237,7 +238,7 @@ def _write(file: IO[bytes], rows: list[Any]) -> None:
 
 @frozen
 class _Readers:
-    """Functions from bytes to displayed values."""
+    """Functions that decode bytes for display."""
 
     key: Callable[[bytes | None], str]
     value: Callable[[bytes | None], Any]
@@ -250,7 +251,7 @@ class _Readers:
 
 
 def _values_may_be_equal(one: Topic[Any, Any] | None, two: Topic[Any, Any] | None) -> bool:
-    """Return whether the types differ, so that different bytes may be equal values."""
+    """Return whether the types differ, so that different bytes may represent equal values."""
     if one is None or two is None:
         return False
     return SerdeForm.of(one.value_serde).is_read_as(SerdeForm.of(two.value_serde)) is not True
@@ -258,7 +259,7 @@ def _values_may_be_equal(one: Topic[Any, Any] | None, two: Topic[Any, Any] | Non
 
 @define(eq=False)
 class _KeyFinder:
-    """Finds the differences key by key; keeps the first examples of each kind."""
+    """Finds differences key by key, and keeps the first examples of each kind."""
 
     old: _Readers
     new: _Readers
@@ -283,12 +284,12 @@ class _KeyFinder:
         self._note(kind, key, left, right, index)
 
     def chosen(self) -> list[KeyDifference]:
-        """Return examples, the most severe kind first, each kind in the order of the topic."""
+        """Return the examples, the most severe kind first, and each kind in topic order."""
         result = [item for kind in KINDS for _, _, item in self._kept.get(kind, ())]
         return result[: self.limit]
 
     def _kind(self, left: list[Row], right: list[Row]) -> tuple[str, int]:
-        """Return the kind of a key's difference, and the index of the first differing record."""
+        """Return how a key differs, and the index of the first differing record."""
         if not left or not right:
             return (ONLY_NEW if not left else ONLY_OLD), 0
         one, two = self._values(left, right)
@@ -317,13 +318,13 @@ class _KeyFinder:
         return UPDATES, index
 
     def _values(self, left: list[Row], right: list[Row]) -> tuple[list[Any], list[Any]]:
-        """Return the values of both as bytes, or deserialized if the types differ."""
+        """Return the values of both records as bytes, or deserialized if the types differ."""
         if not self.reads_values:
             return [row.value for row in left], [row.value for row in right]
         return [plain(self.old.value(row.value)) for row in left], [plain(self.new.value(row.value)) for row in right]
 
     def _take_heap(self, left: list[Row], right: list[Row]) -> None:
-        """Compare records without key: find those that only one version has."""
+        """Compare records without a key, and find the records that only one version has."""
         one: dict[Any, list[Row]] = {}
         two: dict[Any, list[Row]] = {}
         for rows, heap in ((left, one), (right, two)):

@@ -1,6 +1,6 @@
-"""A version of an application: its state and the formats of that state.
+"""A version of an application: its state and the formats of its state.
 
-It is created from a topology alone, or from a replay, which also knows the types that lambdas returned.
+A version is created from a topology alone, or from a replay, which also knows the types that lambdas returned.
 ``takeover`` compares versions.  Imports runtime and topology.
 """
 
@@ -32,8 +32,8 @@ _JSON = "JSON"
 class SerdeForm:
     """The format of keys or values; formats of one ``family`` can be compatible.
 
-    ``name`` is for messages.  ``schema`` distinguishes JSON types, None if unknown.  ``is_pinned``
-    marks an undeclared type: ``name``, or not known yet if the family is "".
+    ``name`` is for messages.  ``schema`` distinguishes JSON types, None if unknown.  ``is_pinned`` marks an
+    undeclared type that a replay has pinned to ``name``, or that is not known yet if the family is "".
     """
 
     name: str
@@ -45,7 +45,7 @@ class SerdeForm:
 
     @classmethod
     def of(cls, serde: Serde[Any], type_name: str | None = None) -> "SerdeForm":
-        """Return the form of a serde; ``type_name`` is the type to which a replay has pinned it."""
+        """Return the form of a serde; ``type_name`` is the type to which a replay has pinned the serde."""
         if isinstance(serde, PinnedSerde):
             known = type_name or serde.type_name
             if known is None:
@@ -58,7 +58,7 @@ class SerdeForm:
         return evolve(_named(serde.name), schema=_schema(serde))
 
     def is_read_as(self, other: "SerdeForm") -> bool | None:
-        """Return whether another form can read bytes of this form; None if that depends on the bytes."""
+        """Return whether another form can read bytes of this form, None if the answer depends on the bytes."""
         if not self.family or not other.family:
             return True if self.is_pinned and other.is_pinned else None
         if self.family != other.family:
@@ -83,7 +83,7 @@ def _windowed_name(prefix: str, inner: str) -> str:
 
 
 def _schema(serde: Serde[Any]) -> str | None:
-    """Return a digest of a serde's JSON schema, None if it is not JSON of a type."""
+    """Return a digest of the JSON schema of a serde, None if it is not a JSON serde with a type."""
     import msgspec
 
     recipe = serde._recipe
@@ -100,8 +100,8 @@ def _schema(serde: Serde[Any]) -> str | None:
 class Version:
     """One version of an application, over topics with given partition counts.
 
-    ``plan`` is the plan of a live application.  ``times`` are the stream times that operators commit with
-    the offsets, by node, or by node, "/" and a name of the operator.
+    ``plan`` is the plan of a live application.  ``times`` names the stream times that operators commit with
+    the offsets: a node name, or a node name, "/" and a name chosen by the operator.
     """
 
     topology: Topology
@@ -110,7 +110,7 @@ class Version:
     external: Mapping[str, int]
     plan: ApplicationPlan
     times: frozenset[str]
-    #: Pinned types of stores: name -> (key, value).
+    #: Pinned types of stores: store name -> (key type, value type).
     types: Mapping[str, tuple[str | None, str | None]] = field(factory=dict)
     #: Nodes with punctuations that were due in the replay.
     timers: frozenset[str] = frozenset()
@@ -127,7 +127,7 @@ class Version:
         """Return a version without a replay.
 
         ``partitions`` is the partition count of topics without a declared one (default 1); ``topics`` are the
-        existing topics, for sources with patterns.
+        existing topics, against which patterns of sources are matched.
 
         Raises:
             TopologyError: the topology is incomplete, or its inputs are not co-partitioned.
@@ -142,7 +142,7 @@ class Version:
 
     @classmethod
     def of(cls, result: ReplayResult) -> "Version":
-        """Return the version that a replay has run, with the types that its lambdas returned."""
+        """Return the version that a replay has run, with the types that lambdas returned."""
         session = result.session
         assert session.plan is not None
         types = dict(_pinned(session.topology, result))
@@ -165,7 +165,7 @@ class Version:
         return next(sub for sub in self.subs if store in sub.stores)
 
     def forms(self, store: str) -> tuple[SerdeForm, SerdeForm]:
-        """Return the forms of a store's keys and values."""
+        """Return the forms of the keys and values of a store."""
         spec = self.topology.stores[store]
         key, value = self.types.get(store, (None, None))
         return SerdeForm.of(spec.key_serde, key), SerdeForm.of(spec.value_serde, value)
@@ -176,13 +176,13 @@ class Version:
         return dict(self.external) | made
 
     def first_topic(self, sub: SubTopology) -> str | None:
-        """Return the topic whose committed offsets carry the times of a sub-topology's tasks."""
+        """Return the topic whose committed offsets carry the stream times of a sub-topology."""
         inputs = self.plan.inputs(TaskId(sub.id, 0)) if TaskId(sub.id, 0) in self.plan.groups else []
         return inputs[0].topic if inputs else None
 
 
 def _operator_times(plan: ApplicationPlan) -> Iterable[str]:
-    """Yield the names of all stream times that operators keep; binds the operators as a task does."""
+    """Yield the names of all stream times that operators keep, by binding the operators as a task does."""
     shared = {name: open_store(store.spec) for name, store in plan.topology.global_stores.items()}
     for sub in plan.subs:
         task_id = TaskId(sub.id, 0)
@@ -204,7 +204,7 @@ def _in_memory(spec: StoreSpec) -> StoreSpec:
 
 
 def _pinned(topology: Topology, result: ReplayResult) -> Iterable[tuple[str, tuple[str | None, str | None]]]:
-    """Yield the types that lambdas gave to stores; pins the serdes of the topology, to read what was written."""
+    """Yield the types that lambdas gave to stores, and pin the serdes of the topology in order to read stored data."""
     for refs in result.session.state.stores.values():
         for name, ref in refs.items():
             spec = topology.stores[name]
