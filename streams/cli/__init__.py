@@ -1,4 +1,4 @@
-"""The command line program ``streams``: one module per command, and common parts.
+"""The command line program ``streams``: one module per command, plus common parts.
 
 ``scripts`` loads the user's topology, ``mistakes`` turns errors into messages, ``progress`` shows a
 run on a terminal.  No other package imports it.

@@ -40,7 +40,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Archive the topics one by one."""
+    """Archive the given topics one by one."""
     from streams.broker import offline_topics
     from streams.replay.history import archive_offline, archive_topic
 

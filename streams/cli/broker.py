@@ -81,7 +81,7 @@ def execute(options: argparse.Namespace) -> int:
         raise UsageError("--tls-key without --tls-cert: give the certificate too")
     if options.repair:
         return _repair(options)
-    # Idle clients must not use up the file descriptors; only a program may change the process's limits.
+    # Idle clients must not exhaust the file descriptors; only a program may change the limits of its process.
     descriptors.raise_limit()
     with EmbeddedBroker(
         options.data,
@@ -98,13 +98,13 @@ def execute(options: argparse.Namespace) -> int:
             tls_key=options.tls_key,
             users=options.users,
         )
-        # Batches in memory are many live objects without reference cycles.
+        # Batches in memory are many live objects that have no reference cycles.
         collector.tune()
         try:
             _announce(server, options)
             server.wait()
         except KeyboardInterrupt:
-            # SIGINT or SIGTERM: the normal end.
+            # SIGINT or SIGTERM is the normal end.
             print("streams: broker stops", file=sys.stderr)
         finally:
             collector.restore()
@@ -112,7 +112,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _repair(options: argparse.Namespace) -> int:
-    """Print the losses in damaged logs, and repair the logs if requested; return 1 if damage remains."""
+    """Print the records lost in damaged logs, and repair the logs if requested; return 1 if damage remains."""
     from streams.broker import repair_data
 
     if options.data is None:

@@ -1,4 +1,4 @@
-"""The broker of a command: a cluster at an address, or the embedded broker of a folder."""
+"""The broker that a command uses: a cluster at an address, or the embedded broker in a folder."""
 
 import argparse
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ BROKER = "broker"
 
 
 def add_where(parser: argparse.ArgumentParser, state_dir: str = "which must not be running") -> None:
-    """Add the arguments that select the broker, and those for the connection."""
+    """Add the arguments that select the broker and configure the connection."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="a cluster; several servers with commas")
     where.add_argument("--state-dir", metavar="DIR", help=f"the embedded broker of this folder, {state_dir}")
@@ -37,7 +37,7 @@ def cluster_at(servers: str, settings: dict[str, Any] | None = None) -> "TcpClus
     """Return the cluster at an address.
 
     Raises:
-        ConfigError: the address or a setting is wrong.
+        ConfigError: the address or a setting is invalid.
     """
     from streams.clients.tcp import TcpCluster
     from streams.core.config import StreamsConfig
@@ -47,10 +47,10 @@ def cluster_at(servers: str, settings: dict[str, Any] | None = None) -> "TcpClus
 
 @contextmanager
 def opened(options: argparse.Namespace, *, makes: bool = False) -> Iterator["TcpCluster | EmbeddedBroker"]:
-    """Open the selected broker; ``makes`` allows creating the embedded one.
+    """Open the selected broker; with ``makes``, a missing embedded broker is created.
 
     Raises:
-        UsageError: the folder has no broker.
+        UsageError: the folder has no embedded broker.
         StateLockedError: the embedded broker runs in another process.
     """
     if options.bootstrap_servers:

@@ -46,7 +46,7 @@ def add_parser(commands: Any) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Print the records."""
+    """Print the records of the topic."""
     from streams.clients import Consumer
 
     if options.group and (options.to_end or options.partition is not None):
@@ -74,7 +74,7 @@ def execute(options: argparse.Namespace) -> int:
         try:
             return _show(consumer, options)
         except KeyboardInterrupt:
-            # SIGINT or SIGTERM: the normal end.
+            # SIGINT or SIGTERM is the normal end.
             return 0
 
 

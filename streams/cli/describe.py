@@ -30,7 +30,7 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Print the description."""
+    """Print the description of the topology."""
     from streams.cli.scripts import Script, load
     from streams.cli.svg import to_svg
     from streams.core.config import StreamsConfig

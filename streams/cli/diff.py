@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streams.replay import ReplayProgress, ReplayResult
     from streams.topology import Topology
 
-#: Exit status if anything differs.
+#: Exit status if the versions differ.
 DIFFERENT = 1
 _EXAMPLES = """\
 examples:
@@ -127,7 +127,7 @@ def _shown(title: str) -> "Iterator[Callable[[ReplayProgress], None] | None]":
 
 @define(eq=False)
 class _Side:
-    """One of the two versions: its script, topology and replay."""
+    """One of the two versions, with its script, topology and replay."""
 
     script: "Script"
     settings: Mapping[str, Any]
@@ -141,7 +141,7 @@ class _Side:
         """Run the script and build its topology.
 
         Raises:
-            ScriptError: the script does not load, or its topology cannot be built.
+            ScriptError: the script cannot be loaded, or its topology cannot be built.
         """
         from streams.cli.scripts import built, source
         from streams.cli.worlds import ScriptModules
@@ -164,7 +164,7 @@ class _Side:
         return True
 
     def version(self, inputs: Mapping[str, str], stack: ExitStack) -> "Version":
-        """Return the version, replayed unless only its state is compared; the stack closes its resources."""
+        """Return the version, replayed unless only the state is compared; the exit stack closes its resources."""
         from streams.comparison import Version
 
         with self.world.inside():

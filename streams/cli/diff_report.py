@@ -30,9 +30,9 @@ from streams.comparison import (
 from streams.replay.calls import value_text
 from streams.replay.times import time_text
 
-#: Line width of sentences.
+#: Maximum line width of sentences.
 _WIDTH = 110
-#: Texts for the kinds of differences: of one key, of many keys.
+#: Texts for each kind of difference: for one key, and for several keys.
 _KEYS = {
     LAST: ("key ends with another value", "keys end with another value"),
     ONLY_OLD: ("key is in OLD only", "keys are in OLD only"),
@@ -57,7 +57,7 @@ _LEVELS = {Level.CANNOT: "cannot", Level.BUT: "but", Level.NOTE: "note"}
 
 @frozen
 class Title:
-    """The title of the report: the compared versions and their input."""
+    """The title of the report, with the compared versions and their input."""
 
     application_id: str
     old: str
@@ -163,7 +163,7 @@ def _entry(example: EntryDifference) -> str:
     return f"{value_text(example.old)} -> {value_text(example.new)}"
 
 
-# --- taking over --------------------------------------------------------------------------
+# --- takeover -----------------------------------------------------------------------------
 
 
 def _taking_over(take_over: TakeOver) -> Iterator[str]:

@@ -32,7 +32,7 @@ def add_parser(commands: Any) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Load the snapshot."""
+    """Load the snapshot into the cluster."""
     from streams.replay import Snapshot, go_live
     from streams.replay.storage import Place
 

@@ -103,10 +103,10 @@ def _rewind(admin: "Admin", options: argparse.Namespace) -> None:
 
 
 def _time(text: str) -> int:
-    """Return a time in epoch milliseconds, or the constant for an end of the log.
+    """Return a time in epoch milliseconds, or the constant for the start or end of the log.
 
     Raises:
-        UsageError: the text is neither.
+        UsageError: the text is not "earliest", "latest" or a time with a time zone.
     """
     from streams.clients import EARLIEST, LATEST
 

@@ -13,12 +13,12 @@ from attrs import define
 
 @define
 class Interrupt:
-    """A flag: the end of the run was requested."""
+    """A flag that is set when the end of the run is requested."""
 
     is_asked: bool = False
 
     def check(self) -> None:
-        """Stop if that was requested; called between complete steps.
+        """Stop the run if requested; called between complete steps.
 
         Raises:
             KeyboardInterrupt: a stop was requested.
@@ -29,7 +29,7 @@ class Interrupt:
 
 @contextmanager
 def orderly() -> Iterator[Interrupt]:
-    """Record signals instead of raising at an arbitrary point."""
+    """Record signals instead of raising an exception at an arbitrary point."""
     interrupt = Interrupt()
 
     def on_signal(number: int, frame: FrameType | None) -> None:

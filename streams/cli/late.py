@@ -1,4 +1,4 @@
-"""The report of a run over history about late records, and its exit status."""
+"""The report on late records after a run over history, and the exit status."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ TOO_MANY_LATE = 3
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
-    """Add ``--max-dropped``."""
+    """Add the ``--max-dropped`` argument."""
     from streams.runtime import USUAL_LIMIT
 
     parser.add_argument(
@@ -26,7 +26,7 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
 
 
 def limit_of(options: argparse.Namespace) -> "DropLimit":
-    """Return the given or default limit of late records.
+    """Return the limit of late records: the given one or the default.
 
     Raises:
         ConfigError: the limit is neither a share nor a number.
@@ -37,7 +37,7 @@ def limit_of(options: argparse.Namespace) -> "DropLimit":
 
 
 def status_of(late: "Sequence[Late]", limit: "DropLimit") -> int:
-    """Print the late records that were dropped; return the exit status of a run that is otherwise complete."""
+    """Print the dropped late records; return the exit status of an otherwise complete run."""
     for one in late:
         print(f"streams: {one}", file=sys.stderr)
     if not limit.exceeded(late):
@@ -50,7 +50,7 @@ def status_of(late: "Sequence[Late]", limit: "DropLimit") -> int:
 
 
 def say_drops(drops: "Iterable[Dropped]") -> None:
-    """Print dropped records, except late ones, which are printed with their share and cause."""
+    """Print dropped records, except late records, which ``status_of`` prints with their share and cause."""
     from streams.runtime import LATE_REASONS
 
     for found in drops:

@@ -1,7 +1,7 @@
 """Conversion of exceptions to messages and exit statuses.
 
-The message of a user's mistake says what, where and what to do, without a traceback.  If the user's code
-failed on a record, it contains the line of that code.
+The message for a user mistake tells what is wrong, where, and what to do, without a traceback.  If user code
+failed on a record, the message includes the failing line.
 """
 
 import sys
@@ -21,9 +21,9 @@ from streams.core.user_code import place_in_user_code
 from streams.files import OutputError
 from streams.replay.errors import ReplayError, ReplayTaskError
 
-#: Exit status of a record that could not be processed, and of an internal error.
+#: Exit status if a record could not be processed, or for an internal error.
 FAILED = 1
-#: Exit status of a user's mistake.
+#: Exit status for a user mistake.
 MISTAKE = 2
 
 
@@ -32,7 +32,7 @@ class UsageError(StreamsError):
 
 
 class ScriptError(StreamsError):
-    """A script that does not load, or whose topology cannot be built."""
+    """A script that cannot be loaded, or whose topology cannot be built."""
 
 
 _MISTAKES = (
@@ -75,7 +75,7 @@ def _message(error: BaseException, *, is_debug: bool) -> str:
 
 
 def _details(error: ProcessingError, *, is_debug: bool) -> list[str]:
-    """Return the lines after the message: the record's position and the user's error, unless the message has them."""
+    """Return the lines after the message: the record position and the user error, unless the message includes them."""
     message = str(error)
     place = {"node": error.node, "topic": error.topic, "partition": error.partition, "offset": error.offset}
     given = {name: str(value) for name, value in place.items() if value is not None}
@@ -102,6 +102,6 @@ def _in_user_code(error: BaseException) -> str:
 
 
 def frame_in(trace: TracebackType | None, file: str) -> traceback.FrameSummary | None:
-    """Return the innermost frame that is in a file."""
+    """Return the innermost frame of a traceback that is in a given file."""
     frames = [frame for frame in traceback.extract_tb(trace) if frame.filename == file]
     return frames[-1] if frames else None

@@ -1,4 +1,4 @@
-"""Arguments common to several commands, and their parsing."""
+"""Arguments shared by several commands, and their parsing."""
 
 import argparse
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from streams.cli.mistakes import UsageError
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """Add the script, settings and ``--debug``."""
+    """Add the arguments for the script and settings, and ``--debug``."""
     parser.add_argument(
         "script",
         metavar="SCRIPT[:FUNCTION]",
@@ -58,10 +58,10 @@ def add_history(parser: argparse.ArgumentParser, *, executor: str) -> None:
 
 
 def partition_count(text: str) -> int:
-    """Return a number of partitions.
+    """Parse a number of partitions.
 
     Raises:
-        ArgumentTypeError: the text is no positive number.
+        ArgumentTypeError: the text is not a positive number.
     """
     try:
         count = int(text)
@@ -87,7 +87,7 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         UsageError: a setting has no value, or is given twice.
         ScriptError: a function cannot be loaded.
-        ConfigError: there is no setting of that name.
+        ConfigError: a setting does not exist.
     """
     from streams.cli.scripts import Script, function_named
     from streams.core.config import SETTINGS, setting_name
@@ -104,10 +104,10 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def pairs(texts: Iterable[str], option: str, form: str) -> list[tuple[str, str]]:
-    """Return the two sides of each NAME=VALUE.
+    """Return the name and value of each NAME=VALUE argument.
 
     Raises:
-        UsageError: an argument has no ``=`` or an empty side, or a name is given twice.
+        UsageError: an argument has no ``=``, an empty name or an empty value, or a name is given twice.
     """
     found: dict[str, str] = {}
     for text in texts:

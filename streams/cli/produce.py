@@ -1,4 +1,4 @@
-"""``streams produce``: write lines of a file or of standard input as records of a topic."""
+"""``streams produce``: write lines of a file or of standard input to a topic as records."""
 
 import argparse
 import os
@@ -41,14 +41,14 @@ def add_parser(commands: Any) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the lines."""
+    """Write the lines to the topic."""
     from streams.clients import Admin, Producer
 
     separator = None if options.key_separator is None else options.key_separator.replace("\\t", "\t").encode()
     count = 0
     with _lines(options.file) as lines, opened(options) as cluster:
         with Admin(cluster) as admin:
-            # Looked up without creating the topic: a mistyped name is an error.
+            # The topic is looked up without being created, so that a mistyped name is an error.
             admin.describe_topics([options.topic])
         producer = Producer(cluster, compression_type=options.compression, linger_ms=20, batch_size_bytes=131_072)
         for number, line in enumerate(lines, 1):

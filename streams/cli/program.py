@@ -1,7 +1,7 @@
 """The entry point: parses the command line, runs a command and returns its exit status.
 
-0: success.  1: a record could not be processed, or the program failed.  2: the user's mistake.
-3: a run over history succeeded, but dropped more late records than ``--max-dropped``.
+Exit statuses: 0 is success.  1 means that a record could not be processed or the program failed, 2 is a user
+mistake, and 3 means that a run over history succeeded but dropped more late records than ``--max-dropped``.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from streams.cli import (
 from streams.cli.mistakes import MISTAKE, report
 from streams.core.clock import Clock, SystemClock
 
-#: Commands in the order of the help.
+#: Commands in the order in which the help lists them.
 _COMMANDS = (
     run,
     replay,
@@ -49,17 +49,17 @@ _COMMANDS = (
     consume,
     describe,
 )
-#: Exit status after SIGINT, by shell convention (128 + 2).
+#: Exit status after SIGINT by shell convention (128 + 2).
 INTERRUPTED = 130
-#: Exit status after SIGPIPE, by shell convention (128 + 13).
+#: Exit status after SIGPIPE by shell convention (128 + 13).
 PIPE_CLOSED = 141
-#: Maximum number of messages per minute that differ only in their arguments.
+#: Maximum number of messages per minute that only differ in their arguments.
 MESSAGES_OF_A_KIND = 10
 _MINUTE_MS = 60_000
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors point to the help instead of printing the whole usage."""
+    """A parser whose error messages refer to the help instead of printing the whole usage."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with the message and status 2."""
@@ -83,15 +83,15 @@ def parser() -> argparse.ArgumentParser:
 def _version() -> str:
     try:
         return version("streams")
-    except PackageNotFoundError:  # Run from a source tree that is not installed.
+    except PackageNotFoundError:  # The program runs from a source tree that is not installed.
         return "(not installed)"
 
 
 class MessageHandler(logging.Handler):
     """Writes messages to the current ``sys.stderr``, which a progress display may replace.
 
-    Of messages that differ only in their arguments (for example one per bad record) it writes the first
-    ``limit`` per minute and counts the others; it writes the count with the first message after that
+    Of messages that only differ in their arguments (for example one per bad record), the first ``limit`` per
+    minute are written and the others are counted.  The count is written with the first message after that
     minute, and at the end.
     """
 
@@ -99,13 +99,13 @@ class MessageHandler(logging.Handler):
         super().__init__()
         self._limit = limit
         self._clock = clock
-        #: Kind of message -> start of its minute, and number of messages since then.
+        #: Kind of message -> start of the current minute, and number of messages since then.
         self._seen: dict[tuple[str, str], tuple[int, int]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one message, unless its kind has reached the limit."""
+        """Write a message unless its kind has reached the limit."""
         if hasattr(record, "failure"):
-            # The error that ended an application is raised too, and reported by ``main``.
+            # The error that ended an application is also raised, and reported by ``main``.
             return
         if self._limit is not None:
             now = self._clock.monotonic_ms()
@@ -123,7 +123,7 @@ class MessageHandler(logging.Handler):
         super().close()
 
     def _end_minutes(self, until_ms: int | None) -> None:
-        """Remove counts that started at that time or before (None: all), and write their omitted messages."""
+        """Remove counts that started at or before a time (None: all), and write how many messages were omitted."""
         over = [kind for kind, (since_ms, _) in self._seen.items() if until_ms is None or since_ms <= until_ms]
         counts = [self._seen.pop(kind)[1] for kind in over]
         left_out = sum(max(0, count - self._limit) for count in counts) if self._limit is not None else 0
@@ -134,7 +134,7 @@ class MessageHandler(logging.Handler):
 @contextmanager
 def _logging(*, is_debug: bool) -> Iterator[None]:
     handler = MessageHandler(None if is_debug else MESSAGES_OF_A_KIND, SystemClock())
-    # asyncio logs a debug message at every poll of the broker's sockets.
+    # asyncio logs a debug message for every poll of the broker sockets.
     loggers = [logging.getLogger(name) for name in ("streams", "asyncio")]
     before = [(logger, logger.level, logger.propagate) for logger in loggers]
     for logger in loggers:
@@ -168,8 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("streams: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output has closed the pipe; Python must not flush into it at exit.
+        # The reader of the output has closed the pipe; Python must not flush to the pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the last resort; it distinguishes unexpected errors.
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the last resort, which distinguishes unexpected errors.
         return report(error, is_debug=options.debug)

@@ -1,6 +1,6 @@
-"""Progress of a run: records, rate, lag, stream time.
+"""Progress of a run: records, rate, lag and stream time.
 
-Shown on standard error if that is a terminal.
+Progress is shown on standard error if this is a terminal.
 """
 
 import sys
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from streams.bounded import Progress
 from streams.core.clock import Clock
 
-#: Receives the state of a run at intervals.
+#: A callback that receives the state of a run at intervals.
 Show = Callable[[Progress], None]
 
 
@@ -37,7 +37,7 @@ def shown(title: str, clock: Clock) -> Iterator[Show | None]:
 
 
 def state_of(progress: Progress, elapsed_ms: int) -> str:
-    """Return the state of a run in one line.
+    """Return the state of a run as one line.
 
     >>> state_of(Progress(500, 1000, 20, 1_000, 500), elapsed_ms=250)
     '50%: 500 in, 20 out, 2,000/s, lag 500, stream time 1970-01-01 00:00:01'
@@ -60,5 +60,5 @@ def time_text(time_ms: int) -> str:
         return "none yet"
     try:
         return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (OverflowError, ValueError, OSError):  # Outside the range of Python's ``datetime``.
+    except (OverflowError, ValueError, OSError):  # The time is outside the range of ``datetime``.
         return f"{time_ms} ms"

@@ -114,7 +114,7 @@ def execute(options: argparse.Namespace) -> int:
                 **settings,
             )
         except LateRecordsError as error:
-            result = error.result  # The snapshot is complete; only the status differs.
+            result = error.result  # The snapshot is complete; only the exit status differs.
         except KeyboardInterrupt:
             print(f"streams: {_way_on(options)}", file=sys.stderr)
             raise
@@ -130,7 +130,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _folder(options: argparse.Namespace, application_id: str) -> str | None:
-    """Return the working folder, in which a resumed run finds the results of an earlier one."""
+    """Return the working folder, where a resumed run finds the results of an earlier run."""
     if options.directory:
         return str(options.directory)
     if options.explain:
@@ -144,7 +144,7 @@ def _folder(options: argparse.Namespace, application_id: str) -> str | None:
 
 
 def _way_on(options: argparse.Namespace) -> str:
-    """Return the advice for resuming after an interrupt."""
+    """Return advice on how to resume after an interrupt."""
     if not (options.directory or options.snapshot or options.resume):
         return "nothing is kept of a replay without --directory or --snapshot; give one to be able to resume it"
     given = sys.argv[1:] if options.resume else [*sys.argv[1:], "--resume"]
@@ -152,7 +152,7 @@ def _way_on(options: argparse.Namespace) -> str:
 
 
 def _discard(folder: Path) -> None:
-    """Delete only the working files of an earlier replay into the same snapshot."""
+    """Delete the working files, and nothing else, of an earlier replay into the same snapshot."""
     import shutil
 
     shutil.rmtree(folder)
@@ -194,7 +194,7 @@ def _summarize(
     snapshot: str | None,
     elapsed_ms: int,
 ) -> None:
-    """Print dropped records, and on a terminal also the results."""
+    """Print dropped records and, on a terminal, the results."""
     say_drops(result.drops())
     if result.slices_skipped:
         slices = "slice was" if result.slices_skipped == 1 else "slices were"

@@ -1,4 +1,4 @@
-"""``streams run``: run a topology over files to their ends, or live until a signal."""
+"""``streams run``: run a topology over files to their end, or live until a signal."""
 
 import argparse
 import os
@@ -93,16 +93,16 @@ def add_parser(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None:
         help="processes that share the work of a live run, over the cluster or the embedded broker (default 1)",
     )
     add_limit(parser)
-    # The number of this worker; set by the process that starts the workers.
+    # The number of this worker, set by the process that starts the workers.
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     parser.set_defaults(execute=execute)
 
 
 def _worker_count(text: str) -> int:
-    """Return a number of workers.
+    """Parse a number of workers.
 
     Raises:
-        ArgumentTypeError: the text is no positive number.
+        ArgumentTypeError: the text is not a positive number.
     """
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 256):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of workers; give 1 to 256")
@@ -141,11 +141,11 @@ def execute(options: argparse.Namespace) -> int:
 def _beginning(
     topology: "Topology", files: "NamedFiles", config: "StreamsConfig", options: argparse.Namespace
 ) -> Iterator[Path | None]:
-    """Open the folder of the run, created from a snapshot if one is given; None for a live run in memory.
+    """Open the folder of the run, which is created from the snapshot if given; None for a live run in memory.
 
     Raises:
         UsageError: the folder cannot be created or written to.
-        ReplayError: the snapshot is another application's, or the folder has the state of another run.
+        ReplayError: the snapshot belongs to another application, or the folder has the state of another run.
     """
     folder = _state_folder(config)
     with ExitStack() as stack:
@@ -164,10 +164,10 @@ def _beginning(
 
 
 def _check_live(files: "NamedFiles", config: "StreamsConfig", options: argparse.Namespace) -> None:
-    """Reject arguments that a live run of this kind cannot have.
+    """Reject arguments that this kind of live run does not support.
 
     Raises:
-        UsageError: there is such an argument.
+        UsageError: an argument is not supported.
     """
     if files.inputs and options.workers > 1:
         raise UsageError(
@@ -266,14 +266,14 @@ def _run_bounded(
 
 
 def _continued(files: "NamedFiles", inputs: "dict[str, FileInput]", folder: Path) -> "dict[str, Continued]":
-    """Return readers that continue after the rows read by earlier runs or a replay's snapshot.
+    """Return readers that continue after the rows that earlier runs, or the replay of the snapshot, have read.
 
-    A file that begins with all replayed rows is the same history, grown: its rows read before are
-    skipped, as in any further run.  Any other file follows it.
+    A file that begins with all replayed rows is the replayed history, which has grown: rows that were read
+    before are skipped.  Any other file follows the replayed history.
 
     Raises:
         InputError: rows that were read have changed, or the file cannot follow.
-        UsageError: a file is a history that a replay read only in part, or has its name.
+        UsageError: a replay has read only a part of a file, or another file of the same name.
     """
     from streams.files import Ledger
     from streams.replay.handover import origin_of
@@ -295,10 +295,10 @@ def _continued(files: "NamedFiles", inputs: "dict[str, FileInput]", folder: Path
 
 
 def _is_history(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> bool:
-    """Return whether a file is the one that a replay has read, unchanged or grown.
+    """Return whether a file is the only file that a replay has read, unchanged or grown.
 
     Raises:
-        UsageError: the replay read it only in part.
+        UsageError: the replay has read only a part of the file.
     """
     from streams.replay.history import FileMark
 
@@ -314,10 +314,10 @@ def _is_history(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> bo
 
 
 def _refuse_replayed(topic: str, reader: "FileInput", known: Mapping[str, Any]) -> None:
-    """Reject a file that a replay has read among others, or another one of the same name.
+    """Reject a file that a replay has already read, and a file with the name of a replayed file.
 
     Raises:
-        UsageError: it is such a file.
+        UsageError: the rows of the file, or a file of the same name, were already replayed.
     """
     from streams.replay.history import FileMark
 
@@ -333,10 +333,10 @@ def _refuse_replayed(topic: str, reader: "FileInput", known: Mapping[str, Any]) 
 
 
 def _state_folder(config: "StreamsConfig") -> Path | None:
-    """Return the state directory, created if missing.
+    """Return the state directory, which is created if missing.
 
     Raises:
-        UsageError: it cannot be created or written to.
+        UsageError: the directory cannot be created or written to.
     """
     if not config.state_dir:
         return None
@@ -353,7 +353,7 @@ def _state_folder(config: "StreamsConfig") -> Path | None:
 def _summarize(
     result: "BoundedRun", outputs: Mapping[str, "FileOutput"], written: Mapping[str, int], elapsed_ms: int
 ) -> None:
-    """Print dropped records, and on a terminal also the results."""
+    """Print dropped records and, on a terminal, the results."""
     say_drops(result.drops())
     if sys.stderr.isatty():
         for name, count in written.items():
@@ -364,7 +364,7 @@ def _summarize(
 
 @frozen
 class NamedFiles:
-    """The file arguments by topic; ``next_inputs`` are topics of inputs given by ``--next``."""
+    """The file arguments by topic; ``next_inputs`` are the topics of inputs that are given by ``--next``."""
 
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
@@ -372,10 +372,10 @@ class NamedFiles:
 
     @classmethod
     def parse(cls, options: argparse.Namespace) -> "NamedFiles":
-        """Return the files of the arguments.
+        """Parse the file arguments.
 
         Raises:
-            UsageError: an argument is malformed, or one file is named twice.
+            UsageError: an argument is malformed, or a file is given twice.
         """
         inputs = dict(pairs(options.input, "--input", "TOPIC=FILE"))
         following = dict(pairs(options.next, "--next", "TOPIC=FILE"))
@@ -392,10 +392,10 @@ class NamedFiles:
         return cls(inputs, outputs, frozenset(following))
 
     def readers(self, topology: "Topology", *, on_bad_row: Any) -> dict[str, "FileInput"]:
-        """Open the inputs.
+        """Return readers for the inputs.
 
         Raises:
-            UsageError: a topic is no source of the topology.
+            UsageError: a topic is not a source of the topology.
             InputError: a file cannot be read.
         """
         from streams.cli.topics import declared_source, sink_topics, source_topics
@@ -414,10 +414,10 @@ class NamedFiles:
         return readers
 
     def writers(self, topology: "Topology", config: "StreamsConfig") -> dict[str, "FileOutput"]:
-        """Check the outputs.
+        """Check the outputs and return their writers.
 
         Raises:
-            UsageError: no node of the topology writes a topic.
+            UsageError: the topology does not write a topic.
             OutputError: a file cannot be written.
         """
         from streams.cli.topics import declared_output

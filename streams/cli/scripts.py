@@ -1,7 +1,7 @@
 """Loading of a topology from ``SCRIPT[:FUNCTION]``.
 
-The script runs as a module, not as ``__main__``, with its folder first on the path, so that
-its classes can be found again by name.
+The script runs as a module, not as ``__main__``, with its folder first on the module path, so that
+classes of the script can be found by name.
 """
 
 import importlib.util
@@ -27,14 +27,14 @@ DEFAULT_FUNCTION = "topology"
 
 @frozen
 class Script:
-    """A script and the name of a function in it."""
+    """A script and the name of one of its functions."""
 
     path: Path
     function: str = DEFAULT_FUNCTION
 
     @classmethod
     def parse(cls, text: str) -> "Script":
-        """Return the script of ``SCRIPT[:FUNCTION]``; a file whose name has a colon is a file."""
+        """Parse ``SCRIPT[:FUNCTION]``; the name of an existing file may contain a colon."""
         path, colon, function = text.rpartition(":")
         if colon and function.isidentifier() and not Path(text).exists():
             return cls(Path(path), function)
@@ -42,7 +42,7 @@ class Script:
 
     @property
     def application_id(self) -> str:
-        """The default application id: the script's name, without characters that Kafka does not allow."""
+        """The default application ID: the name of the script, without characters that Kafka does not allow."""
         name = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in self.path.stem)
         return name.strip(".-") or "streams"
 
@@ -51,7 +51,7 @@ def load(script: Script, config: StreamsConfig) -> Topology:
     """Run a script and build its topology.
 
     Raises:
-        ScriptError: it does not load, has no such function, or its topology cannot be built.
+        ScriptError: the script cannot be loaded or has no such function, or the topology cannot be built.
     """
     return built(script, source(script), config)
 
@@ -60,7 +60,7 @@ def source(script: Script) -> TopologySource:
     """Run a script and return the function that builds its topology, without calling it.
 
     Raises:
-        ScriptError: it does not load, or has no such function.
+        ScriptError: the script cannot be loaded, or has no such function.
     """
     module = _run(script.path)
     made: TopologySource | None = getattr(module, script.function, None)
@@ -75,10 +75,10 @@ def source(script: Script) -> TopologySource:
 
 
 def function_named(script: Script, option: str, text: str) -> Any:
-    """Return the function of MODULE:FUNCTION, a module in the script's folder; :FUNCTION is one of the script.
+    """Return the function for MODULE:FUNCTION, a module in the folder of the script, or for :FUNCTION in the script.
 
     Raises:
-        ScriptError: there is no such module or function, or it fails while it is loaded.
+        ScriptError: the module or function does not exist, or the module fails to load.
     """
     module_name, _, name = text.rpartition(":")
     resolved = script.path.resolve()
@@ -100,7 +100,7 @@ def built(script: Script, made: TopologySource, config: StreamsConfig) -> Topolo
     """Build the topology of a script.
 
     Raises:
-        ScriptError: it cannot be built; the message has the line of the script.
+        ScriptError: the topology cannot be built; the message includes the line of the script.
     """
     try:
         return build_topology(made, config)
@@ -114,10 +114,10 @@ def built(script: Script, made: TopologySource, config: StreamsConfig) -> Topolo
 
 
 def _run(path: Path) -> ModuleType:
-    """Run a script as a module; once, although its functions are asked for after its topology or before.
+    """Run a script as a module, only once, however often its functions and topology are requested.
 
     Raises:
-        ScriptError: there is no such script, or it fails.
+        ScriptError: the script does not exist, or fails.
     """
     if path.is_dir():
         raise ScriptError(f"{path}: is a directory; give the script that declares the topology")
@@ -135,7 +135,7 @@ def _run_once(path: Path, resolved: Path, _changed_ns: int) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ScriptError(f"{path}: is no Python script; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses and serdes look up a class's module by name.
+    # Dataclasses and serdes look up the module of a class by name.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -154,7 +154,7 @@ def _put_first(script: Path) -> None:
 
 
 def _module_name(path: Path) -> str:
-    """Return the module name of the script, a different one if another module has it."""
+    """Return the module name of the script, or a different name if another module has that name."""
     try:
         taken = importlib.util.find_spec(path.stem)
     except (ImportError, ValueError, AttributeError):
@@ -178,7 +178,7 @@ def _syntax(path: Path, resolved: Path, error: SyntaxError) -> str:
 
 
 def _place(error: BaseException, path: Path) -> str:
-    """Return the file and line of the user's code that caused an error."""
+    """Return the file and line of the user code that caused an error."""
     resolved = str(path.resolve())
     frame = frame_in(error.__traceback__, resolved) or last_frame_outside(error.__traceback__)
     if frame is None:

@@ -1,6 +1,6 @@
-"""Live runs over TCP: on a cluster, and by several workers.
+"""Live runs over TCP: on a cluster, and with several workers.
 
-The workers of a run are the same command on a cluster, each with its own folder; ``workers`` supervises them.
+Each worker runs the same command on a cluster, with its own folder; the module ``workers`` supervises them.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def run_on_cluster(
     from streams.runtime import Plans, Provisioner
 
     if options.workers > 1:
-        # Missing topics are reported once, before the start of workers.
+        # Missing topics are reported once, before the workers start.
         clock, cluster = SystemClock(), TcpCluster.of(config)
         plans = Plans(topology, config, clock)
         plans.of(plans.layout(Provisioner(cluster, clock, config, topology, False).known()))
@@ -54,10 +54,10 @@ def run_on_cluster(
 
 
 def _run_worker(topology: "Topology", config: "StreamsConfig", settings: dict[str, Any], number: int) -> None:
-    """Run as one of several workers until a signal; wait for unavailable brokers at the start.
+    """Run as one of several workers until a signal; wait at startup if the brokers are unavailable.
 
-    The process that starts workers has reached the brokers before.  If they are unavailable now, a replacement
-    of a worker must not end the whole run.
+    The process that starts the workers has already connected to the brokers.  If the brokers are unavailable now,
+    a replaced worker must not end the whole run.
 
     Raises:
         StreamsError: the application failed, or no broker responded within ``task_timeout_ms``.
@@ -82,7 +82,7 @@ def _run_worker(topology: "Topology", config: "StreamsConfig", settings: dict[st
             stop.wait(_RETRY_S)
             continue
         try:
-            # In short steps, since signals are delivered between them.
+            # Wait in short steps, since signals are delivered between the steps.
             while not stop.is_set() and not streams.wait(_LOOK_MS):
                 pass
         finally:
@@ -93,12 +93,12 @@ def _run_worker(topology: "Topology", config: "StreamsConfig", settings: dict[st
 def run_workers_here(
     topology: "Topology", broker: "EmbeddedBroker", config: "StreamsConfig", options: argparse.Namespace
 ) -> int:
-    """Run several workers on an embedded broker, which this process serves only to them."""
+    """Run several workers on an embedded broker, which this process serves to these workers only."""
     from streams.cli.workers import Workers
     from streams.core.clock import SystemClock
     from streams.runtime import Provisioner
 
-    # The broker's process creates the topics before the workers start.
+    # The process of the broker creates the topics before the workers start.
     Provisioner(broker, SystemClock(), config, topology, True).known()
     with broker.serve("127.0.0.1:0") as server:
         _announce(config, f"by {options.workers} workers on an embedded broker at {server.bootstrap_servers}")
@@ -106,7 +106,7 @@ def run_workers_here(
 
 
 def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace) -> list[list[str]]:
-    """Return the command of each worker: the given arguments plus its identity."""
+    """Return the command of each worker: the given arguments plus the identity of the worker."""
     from streams.core.config import setting_name
 
     given = {setting_name(name): value for name, value in texts_of(options).items()}
@@ -129,7 +129,7 @@ def _commands(servers: str, config: "StreamsConfig", options: argparse.Namespace
 
 
 def announcing(config: "StreamsConfig", how: str) -> "StateListener":
-    """Return a listener that reports once that the application runs."""
+    """Return a listener that reports once that the application is running."""
     from streams import State
 
     is_said = False

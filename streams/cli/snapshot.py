@@ -27,7 +27,7 @@ def add_parser(commands: Any) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Execute the subcommand; return 1 if a snapshot is damaged or two differ."""
+    """Execute the subcommand; return 1 if a snapshot is damaged or two snapshots differ."""
     from streams.replay import Snapshot
     from streams.replay.handover import differences, shown
     from streams.replay.storage import Place

@@ -1,7 +1,7 @@
-"""Drawing of a topology as SVG: one column per step of a record, one box per sub-topology.
+"""Drawing of a topology as SVG: one column per processing step, one area per sub-topology.
 
-Topics are rounded, stores are drums, edges run from left to right.  Pure; imports the description
-of topologies.
+Topics are drawn as rounded boxes and stores as cylinders; edges run from left to right.  Pure; imports the
+description of topologies.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ text { font: 12px ui-monospace, monospace; fill: #1b1f24; text-anchor: middle; d
 
 @define(eq=False)
 class _Box:
-    """A box: its kind, its column (from the left) and, once placed, its position."""
+    """A box with its kind, its column (from the left) and, once placed, its position."""
 
     kind: str
     label: str
@@ -46,7 +46,7 @@ class _Box:
 
 @frozen
 class _Drawing:
-    """Boxes by sub-topology (-1: topics between them), and the edges between boxes."""
+    """The boxes by sub-topology (-1: topics between sub-topologies), and the edges between boxes."""
 
     boxes: dict[tuple[str, str], _Box] = field(factory=dict)
     members: dict[int, list[_Box]] = field(factory=dict)
@@ -104,7 +104,7 @@ def _collect(description: TopologyDescription) -> _Drawing:
 
 
 def _set_columns(drawing: _Drawing) -> None:
-    """Put each box to the right of its predecessors; a cycle is cut after as many rounds as there are boxes."""
+    """Put each box to the right of its predecessors; cycles are cut after as many rounds as there are boxes."""
     for _ in drawing.boxes:
         late = [(start, end) for start, end in drawing.edges if end.column <= start.column]
         for start, end in late:

@@ -1,7 +1,7 @@
 """``streams run --workers N``: processes that share an application's work as members of its group.
 
-Each runs the same command, on a cluster or on the port of this process's embedded broker.  A killed worker is
-replaced; a failed one (an uncaught exception without a handler) ends the run with its status.
+Each worker runs the same command, on a cluster or on the embedded broker of this process.  A killed worker is
+replaced; a failed worker (an uncaught exception without a handler) ends the run with its exit status.
 """
 
 import os
@@ -18,9 +18,9 @@ from attrs import define, field
 
 from streams.core.clock import Clock, SystemClock
 
-#: Timeout for workers to commit and close.
+#: Timeout for the workers to commit and close.
 _STOP_MS = 60_000
-#: Maximum number of kills within the period below; above it the run ends.
+#: Maximum number of killed workers within the period below; the run ends if there are more.
 _MAX_DEATHS = 5
 _DEATHS_MS = 60_000
 _LOOK_S = 0.1
@@ -30,7 +30,8 @@ _LOOK_S = 0.1
 class Workers:
     """The worker processes of one run; ``commands`` has the command line of each.
 
-    A worker's standard input is a pipe from this process: at its end, however this process ends, the worker exits.
+    The standard input of each worker is a pipe from this process.  The pipe closes however this process ends, and
+    the worker exits.
     """
 
     commands: Sequence[Sequence[str]]
@@ -40,7 +41,7 @@ class Workers:
     _is_stopping: bool = False
 
     def run(self) -> int:
-        """Start all workers, wait until a signal or their end, and return the exit status."""
+        """Start all workers, wait for a signal or until all have ended, and return the exit status."""
         with self._signals():
             try:
                 self._processes = [self._started(number) for number in range(len(self.commands))]
@@ -55,11 +56,11 @@ class Workers:
         return status or ended
 
     def _started(self, number: int) -> "subprocess.Popen[bytes]":
-        # In a new session, since Ctrl-C is for this process, which passes it on.
+        # Workers have a new session: this process receives Ctrl-C and passes it on.
         return subprocess.Popen(self.commands[number], stdin=subprocess.PIPE, start_new_session=True)
 
     def _look(self) -> int | None:
-        """Check all workers once; return the run's exit status if it has to end."""
+        """Check all workers once; return the exit status if the run has to end."""
         with suppress(subprocess.TimeoutExpired):
             self._processes[0].wait(_LOOK_S)
         for number, process in enumerate(self._processes):
@@ -82,7 +83,7 @@ class Workers:
         return None
 
     def _stop(self) -> int:
-        """Terminate all workers, then kill those that remain; return 1 if one failed."""
+        """Terminate all workers, and kill workers that do not end in time; return 1 if a worker failed."""
         running = [process for process in self._processes if process.poll() is None]
         for process in running:
             process.terminate()
@@ -124,7 +125,7 @@ def end_with_parent() -> None:
     """Close this worker cleanly when its parent process has ended."""
 
     def watch() -> None:
-        # Nothing is ever written: the read returns when the other end is closed.  Not through sys.stdin, since
+        # Nothing is ever written: the read returns when the other end is closed.  It does not use sys.stdin, since
         # the exit of the process would wait for its lock.
         while os.read(0, 1):
             pass

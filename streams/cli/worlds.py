@@ -1,7 +1,7 @@
 """Isolated modules of two scripts in one process.
 
 Two versions of a script usually have the same name in two folders, each with helper modules.
-Within its world a script finds the modules it has imported; outside they are not visible.
+Within its world, a script finds the modules it has imported; outside that world they are not visible.
 """
 
 import importlib
@@ -35,7 +35,7 @@ class ScriptModules:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Make the script's modules importable, and keep those that it imports meanwhile."""
+        """Make the modules of the script importable within the block, and keep newly imported modules."""
         outer, before = list(sys.path), set(sys.modules)
         hidden = {name: sys.modules[name] for name in self._modules if name in sys.modules}
         sys.modules.update(self._modules)
@@ -55,10 +55,10 @@ class ScriptModules:
 
 
 def _is_own(module: ModuleType) -> bool:
-    """Return whether a module is the user's."""
+    """Return whether a module belongs to the user."""
     file = getattr(module, "__file__", None)
     if file is None:
-        # A namespace package.
+        # The module is a namespace package.
         folders = list(getattr(module, "__path__", ()))
         return bool(folders) and not any(_is_shared(folder) for folder in folders)
     return not _is_shared(file)
