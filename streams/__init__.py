@@ -1,8 +1,8 @@
 """Kafka Streams for Python.
 
 A topology is a plain function of a ``StreamsBuilder``.  The same function runs live on the
-embedded broker (``run``, ``Streams``), in tests (``streams.testing``) and bounded over files
-(``streams run``).
+embedded broker or a Kafka cluster (``run``, ``Streams``), in tests (``streams.testing``), and bounded over
+files (``streams run``).
 """
 
 from streams.app import Streams, run

@@ -1,4 +1,4 @@
-"""``python -m streams``: the same program as the ``streams`` script."""
+"""The entry point of ``python -m streams``, which is the same program as ``streams``."""
 
 import sys
 

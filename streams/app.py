@@ -1,6 +1,6 @@
-"""``Streams`` and ``run``: an application with its broker and clients; ``bounded`` has bounded runs.
+"""``Streams`` and ``run``: an application with its broker and clients; bounded runs are in ``bounded``.
 
-Imports everything below; nothing below imports it.
+This module imports all lower layers, and no lower layer imports it.
 """
 
 import signal
@@ -43,7 +43,7 @@ _LOOK_MS = 50
 
 
 def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster, EmbeddedBroker | None]:
-    """Return the cluster to run on, and the broker to close with the application if it was created for it."""
+    """Return the cluster to run on, and the broker if one was created, which is closed with the application."""
     if config.bootstrap_servers:
         if broker is not None:
             raise ConfigError("both broker= and bootstrap_servers= are given: give one of them")
@@ -61,17 +61,17 @@ def _cluster_of(config: StreamsConfig, broker: Cluster | None) -> tuple[Cluster,
 class Streams:
     """A running application: ``start``, ``close``, its state and its stores.
 
-    As a context manager it is started and closed.  A failure of the application is raised at the end of the
-    block, or added as a note to the error that ends the block.
+    As a context manager, the application is started on entry and closed on exit.  A failure of the application is
+    raised at the end of the block, or added as a note to the exception that ends the block.
 
     ``topology`` is a function of the builder or a built ``Topology``.  ``broker`` is an
     ``EmbeddedBroker`` (default: a new one, closed with the application).  With ``bootstrap_servers`` the
-    application runs on a Kafka cluster: source and sink topics must exist there, internal topics are created.
-    Settings are those of ``StreamsConfig``.  Instances with the same application id share the partitions.
+    application runs on a Kafka cluster, where source and sink topics must exist; internal topics are created.
+    The settings are those of ``StreamsConfig``.  Instances with the same application ID share the partitions.
 
-    ``on_state`` is called with the new and the old state; ``on_restore`` with a task, a store, the number of
-    restored records and of records to restore.  ``on_exception`` decides what to do when a thread has
-    failed: replace it, stop this instance (default), or stop all instances.
+    ``on_state`` is called with the new and the old state, ``on_restore`` with a task, a store, the number of
+    restored records, and the number of records to restore.  ``on_exception`` decides what happens when a thread
+    has failed: replace the thread, stop this instance (default), or stop all instances.
 
     Raises:
         ConfigError: a setting is unknown or invalid.
@@ -109,12 +109,12 @@ class Streams:
 
     @property
     def state(self) -> State:
-        """Current state of the application; ERROR is final, even after ``close``."""
+        """The current state of the application; ERROR is final, even after ``close``."""
         return self._instance.state
 
     @property
     def metrics(self) -> Metrics:
-        """Counters of all tasks of this instance."""
+        """The counters of all tasks of this instance."""
         return self._instance.metrics
 
     @property
@@ -123,7 +123,7 @@ class Streams:
         return self._instance.failure
 
     def start(self) -> None:
-        """Check topics, create missing internal ones, and start the threads.
+        """Check the topics, create missing internal topics, and start the threads.
 
         Raises:
             TopologyError: inputs are missing or not co-partitioned.
@@ -132,7 +132,7 @@ class Streams:
         self._instance.start()
 
     def wait(self, timeout_ms: int | None = None) -> bool:
-        """Wait until all threads have ended; return whether they have.
+        """Wait until all threads have ended; return False after ``timeout_ms``.
 
         ``timeout_ms`` None (default) waits without limit.
 
@@ -148,12 +148,12 @@ class Streams:
         return has_ended
 
     def close(self, timeout_ms: int | None = None) -> bool:
-        """Commit, stop and close; return False if that took longer than ``timeout_ms``.  Idempotent.
+        """Commit, stop and close the application; return False if this took longer than ``timeout_ms``.  Idempotent.
 
         ``timeout_ms`` None (default) waits without limit.
 
         Raises:
-            StreamsError: the application failed; it is closed anyway.
+            StreamsError: the application failed; it is closed nevertheless.
         """
         is_done = self._instance.close(timeout_ms)
         if is_done and self._own_broker is not None:
@@ -166,7 +166,7 @@ class Streams:
             raise self.failure
 
     def add_thread(self) -> str:
-        """Start one more stream thread; return its name.
+        """Start another stream thread and return its name.
 
         Raises:
             ClientClosedError: the application is not running.
@@ -174,7 +174,7 @@ class Streams:
         return self._instance.add_thread()
 
     def remove_thread(self, timeout_ms: int | None = None) -> str | None:
-        """Stop one stream thread; return its name, None if it has not ended within ``timeout_ms``.
+        """Stop one stream thread; return its name, or None if the thread has not ended within ``timeout_ms``.
 
         Raises:
             ClientClosedError: the application is not running.
@@ -182,7 +182,7 @@ class Streams:
         return self._instance.remove_thread(timeout_ms)
 
     def pause(self) -> None:
-        """Pause processing on this instance until ``resume``; it stays in the group and keeps its tasks."""
+        """Pause processing on this instance until ``resume``; the instance stays in the group and keeps its tasks."""
         self._instance.pause()
 
     def resume(self) -> None:
@@ -195,7 +195,7 @@ class Streams:
         return self._instance.is_paused
 
     def clean_up(self) -> None:
-        """Delete the application's local state; it is restored from the changelogs.
+        """Delete the local state of the application, which is restored from the changelogs at the next start.
 
         Raises:
             ClientClosedError: the application is running.
@@ -218,8 +218,8 @@ class Streams:
     def store(self, name: str, *, partitioner: KeyPartitioner | None = None) -> StoreView:
         """Return a read-only view of the local partitions of a store.
 
-        ``partitioner`` is the producer's, needed if a source topic upstream of the store is written with a
-        custom one; called with topic, key, None and the partition count.
+        ``partitioner`` is required if a source topic upstream of the store is written with a custom partitioner.
+        It is called with the topic, the key, None and the partition count.
 
         Raises:
             UnknownStateStoreError: the topology has no such store.
@@ -230,10 +230,10 @@ class Streams:
     def owner_of(self, store: str, key: Any, *, partitioner: KeyPartitioner | None = None) -> KeyQueryMetadata:
         """Return the group members with the active task and the standby tasks for a key of a store (KIP-535).
 
-        The result is that of the last rebalance.  ``partitioner`` as for ``store``.
+        The result is from the last rebalance.  ``partitioner`` is as for ``store``.
 
         Raises:
-            InvalidStateStoreError: there is no such store, or the owner is unknown now.
+            InvalidStateStoreError: the store does not exist, or the owner is currently unknown.
         """
         return owner_of(self._instance, store, key, partitioner)
 
@@ -254,7 +254,7 @@ class Streams:
             if error is None:
                 raise
             if failure is not error:
-                # The error of the block is raised; the application's failure may be its cause.
+                # The exception of the block is raised; the failure of the application may be its cause.
                 error.add_note(f"application {self.config.application_id!r} failed: {failure}")
 
 
@@ -268,7 +268,7 @@ def run(
 ) -> None:
     """Run an application until SIGINT or SIGTERM, then close it cleanly.
 
-    With ``bootstrap_servers="host:9092"`` among the settings it runs on a Kafka cluster.
+    With the setting ``bootstrap_servers="host:9092"`` the application runs on a Kafka cluster.
 
     Raises:
         StreamsError: the application failed.
@@ -283,7 +283,7 @@ def run(
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
     try:
         with streams:
-            # Wait in short steps: signals are delivered between them.
+            # Wait in short steps, since signals are delivered between the steps.
             while not stop.is_set() and not streams.wait(_LOOK_MS):
                 pass
     finally:

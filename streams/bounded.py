@@ -1,7 +1,7 @@
-"""Bounded runs: a topology over finite inputs, on an embedded broker of the run.
+"""Bounded runs: a topology over finite inputs, on an embedded broker that belongs to the run.
 
-Uses the same instance as a live run.  A feeder reads the inputs into their topics; the run ends when
-every task has processed all of its inputs.  Imports everything below; nothing below imports it.
+A bounded run uses the same instance as a live run.  A feeder reads the inputs into their topics; the run ends when
+every task has processed all its inputs.  This module imports all lower layers, and no lower layer imports it.
 """
 
 import threading
@@ -24,14 +24,14 @@ from streams.dsl import TopologySource, build_topology
 from streams.runtime import BoundedProgress, Environment, Instance, LaneFilling, Task, home_of
 from streams.topology import Topology, sub_topologies
 
-#: Reads the rows of a file as blocks by partition: (partition count, rows to skip) -> batches.
+#: A function that reads the rows of a file as blocks by partition: (partition count, rows to skip) -> batches.
 RowReader = Callable[[int, int], Iterator[list[tuple[int, Block]]]]
-#: From the end offsets of a topic's partitions to the offset of the input's first row in each.
+#: A function from the end offset of each partition of a topic to the offset of the first input row in each partition.
 Begins = Callable[[Sequence[int]], Sequence[int]]
 
 #: Interval in milliseconds between two checks of progress.
 _LOOK_MS = 50
-#: Maximum number of records fed ahead of the tasks, while these make progress.
+#: Maximum number of records fed ahead of the tasks while the tasks make progress.
 _READ_AHEAD = 200_000
 
 
@@ -50,7 +50,7 @@ class Progress:
 class BoundedRun:
     """A finished bounded run; its outputs can be read until it is closed.
 
-    A topic that several tasks write is in the order of its lanes; see ``runtime.lanes``.
+    A topic written by several tasks is in the order of its lanes; see ``runtime.lanes``.
     """
 
     broker: EmbeddedBroker
@@ -86,11 +86,11 @@ class BoundedRun:
         return result
 
     def drops(self) -> list[Dropped]:
-        """Return the dropped records by node and reason, with their count and the first record."""
+        """Return dropped records by node and reason: their count and the first such record."""
         return self.metrics.drops()
 
     def close(self) -> None:
-        """Close the broker; a temporary one is deleted."""
+        """Close the broker; a temporary broker is deleted."""
         self.broker.close()
 
     def __enter__(self) -> Self:
@@ -115,10 +115,10 @@ def run_bounded(
     """Run a topology over finite inputs until all are processed.
 
     Results, including the order of every topic, do not depend on the speed of the tasks, the poll size or
-    the number of threads.  A topic that the application both writes and reads may have an input too.
-    Inputs of global tables are read completely before the first record of the others is processed.
-    ``state_dir`` keeps the topics and state; a further run continues from them and appends to
-    their topics.  ``begins`` gives the offset of the first row of inputs whose topics have earlier records
+    the number of threads.  A topic that the application both writes and reads may also have an input.
+    Inputs of global tables are read completely before the first record of another input is processed.
+    ``state_dir`` keeps the topics and state, so that a further run continues from there and appends to
+    the topics.  ``begins`` determines the offset of the first row for inputs whose topics have earlier records
     (default: the start of the topic).
 
     Raises:
@@ -175,12 +175,12 @@ def run_bounded(
 
 
 def _await_transactions(broker: EmbeddedBroker, timeout_ms: int) -> None:
-    """Wait until no transaction is open; those of a killed run only end with their timeout.
+    """Wait until no transaction is open; transactions of a killed run only end at their timeout.
 
-    This run has ended its own, and those of killed threads that it has replaced.
+    This run has already ended its own transactions, including those of threads that it has replaced.
 
     Raises:
-        TransactionError: one is still open after its timeout.
+        TransactionError: a transaction is still open after its timeout.
     """
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + timeout_ms + _LOOK_MS
@@ -202,7 +202,7 @@ def _create_topics(broker: EmbeddedBroker, topology: Topology, inputs: Iterable[
     """Create source and sink topics.
 
     Raises:
-        TopologyError: a topic of an earlier run has another partition count.
+        TopologyError: a topic of an earlier run has a different partition count.
     """
     existing = broker.topics()
     named = (topic for sub in sub_topologies(topology) for topic in (*sub.source_topics, *sub.sink_topics))
@@ -227,10 +227,10 @@ def _new_rows(
     place: Callable[[TopicPartition], TopicPartition],
     begins: Begins | None,
 ) -> Iterator[list[tuple[TopicPartition, Block]]]:
-    """Yield the rows of an input that are not in its topic yet, with partitions mapped by ``place``.
+    """Yield the rows of an input that are not yet in its topic, with partitions mapped by ``place``.
 
-    After a crash some partitions may have more rows of a batch than others, so each partition is
-    skipped separately; a row's partition and the order within it never change.
+    After a crash some partitions may have more rows of a batch than others, so rows are skipped for each
+    partition separately; the partition of a row and the order within the partition never change.
     """
     count = broker.topics()[topic]
     places = [place(TopicPartition(topic, number)) for number in range(count)]
@@ -268,11 +268,11 @@ class _Feeder:
         topics = {topic for sub in plan.subs if not sub.is_global for topic in sub.source_topics}
         topics -= set(plan.topology.internal_topics)
         counts = broker.topics()
-        #: Partitions with records from outside, without the lanes of tasks.
+        #: Partitions that receive records from outside, without the lanes of tasks.
         self._sources = {
             plan.feed(TopicPartition(topic, number)) for topic in topics for number in range(counts[topic])
         }
-        #: Records in these partitions, including those of earlier runs.
+        #: Number of records in these partitions, including records of earlier runs.
         self._written = sum(broker.end_offset(partition) for partition in self._sources)
         self._open = {
             topic: _new_rows(broker, topic, reader, plan.feed, begins.get(topic)) for topic, reader in inputs.items()
@@ -301,7 +301,7 @@ class _Feeder:
             self._written += len(block)
 
     def _wait_for_tasks(self) -> None:
-        """Wait while tasks lag and make progress; a stalled task may need a record that is not fed yet."""
+        """Wait while tasks lag but make progress; a stalled task may need a record that is not fed yet."""
         self._show()
         while not self._bounded.done.is_set():
             done = self._read_so_far()
@@ -312,7 +312,7 @@ class _Feeder:
             self._show()
 
     def _read_so_far(self) -> int:
-        """Return how many source records the tasks have received, including those of earlier runs."""
+        """Return the number of source records that the tasks have received, including records of earlier runs."""
         return sum(
             queue.position or 0
             for task in self._tasks()
